@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use uroce_engine::port::{Link, PortStats};
 use uroce_engine::{AhError, ControlError, Waker};
+use uroce_transport::ModifyError;
 
 use crate::path::PathError;
 use crate::rdma_cm::ConnError;
@@ -28,9 +29,12 @@ const PATIENCE: Duration = Duration::from_secs(60);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RequestError {
-    /// The engine refused the request, for example by the rules of Modify QP.
+    /// The engine refused the request, for another reason than the rules of Modify QP.
     #[error(transparent)]
-    Control(#[from] ControlError),
+    Control(ControlError),
+    /// The rules of Modify QP forbid the change.
+    #[error(transparent)]
+    Modify(#[from] ModifyError),
     /// There is no path to the peer.
     #[error(transparent)]
     Path(#[from] PathError),
@@ -52,6 +56,15 @@ pub enum RequestError {
     /// The request had no answer within a minute, which is longer than any request takes.
     #[error("the device's control plane does not answer")]
     Stalled,
+}
+
+impl From<ControlError> for RequestError {
+    fn from(error: ControlError) -> RequestError {
+        match error {
+            ControlError::Modify(error) => RequestError::Modify(error),
+            other => RequestError::Control(other),
+        }
+    }
 }
 
 /// Work for the control-plane thread, which runs it once.

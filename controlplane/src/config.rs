@@ -52,6 +52,7 @@ use crate::path::prefix::{IpPrefix, PrefixError};
 use crate::path::route::StaticRoute;
 
 pub use uroce_engine::eal::LogLevel;
+pub use uroce_engine::{Driver, LossConfig};
 
 /// Configuration of a process.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -135,18 +136,6 @@ pub enum Idle {
     Sleep,
 }
 
-/// Threads that drive a device's lcores, that is receive, send and complete.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Driver {
-    /// A thread for each lcore.
-    #[default]
-    Lcore,
-    /// The threads that poll completion queues, and the lcore's own thread while none polls. For
-    /// programs that share CPUs with the lcores: a poll of an empty queue runs a turn of the lcore.
-    Poller,
-}
-
 /// A device: lcores, tables and ports that work together.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -165,8 +154,9 @@ pub struct DeviceConfig {
     #[serde(default)]
     pub idle: Idle,
     /// Threads that drive the lcores: `lcore` (default), their own; `poller`, the threads that
-    /// poll.
-    #[serde(default)]
+    /// poll completion queues, and the lcore's own thread while none polls. With `poller`, a poll of
+    /// an empty queue runs a turn of the lcore: for programs that share CPUs with the lcores.
+    #[serde(default, deserialize_with = "text::driver")]
     pub driver: Driver,
     /// Most queue pairs at a time, 1 to 2^20; default 65536.
     #[serde(default = "text::default_max_qps")]
@@ -237,18 +227,6 @@ pub enum Ethdev {
     Pci(String),
 }
 
-/// Random loss of frames, for tests.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct LossConfig {
-    /// Share of RoCE packets received that is dropped, 0.0 (default) to 1.0.
-    pub rx: f64,
-    /// Share of RoCE packets sent that is dropped, 0.0 (default) to 1.0.
-    pub tx: f64,
-    /// Seed of the random numbers; default 0.
-    pub seed: u64,
-}
-
 /// A port of a device. Its IP addresses are its GIDs, in the given order.
 ///
 /// Ports of a device may be on one network or on several: a path uses the port and the source
@@ -316,8 +294,9 @@ pub struct PortConfig {
     /// 2047, on hardware 4095, on a ring link 1023. Each takes about 9.5 KB of `eal.memory_mb`.
     #[serde(default)]
     pub mbufs: Option<u32>,
-    /// Random loss of frames; default: none.
-    #[serde(default)]
+    /// Random loss of RoCE packets, for tests: the shares `rx` and `tx` of packets that are dropped,
+    /// 0.0 (default) to 1.0, and the `seed` of the random numbers, default 0.
+    #[serde(default, deserialize_with = "text::loss")]
     pub loss: LossConfig,
 }
 

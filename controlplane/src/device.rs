@@ -236,7 +236,6 @@ impl Device {
     ///
     /// See [`RequestError`].
     pub fn set_loss(&self, port: u8, loss: LossConfig) -> Result<(), RequestError> {
-        let loss = uroce_engine::LossConfig { rx: loss.rx, tx: loss.tx, seed: loss.seed };
         self.calls.call(move |thread| thread.set_loss(port, loss))
     }
 

@@ -60,6 +60,7 @@ LAYERS = {
     "uroce-wirecheck": ("uroce-wire",),
     "uroce-sim": ("uroce-transport", "uroce-wire", "uroce-wirecheck"),
     "uroce-cm": ("uroce-transport", "uroce-wire"),
+    "uroce-cm-sim": ("uroce-cm", "uroce-transport", "uroce-wire"),
     "dpdk-sys": (),
     "uroce-shared": ("uroce-transport", "uroce-wire"),
     "uroce-engine": ("dpdk-sys", "uroce-shared", "uroce-transport", "uroce-wire"),

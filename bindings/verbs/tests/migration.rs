@@ -6,9 +6,8 @@ use common::{SOON, Setup, Side, pattern, post};
 use std::time::{Duration, Instant};
 use uroce::config::LossConfig;
 use uroce::{
-    AddressVector, AlternateVector, AsyncEvent, ConnectOptions, ControlError, EventKind,
-    EventSource, ModifyError, PathMigState, Pkey, QpInfo, QpState, RecvWr, RequestError, SendWr,
-    WcStatus,
+    AddressVector, AlternateVector, AsyncEvent, ConnectOptions, EventKind, EventSource,
+    ModifyError, PathMigState, Pkey, QpInfo, QpState, RecvWr, RequestError, SendWr, WcStatus,
 };
 
 const TOTAL: LossConfig = LossConfig { rx: 1.0, tx: 1.0, seed: 0 };
@@ -176,7 +175,7 @@ fn after_a_migration_another_path_is_loaded_and_migrated_to() {
 #[test] //= check I8 test
 fn migration_changes_that_software_may_not_make_are_refused_and_change_nothing() {
     let refused = |result: Result<(), RequestError>| match result {
-        Err(RequestError::Control(ControlError::Modify(error))) => error,
+        Err(RequestError::Modify(error)) => error,
         other => panic!("{other:?}"),
     };
     let (mut left, mut right) = Setup::default().connect();

@@ -17,8 +17,8 @@ fn control_error<T: std::fmt::Debug>(result: Result<T, RequestError>) -> Control
 }
 
 fn modify_error<T: std::fmt::Debug>(result: Result<T, RequestError>) -> ModifyError {
-    match control_error(result) {
-        ControlError::Modify(error) => error,
+    match result {
+        Err(RequestError::Modify(error)) => error,
         other => panic!("{other:?}"),
     }
 }

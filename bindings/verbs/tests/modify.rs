@@ -81,8 +81,7 @@ fn requests_posted_while_drained_are_sent_in_order_and_receiving_continues() {
 fn a_queue_pair_that_does_not_drain_is_not_resumed() {
     let (mut left, _right) = connected();
     let refused = left.qp.resume();
-    let error =
-        RequestError::Control(ControlError::Modify(ModifyError::CurrentState(QpState::Rts)));
+    let error = RequestError::Modify(ModifyError::CurrentState(QpState::Rts));
     assert_eq!(refused, Err(error));
 }
 

@@ -46,8 +46,6 @@ mod counters;
 mod event;
 mod params;
 mod random;
-#[cfg(feature = "sim")]
-pub mod sim;
 pub mod state;
 mod table;
 

@@ -7,7 +7,7 @@ use serde::de::Error;
 use serde::{Deserialize, Deserializer};
 use uroce_wire::Mac;
 
-use super::{Lcores, LogLevel};
+use super::{Driver, Lcores, LogLevel, LossConfig};
 use crate::path::prefix::{IpNetwork, IpPrefix};
 use crate::path::route::StaticRoute;
 
@@ -53,6 +53,27 @@ pub(super) fn log_level<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Lo
         "debug" => Ok(LogLevel::Debug),
         _ => Err(D::Error::unknown_variant(&text, &["quiet", "warning", "info", "debug"])),
     }
+}
+
+pub(super) fn driver<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Driver, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    match text.as_str() {
+        "lcore" => Ok(Driver::Lcore),
+        "poller" => Ok(Driver::Poller),
+        _ => Err(D::Error::unknown_variant(&text, &["lcore", "poller"])),
+    }
+}
+
+pub(super) fn loss<'de, D: Deserializer<'de>>(deserializer: D) -> Result<LossConfig, D::Error> {
+    #[derive(Default, Deserialize)]
+    #[serde(deny_unknown_fields, default)]
+    struct Keys {
+        rx: f64,
+        tx: f64,
+        seed: u64,
+    }
+    let Keys { rx, tx, seed } = Keys::deserialize(deserializer)?;
+    Ok(LossConfig { rx, tx, seed })
 }
 
 pub(super) fn yes() -> bool {

@@ -10,7 +10,7 @@ use uroce_wire::Mac;
 
 use super::ring::{self, RingError, RingLease, RingSpec};
 use crate::call::Calls;
-use crate::config::{Config, ConfigError, DeviceConfig, Driver, Ethdev, Idle, Lcores, PortConfig};
+use crate::config::{Config, ConfigError, DeviceConfig, Ethdev, Idle, Lcores, PortConfig};
 use crate::netdev::{NetdevState, Watch, Watcher};
 use crate::path::gid_table::GidTable;
 use crate::path::neighbour::Neighbours;
@@ -160,12 +160,7 @@ pub(super) fn open(config: &Config, device: &DeviceConfig) -> Result<Opened, Ope
         let neighbours = Neighbours::new(mac, config.vlan, routes);
         let loss = config.loss;
         let watch = PortWatch::new(config, port.mtu(), state);
-        bindings.push(PortBinding {
-            port,
-            pool,
-            addresses: port_addresses(&neighbours),
-            loss: uroce_engine::LossConfig { rx: loss.rx, tx: loss.tx, seed: loss.seed },
-        });
+        bindings.push(PortBinding { port, pool, addresses: port_addresses(&neighbours), loss });
         ports.push(neighbours, watch);
     }
     let (engine, control) = Engine::start(engine_config(config, device), bindings)?;
@@ -245,10 +240,7 @@ fn engine_config(config: &Config, device: &DeviceConfig) -> EngineConfig {
             Idle::Yield => IdlePolicy::Yield,
             Idle::Sleep => IdlePolicy::Sleep,
         },
-        driver: match device.driver {
-            Driver::Lcore => uroce_engine::Driver::Lcore,
-            Driver::Poller => uroce_engine::Driver::Poller,
-        },
+        driver: device.driver,
     }
 }
 

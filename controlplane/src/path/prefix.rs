@@ -7,12 +7,11 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
+use smoltcp::wire::{IpCidr, Ipv4Cidr, Ipv6Cidr};
+
 /// A host's address and the prefix length of its link, as in `192.0.2.1/24`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct IpPrefix {
-    address: IpAddr,
-    len: u8,
-}
+pub struct IpPrefix(IpCidr);
 
 /// Reason for which a text is not an [`IpPrefix`] or [`IpNetwork`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -50,11 +49,7 @@ impl IpPrefix {
     /// [`PrefixError::Length`], or [`PrefixError::NotAHost`] if the address is multicast,
     /// unspecified, loopback, v4-mapped, or the network or broadcast address of its IPv4 network.
     pub fn new(address: IpAddr, len: u8) -> Result<Self, PrefixError> {
-        let bits = if address.is_ipv4() { 32 } else { 128 };
-        if len > bits {
-            return Err(PrefixError::Length { address, len });
-        }
-        let prefix = Self { address, len };
+        let prefix = Self(cidr(address, len)?);
         if is_unicast(address) && !address.is_loopback() && !prefix.is_edge_of_network(address) {
             Ok(prefix)
         } else {
@@ -64,32 +59,31 @@ impl IpPrefix {
 
     /// Returns the host's address.
     pub fn address(&self) -> IpAddr {
-        self.address
+        self.0.address().into()
     }
 
     /// Returns the prefix length in bits.
     pub fn len(&self) -> u8 {
-        self.len
+        self.0.prefix_len()
     }
 
     /// Tells whether the prefix has no bits, so that it contains every address of its IP version.
     pub fn is_empty(&self) -> bool {
-        self.len == 0
+        self.len() == 0
     }
 
     /// Tells whether `ip` has the same IP version and the same prefix.
     pub fn contains(&self, ip: IpAddr) -> bool {
-        share_prefix(self.address, ip, self.len)
+        self.0.contains_addr(&ip.into())
     }
 
     /// Tells whether `ip` is the network or broadcast address of this IPv4 network. A /31 or /32
     /// has none (RFC 3021).
     pub(super) fn is_edge_of_network(&self, ip: IpAddr) -> bool {
-        match ip {
-            IpAddr::V4(v4) if self.len < 31 && self.contains(ip) => {
-                let host = u32::MAX >> self.len;
-                matches!(u32::from(v4) & host, 0) || u32::from(v4) & host == host
-            }
+        match (self.0, ip) {
+            (IpCidr::Ipv4(own), IpAddr::V4(v4)) => own
+                .broadcast()
+                .is_some_and(|broadcast| v4 == broadcast || v4 == own.network().address()),
             _ => false,
         }
     }
@@ -97,7 +91,7 @@ impl IpPrefix {
 
 impl fmt::Display for IpPrefix {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.address, self.len)
+        self.0.fmt(f)
     }
 }
 
@@ -113,16 +107,13 @@ impl FromStr for IpPrefix {
 /// Destinations of a route, as in `198.51.100.0/24`. `0.0.0.0/0` and `::/0` contain all addresses
 /// of a version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct IpNetwork {
-    address: IpAddr,
-    len: u8,
-}
+pub struct IpNetwork(IpCidr);
 
 impl IpNetwork {
     /// All IPv4 addresses, `0.0.0.0/0`.
-    pub const IPV4: Self = Self { address: IpAddr::V4(Ipv4Addr::UNSPECIFIED), len: 0 };
+    pub const IPV4: Self = Self(IpCidr::Ipv4(Ipv4Cidr::new(Ipv4Addr::UNSPECIFIED, 0)));
     /// All IPv6 addresses, `::/0`.
-    pub const IPV6: Self = Self { address: IpAddr::V6(Ipv6Addr::UNSPECIFIED), len: 0 };
+    pub const IPV6: Self = Self(IpCidr::Ipv6(Ipv6Cidr::new(Ipv6Addr::UNSPECIFIED, 0)));
 
     /// Creates the network with this address, which has no bits set behind its prefix.
     ///
@@ -130,39 +121,37 @@ impl IpNetwork {
     ///
     /// [`PrefixError::Length`], or [`PrefixError::HostBits`] if a bit behind the prefix is set.
     pub fn new(address: IpAddr, len: u8) -> Result<Self, PrefixError> {
-        let (bits, trailing_zeros) = match address {
-            IpAddr::V4(v4) => (32, u32::from(v4).trailing_zeros()),
-            IpAddr::V6(v6) => (128, u128::from(v6).trailing_zeros()),
+        let network = cidr(address, len)?;
+        let trailing_zeros = match address {
+            IpAddr::V4(v4) => u32::from(v4).trailing_zeros(),
+            IpAddr::V6(v6) => u128::from(v6).trailing_zeros(),
         };
-        if len > bits {
-            return Err(PrefixError::Length { address, len });
-        }
-        if trailing_zeros < u32::from(bits - len) {
+        if trailing_zeros + u32::from(len) < bits(address).into() {
             return Err(PrefixError::HostBits { address, len });
         }
-        Ok(Self { address, len })
+        Ok(Self(network))
     }
 
     /// Tells whether `ip` is in the network.
     pub fn contains(&self, ip: IpAddr) -> bool {
-        share_prefix(self.address, ip, self.len)
+        self.0.contains_addr(&ip.into())
     }
 
     /// Returns the prefix length in bits.
     #[expect(clippy::len_without_is_empty, reason = "a length of bits, not of a collection")]
     pub fn len(&self) -> u8 {
-        self.len
+        self.0.prefix_len()
     }
 
     /// Tells whether the network is an IPv4 network.
     pub fn is_ipv4(&self) -> bool {
-        self.address.is_ipv4()
+        matches!(self.0, IpCidr::Ipv4(_))
     }
 }
 
 impl fmt::Display for IpNetwork {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.address, self.len)
+        self.0.fmt(f)
     }
 }
 
@@ -182,18 +171,15 @@ fn address_and_len(text: &str) -> Result<(IpAddr, u8), PrefixError> {
     Ok((address.parse().map_err(|_| syntax())?, len.parse().map_err(|_| syntax())?))
 }
 
-/// Tells whether both addresses have the same IP version and the same first `len` bits.
-fn share_prefix(one: IpAddr, other: IpAddr, len: u8) -> bool {
-    match (one, other) {
-        (IpAddr::V4(one), IpAddr::V4(other)) => {
-            let differs = u32::from(one) ^ u32::from(other);
-            differs.checked_shr(32 - u32::from(len)).unwrap_or(0) == 0
-        }
-        (IpAddr::V6(one), IpAddr::V6(other)) => {
-            let differs = u128::from(one) ^ u128::from(other);
-            differs.checked_shr(128 - u32::from(len)).unwrap_or(0) == 0
-        }
-        _ => false,
+/// Returns the number of bits of an address.
+fn bits(address: IpAddr) -> u8 {
+    if address.is_ipv4() { 32 } else { 128 }
+}
+
+fn cidr(address: IpAddr, len: u8) -> Result<IpCidr, PrefixError> {
+    match len <= bits(address) {
+        true => Ok(IpCidr::new(address.into(), len)),
+        false => Err(PrefixError::Length { address, len }),
     }
 }
 

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::time::Duration;
-use uroce_cm::sim::{Pair, conn_params, gid, path};
 use uroce_cm::{AcceptParams, Cm, CmEvent, CmLimits, ConnId, Instant, MadAddr, SidrAnswer, State};
+use uroce_cm_sim::{Pair, conn_params, gid, path};
 use uroce_fuzz::Input;
 use uroce_wire::cm::{
     AprStatus, Attribute, BODY_LEN, CmTimeout, CommId, MGMT_CLASS, Message, PrivateData,

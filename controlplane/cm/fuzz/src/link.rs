@@ -2,8 +2,8 @@
 
 use crate::calls::{Ends, SERVICE, call, limits};
 use std::time::Duration;
-use uroce_cm::sim::{Fate, Pair, conn_params, path};
 use uroce_cm::{ConnectParams, SidrParams};
+use uroce_cm_sim::{Fate, Pair, conn_params, path};
 use uroce_fuzz::Input;
 use uroce_wire::Pkey;
 use uroce_wire::cm::{CmTimeout, PrivateData, ServiceId};

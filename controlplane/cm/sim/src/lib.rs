@@ -4,6 +4,8 @@
 //! [`World`] adds random consumers and checks what must hold in every case. [`run`] repeats worlds
 //! until a number of messages has been delivered. A failure prints the seed that repeats it.
 
+#![forbid(unsafe_code)]
+
 mod check;
 mod consumer;
 mod pair;

@@ -7,10 +7,10 @@ use uroce_wire::cm::{
 };
 use uroce_wire::{Pkey, Psn, Qpn};
 
-use super::check::{Model, Phase};
-use super::pair::{conn_params, gid, path};
-use super::world::{World, service};
-use crate::{
+use crate::check::{Model, Phase};
+use crate::pair::{conn_params, gid, path};
+use crate::world::{World, service};
+use uroce_cm::{
     AcceptParams, CmError, CmEvent, ConnId, ConnectParams, MadAddr, SidrAnswer, SidrParams, State,
 };
 
@@ -19,7 +19,7 @@ const QPNS: std::ops::Range<u32> = 2..80;
 
 impl World {
     /// Starts a random action of one consumer.
-    pub(super) fn spawn(&mut self) {
+    pub(crate) fn spawn(&mut self) {
         let node = self.rng.usize(..2);
         match self.rng.u8(..100) {
             0..70 => {
@@ -78,7 +78,7 @@ impl World {
         params.primary.local_ack_timeout = self.code(4..14);
         if self.rng.bool() {
             let local_ack_timeout = self.code(4..14);
-            params.alternate = Some(crate::Path { local_ack_timeout, ..path(node, 2) });
+            params.alternate = Some(uroce_cm::Path { local_ack_timeout, ..path(node, 2) });
         }
         let now = self.pair.now;
         match self.pair.nodes[node].connect(now, &params) {
@@ -139,14 +139,14 @@ impl World {
     }
 
     /// Schedules the consumer's next decision about a connection after an event.
-    pub(super) fn react(&mut self, node: usize, id: ConnId, event: &CmEvent) {
+    pub(crate) fn react(&mut self, node: usize, id: ConnId, event: &CmEvent) {
         if !matches!(event, CmEvent::Released) {
             self.look_again(node, id);
         }
     }
 
     /// Makes the consumer look at a connection and act on its state.
-    pub(super) fn decide(&mut self, node: usize, id: ConnId) {
+    pub(crate) fn decide(&mut self, node: usize, id: ConnId) {
         let Some(model) = self.ledgers[node].models.get(&id).copied() else { return };
         let Some(state) = self.pair.nodes[node].state(id) else { return };
         if self.rng.u8(..if self.is_ending { 3 } else { 40 }) == 0 {

@@ -7,12 +7,10 @@ use fastrand::Rng;
 use uroce_wire::Qpn;
 use uroce_wire::cm::{CmTimeout, ServiceId};
 
-use super::check::{Ledger, Told};
-use super::pair::{Faults, Pair};
-use crate::{CmEvent, CmLimits, ConnId, Instant};
+use crate::check::{Ledger, TIME_WAIT_MAX, Told};
+use crate::pair::{Faults, Pair};
+use uroce_cm::{CmEvent, CmLimits, ConnId, Instant};
 
-/// Longest TimeWait of a world.
-pub(super) const TIME_WAIT_MAX: Duration = Duration::from_millis(200);
 /// Longest time on the virtual clock for a world to wind down.
 const END: Duration = Duration::from_secs(3600);
 
@@ -39,7 +37,7 @@ pub struct Report {
 
 impl Report {
     /// Adds the totals of `other`.
-    pub(super) fn add(&mut self, other: &Report) {
+    pub(crate) fn add(&mut self, other: &Report) {
         self.worlds += other.worlds;
         self.messages += other.messages;
         self.established += other.established;
@@ -54,22 +52,22 @@ impl Report {
 /// Two nodes, their consumers, and the state that the checks need.
 #[derive(Debug)]
 pub struct World {
-    pub(super) seed: u64,
-    pub(super) pair: Pair,
-    pub(super) rng: Rng,
-    pub(super) limits: CmLimits,
-    pub(super) ledgers: [Ledger; 2],
+    pub(crate) seed: u64,
+    pub(crate) pair: Pair,
+    pub(crate) rng: Rng,
+    pub(crate) limits: CmLimits,
+    pub(crate) ledgers: [Ledger; 2],
     /// Times of the consumers' decisions about their connections.
-    pub(super) decisions: BTreeSet<(Instant, usize, ConnId)>,
+    pub(crate) decisions: BTreeSet<(Instant, usize, ConnId)>,
     /// Bits are flipped past all checksums, and messages are forged: their contents may be wrong.
-    pub(super) is_hostile: bool,
-    pub(super) is_ending: bool,
-    pub(super) tags: u64,
+    pub(crate) is_hostile: bool,
+    pub(crate) is_ending: bool,
+    pub(crate) tags: u64,
     /// Queue pairs with which a connection was accepted, by the connection's number.
-    pub(super) accepted: BTreeMap<u64, BTreeSet<Qpn>>,
+    pub(crate) accepted: BTreeMap<u64, BTreeSet<Qpn>>,
     /// Queue pair of the passive side, by number of the connection; set once the active side is
     /// ready.
-    pub(super) ready: BTreeMap<u64, Qpn>,
+    pub(crate) ready: BTreeMap<u64, Qpn>,
     established: BTreeSet<u64>,
     /// Highest number of a connection that a replaced node may have lost.
     remembered: u64,
@@ -78,7 +76,7 @@ pub struct World {
 }
 
 /// Returns the service that the consumer of `node` offers.
-pub(super) fn service(node: usize) -> ServiceId {
+pub(crate) fn service(node: usize) -> ServiceId {
     ServiceId::tcp(7000 + node as u16)
 }
 
@@ -145,13 +143,13 @@ impl World {
         self.report()
     }
 
-    pub(super) fn listen(&mut self, node: usize) {
+    pub(crate) fn listen(&mut self, node: usize) {
         let backlog = self.rng.usize(1..24);
         self.pair.nodes[node].listen(service(node), backlog).expect("a new node");
     }
 
     /// Replaces a node by a new one without state.
-    pub(super) fn kill(&mut self, node: usize) {
+    pub(crate) fn kill(&mut self, node: usize) {
         self.pair.kill(node, self.rng.u64(..), self.limits);
         self.ledgers[node] = Ledger::default();
         self.decisions.retain(|&(_, of, _)| of != node);
@@ -179,7 +177,7 @@ impl World {
         self.check_bounds();
     }
 
-    pub(super) fn listen_to_events(&mut self) {
+    pub(crate) fn listen_to_events(&mut self) {
         for node in [0, 1] {
             while let Some((id, event)) = self.pair.nodes[node].poll_event() {
                 self.ledgers[node].event(self.pair.now, id, &event, &mut self.told);
@@ -197,7 +195,7 @@ impl World {
         let model = self.ledgers[node].models.get(&id);
         match (event, model.filter(|model| model.tag > self.remembered)) {
             (CmEvent::Accepted(rep), Some(model)) => {
-                let tag = super::check::tag_of(&rep.private_data.0);
+                let tag = crate::check::tag_of(&rep.private_data.0);
                 assert_eq!(tag, model.tag, "an answer to another REQ");
                 let queue_pairs = self.accepted.get(&tag);
                 let is_known = queue_pairs.is_some_and(|known| known.contains(&rep.local_qpn));
@@ -206,7 +204,7 @@ impl World {
             (CmEvent::Established(data), Some(model)) => {
                 // Data may be mistaken for data of an older connection of the same queue pairs.
                 let Some(data) = data else { return };
-                assert_eq!(super::check::tag_of(&data.0), model.tag, "another's RTU");
+                assert_eq!(crate::check::tag_of(&data.0), model.tag, "another's RTU");
                 assert_eq!(self.ready.get(&model.tag).copied(), model.qpn, "with another one");
                 assert!(self.established.insert(model.tag), "established twice");
             }

@@ -1,7 +1,7 @@
 //! Both ends of a connection in one connection manager: its messages come back to it.
 
-use uroce_cm::sim::{gid, path};
 use uroce_cm::{CloseReason, Cm, CmConfig, Instant, Path, SidrAnswer, SidrParams};
+use uroce_cm_sim::{gid, path};
 use uroce_wire::cm::{CaGuid, CmTimeout, RejectReason};
 use uroce_wire::{Pkey, Qkey};
 

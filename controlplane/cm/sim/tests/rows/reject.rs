@@ -1,7 +1,7 @@
 //! Refusals: no listener, full backlog, bad terms, stale connections, the consumer's rejection.
 
-use uroce_cm::sim::{conn_params, gid};
 use uroce_cm::{CloseReason, MadAddr, MadDrop};
+use uroce_cm_sim::{conn_params, gid};
 use uroce_wire::cm::{
     CmPath, Message, MessageRejected, Rej, RejectReason, Req, SidrReq, SidrStatus, TransportService,
 };

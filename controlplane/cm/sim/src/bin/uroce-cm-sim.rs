@@ -3,8 +3,6 @@
 use std::process::ExitCode;
 use std::time::Instant;
 
-use uroce_cm::sim;
-
 const USAGE: &str = "uroce-cm-sim [--messages N] [--seed S]
 
   --messages N   number of messages to deliver (default 1000000)
@@ -26,7 +24,7 @@ fn main() -> ExitCode {
     }
     let begin = Instant::now();
     println!("seed {seed}");
-    let report = sim::run(seed, messages);
+    let report = uroce_cm_sim::run(seed, messages);
     let seconds = begin.elapsed().as_secs_f64();
     println!(
         "{} messages in {} worlds: {} established, {} closed, {} released, {} repeated, {} evicted, \

@@ -12,8 +12,8 @@ mod strangers;
 
 use std::time::Duration;
 
-use uroce_cm::sim::{Fate, Pair, Passing, Script, conn_params};
 use uroce_cm::{AcceptParams, CmEvent, CmLimits, ConnId, ConnectParams, Request, State};
+use uroce_cm_sim::{Fate, Pair, Passing, Script, conn_params};
 use uroce_wire::cm::{Attribute, PrivateData, ServiceId};
 use uroce_wire::{Psn, Qpn};
 

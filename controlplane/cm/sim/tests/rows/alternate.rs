@@ -1,7 +1,7 @@
 //! Alternate paths: LAP and APR, their losses and copies, and messages after a migration.
 
-use uroce_cm::sim::{gid, path};
 use uroce_cm::{CmError, ConnectParams, LapState, MadAddr, MadDrop, Path};
+use uroce_cm_sim::{gid, path};
 use uroce_wire::cm::{Apr, AprStatus, CmPath, CmTimeout, Lap, Message};
 
 use super::*;

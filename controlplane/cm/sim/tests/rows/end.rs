@@ -1,7 +1,7 @@
 //! The end of a connection: DREQ and DREP, forged ones, TimeWait, giving up at any point.
 
-use uroce_cm::sim::{conn_params, gid};
 use uroce_cm::{CloseReason, CmError, MadAddr, MadDrop};
+use uroce_cm_sim::{conn_params, gid};
 use uroce_wire::cm::{Drep, Dreq, Message, Rej, RejectReason};
 
 use super::*;

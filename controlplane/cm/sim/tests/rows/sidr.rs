@@ -1,7 +1,7 @@
 //! Service ID resolution: every status, losses, copies, limits.
 
-use uroce_cm::sim::path;
 use uroce_cm::{CloseReason, SidrAnswer, SidrParams};
+use uroce_cm_sim::path;
 use uroce_wire::cm::{CmTimeout, Message, SidrRep, SidrStatus};
 use uroce_wire::{Pkey, Qkey};
 

@@ -1,7 +1,7 @@
 //! Private data through the manager: at its limit it arrives whole, beyond it is refused.
 
-use uroce_cm::sim::path;
 use uroce_cm::{CloseReason, CmError, ConnectParams};
+use uroce_cm_sim::path;
 use uroce_wire::cm::{AprStatus, CmTimeout, TooLong};
 
 use super::*;

@@ -1,7 +1,7 @@
 //! Floods: unknown senders occupy bounded room, and established connections stay.
 
 use uroce_cm::MadAddr;
-use uroce_cm::sim::gid;
+use uroce_cm_sim::gid;
 use uroce_wire::cm::{CaGuid, CmPath, CommId, Message, Req};
 
 use super::*;

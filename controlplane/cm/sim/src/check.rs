@@ -6,11 +6,14 @@ use std::time::Duration;
 use uroce_wire::Qpn;
 use uroce_wire::cm::Req;
 
-use crate::{CmEvent, ConnId, Instant};
+use uroce_cm::{CmEvent, ConnId, Instant};
+
+/// Longest TimeWait of a world.
+pub(crate) const TIME_WAIT_MAX: Duration = Duration::from_millis(200);
 
 /// Progress of a connection, as its consumer sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Phase {
+pub(crate) enum Phase {
     /// Our REQ is sent.
     Asked,
     /// The peer's REQ was reported.
@@ -35,20 +38,20 @@ pub(super) enum Phase {
 
 /// State of a connection, as its consumer sees it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Model {
-    pub(super) phase: Phase,
-    pub(super) qpn: Option<Qpn>,
+pub(crate) struct Model {
+    pub(crate) phase: Phase,
+    pub(crate) qpn: Option<Qpn>,
     /// Number that the active side gave the connection, in its private data.
-    pub(super) tag: u64,
-    pub(super) peer_to_peer: bool,
-    pub(super) time_wait: Duration,
-    pub(super) lap_out: bool,
+    pub(crate) tag: u64,
+    pub(crate) peer_to_peer: bool,
+    pub(crate) time_wait: Duration,
+    pub(crate) lap_out: bool,
 }
 
 /// State of one node's consumer.
 #[derive(Debug, Default)]
-pub(super) struct Ledger {
-    pub(super) models: BTreeMap<ConnId, Model>,
+pub(crate) struct Ledger {
+    pub(crate) models: BTreeMap<ConnId, Model>,
     /// Queue pairs that must not be used before the given time.
     resting: BTreeMap<Qpn, Instant>,
     gone: BTreeSet<ConnId>,
@@ -56,15 +59,15 @@ pub(super) struct Ledger {
 
 /// Numbers of events, of rejected connections too.
 #[derive(Debug, Default)]
-pub(super) struct Told {
-    pub(super) established: u64,
-    pub(super) closed: u64,
-    pub(super) released: u64,
+pub(crate) struct Told {
+    pub(crate) established: u64,
+    pub(crate) closed: u64,
+    pub(crate) released: u64,
 }
 
 impl Ledger {
     /// Checks that a queue pair put into a connection is in no other and in no TimeWait.
-    pub(super) fn check_use(&self, now: Instant, qpn: Qpn, by: ConnId) {
+    pub(crate) fn check_use(&self, now: Instant, qpn: Qpn, by: ConnId) {
         let until = self.resting.get(&qpn).copied().unwrap_or_default();
         assert!(now >= until, "{qpn} of {by:?} should rest until {until:?}, now {now:?}");
         let other = |(id, model): (&ConnId, &Model)| *id != by && model.qpn == Some(qpn);
@@ -72,7 +75,7 @@ impl Ledger {
     }
 
     /// Removes an id that the consumer destroyed.
-    pub(super) fn forget(&mut self, now: Instant, id: ConnId) {
+    pub(crate) fn forget(&mut self, now: Instant, id: ConnId) {
         if let Some(model) = self.models.remove(&id) {
             self.gone.insert(id);
             self.rest(now, &model);
@@ -88,7 +91,7 @@ impl Ledger {
     }
 
     /// Checks that an event is allowed in its connection's phase, and enters the next phase.
-    pub(super) fn event(&mut self, now: Instant, id: ConnId, event: &CmEvent, told: &mut Told) {
+    pub(crate) fn event(&mut self, now: Instant, id: ConnId, event: &CmEvent, told: &mut Told) {
         assert!(!self.gone.contains(&id), "{event:?} of {id:?}, which was over");
         match event {
             CmEvent::Request(request) => return self.offered(id, &request.req),
@@ -169,7 +172,7 @@ impl Ledger {
 }
 
 impl Model {
-    pub(super) fn new(phase: Phase, tag: u64) -> Model {
+    pub(crate) fn new(phase: Phase, tag: u64) -> Model {
         let time_wait = Duration::ZERO;
         Model { phase, qpn: None, tag, peer_to_peer: false, time_wait, lap_out: false }
     }
@@ -180,10 +183,10 @@ fn time_wait(req: &Req) -> Duration {
     let alternate = Some(req.alternate).filter(|path| path.is_present());
     let codes = [Some(req.primary), alternate].into_iter().flatten();
     let longest = codes.map(|path| path.local_ack_timeout.duration()).max();
-    longest.unwrap_or_default().min(super::world::TIME_WAIT_MAX)
+    longest.unwrap_or_default().min(TIME_WAIT_MAX)
 }
 
 /// Returns the connection's number from its private data.
-pub(super) fn tag_of(data: &[u8]) -> u64 {
+pub(crate) fn tag_of(data: &[u8]) -> u64 {
     data.first_chunk().map_or(0, |tag| u64::from_be_bytes(*tag))
 }

@@ -1,7 +1,7 @@
 //! Setting up: losses and copies of REQ, REP and RTU, MRA, data before the RTU, crossing REQs.
 
-use uroce_cm::sim::conn_params;
 use uroce_cm::{AcceptParams, CloseReason, ConnectParams};
+use uroce_cm_sim::conn_params;
 use uroce_wire::cm::{CmTimeout, Message, MessageRejected, RejectReason};
 
 use super::*;

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use uroce_cm::sim::{self, conn_params};
 use uroce_cm::{Cm, CmConfig};
+use uroce_cm_sim::conn_params;
 use uroce_wire::cm::{CaGuid, Message};
 
 use super::*;
@@ -77,12 +77,12 @@ fn ids_transactions_and_psns_of_100_000_connects_look_random_and_repeat_for_no_o
 //= check J13 test
 #[test]
 fn random_consumers_on_a_bad_link_end_every_connection_as_they_should() {
-    let report = sim::run(fastrand::u64(..), 60_000);
+    let report = uroce_cm_sim::run(fastrand::u64(..), 60_000);
     assert!(report.established > 500 && report.closed > report.established, "{report:?}");
 }
 
 #[test]
 fn a_seed_repeats_its_world() {
-    let run = || format!("{:?}", sim::run(11, 20_000));
+    let run = || format!("{:?}", uroce_cm_sim::run(11, 20_000));
     assert_eq!(run(), run());
 }

@@ -12,7 +12,7 @@ use uroce_wire::cm::{
 use uroce_wire::mad::Mad;
 use uroce_wire::{Gid, PathMtu, Pkey, Psn, Qpn};
 
-use crate::{Cm, CmConfig, CmEvent, CmLimits, ConnId, ConnectParams, Instant, MadAddr, Path};
+use uroce_cm::{Cm, CmConfig, CmEvent, CmLimits, ConnId, ConnectParams, Instant, MadAddr, Path};
 
 /// Treatment of a message by the link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
