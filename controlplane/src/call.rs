@@ -1,7 +1,7 @@
 //! Calls of application threads on the control-plane thread.
 //!
-//! A call is a [`Job`]: a closure that the thread runs once on its own state. The closure carries the
-//! channel for its reply, whose type is that of the call's result.
+//! A call is a [`Job`]: a closure that the thread runs once on its own state. The closure carries
+//! the channel for its reply. The type of the reply is that of the call's result.
 //!
 //! Invariants
 //! - A job that is dropped without a reply, because the thread has ended, tells its caller so: the

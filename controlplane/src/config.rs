@@ -154,8 +154,8 @@ pub struct DeviceConfig {
     #[serde(default)]
     pub idle: Idle,
     /// Threads that drive the lcores: `lcore` (default), their own; `poller`, the threads that
-    /// poll completion queues, and the lcore's own thread while none polls. With `poller`, a poll of
-    /// an empty queue runs a turn of the lcore: for programs that share CPUs with the lcores.
+    /// poll completion queues, and the lcore's own thread while none polls. With `poller`, a poll
+    /// of an empty queue runs a turn of the lcore: for programs that share CPUs with the lcores.
     #[serde(default, deserialize_with = "text::driver")]
     pub driver: Driver,
     /// Most queue pairs at a time, 1 to 2^20; default 65536.
@@ -294,8 +294,8 @@ pub struct PortConfig {
     /// 2047, on hardware 4095, on a ring link 1023. Each takes about 9.5 KB of `eal.memory_mb`.
     #[serde(default)]
     pub mbufs: Option<u32>,
-    /// Random loss of RoCE packets, for tests: the shares `rx` and `tx` of packets that are dropped,
-    /// 0.0 (default) to 1.0, and the `seed` of the random numbers, default 0.
+    /// Random loss of RoCE packets, for tests: the shares `rx` and `tx` of packets that are
+    /// dropped, 0.0 (default) to 1.0, and the `seed` of the random numbers, default 0.
     #[serde(default, deserialize_with = "text::loss")]
     pub loss: LossConfig,
 }

@@ -10,8 +10,7 @@
 //!   Without any, an event costs a comparison with a static level.
 //! - Nothing here ends the program or a thread: errors of writing are ignored.
 //! - A line is written to descriptor 2 only while that is the file that it was when the log began.
-//!   A program under `LD_PRELOAD` may have closed its stderr, and opened a file or socket of its own
-//!   in its place.
+//!   The program may have closed its stderr, and opened a file or socket in its place.
 //!
 //! Not here: messages to the user about errors, which are written without being asked for.
 

@@ -39,13 +39,14 @@ impl CmChannel {
         Ok(Arc::new(CmChannel { waiting: Mutex::default(), came: Condvar::new(), readable }))
     }
 
-    /// Takes the oldest event and the id that it belongs to, without waiting; `None` if there is none.
+    /// Takes the oldest event and the id that it belongs to, without waiting; `None` if there is
+    /// none.
     pub fn try_next(&self) -> Option<(CmId, ConnEvent)> {
         self.pop(&mut self.lock())
     }
 
-    /// Takes the oldest event and the id that it belongs to. Blocks until there is one or `timeout` has
-    /// passed.
+    /// Takes the oldest event and the id that it belongs to. Blocks until there is one or `timeout`
+    /// has passed.
     pub fn next(&self, timeout: Duration) -> Option<(CmId, ConnEvent)> {
         let end = Instant::now().checked_add(timeout);
         let mut waiting = self.lock();

@@ -94,7 +94,7 @@ pub(crate) struct Connection {
     /// The listener with the backlog in which the connection counts.
     pub(super) listener: Option<CmId>,
     pub(super) space: PortSpace,
-    /// Step that follows once the connection's neighbours are resolved; `None` if none waits for them.
+    /// Step that follows once the neighbours are resolved; `None` if none waits for them.
     pub(super) next: Option<Next>,
     /// The connection has been established.
     pub(super) was_established: bool,

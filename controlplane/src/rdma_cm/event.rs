@@ -9,8 +9,8 @@ use super::param::{Agreed, Datagrams, ResolvedPath};
 use super::{CmId, PortSpace};
 use crate::call::RequestError;
 
-/// An event of a listener, a connection or a look-up. Names are those of `RDMA_CM_EVENT_*` where one
-/// exists.
+/// An event of a listener, a connection or a look-up. Names are those of `RDMA_CM_EVENT_*` where
+/// one exists.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum ConnEvent {
@@ -18,7 +18,8 @@ pub enum ConnEvent {
     AddressResolved(ResolvedPath),
     /// The path to an address could not be resolved.
     AddressError(RequestError),
-    /// A peer requests a connection, which has a new id. The application accepts, rejects or destroys it.
+    /// A peer requests a connection, which has a new id. The application accepts, rejects or
+    /// destroys it.
     ConnectRequest(Box<ConnectRequest>),
     /// The peer has accepted a connection with a QP that the caller modifies. The caller takes the
     /// QP to RTR and RTS, then calls `cm_establish`.

@@ -13,8 +13,8 @@
 //! [`Connection`], which use the other parts of the service as [`Common`].
 //!
 //! Invariants
-//! - The service alone creates connection ids. A connection of `uroce-cm` belongs to at most one id,
-//!   and a QP to at most one connection.
+//! - The service alone creates connection ids. A connection of `uroce-cm` belongs to at most one
+//!   id, and a QP to at most one connection.
 //! - A QPN is held from the beginning of its connection until `uroce-cm` releases the connection,
 //!   even if the QP or the id is destroyed before.
 //! - Work caused by unknown senders is bounded by backlogs, by the limits of `uroce-cm` and by the
