@@ -7,7 +7,7 @@ use uroce_wire::cm::{CaGuid, CommId, Message, ServiceId};
 use uroce_wire::{Gid, Qpn};
 
 use crate::state::{LapState, State};
-use crate::{MadAddr, Path};
+use crate::{ConnId, MadAddr, Path};
 
 /// A message that is repeated until it is answered.
 #[derive(Clone, Debug)]
@@ -27,6 +27,8 @@ pub(crate) struct Answer {
 /// State of a connection, or of a service ID resolution.
 #[derive(Clone, Debug)]
 pub(crate) struct Conn {
+    /// Set by the table.
+    pub(crate) id: ConnId,
     pub(crate) state: State,
     /// Progress of our LAP.
     pub(crate) lap_out: LapState,
@@ -36,6 +38,8 @@ pub(crate) struct Conn {
     pub(crate) is_destroyed: bool,
     /// [`crate::CmEvent::Closed`] has been reported.
     pub(crate) is_closed: bool,
+    /// [`crate::CmEvent::Released`] has been reported: the table removes the connection.
+    pub(crate) is_released: bool,
     pub(crate) service_id: ServiceId,
     pub(crate) listener: Option<ServiceId>,
     pub(crate) peer_to_peer: bool,
@@ -70,11 +74,13 @@ pub(crate) struct Conn {
 impl Conn {
     pub(crate) fn new(local_comm: CommId, service_id: ServiceId, primary: Path) -> Conn {
         Conn {
+            id: ConnId(0),
             state: State::Idle,
             lap_out: LapState::Idle,
             lap_in: LapState::Idle,
             is_destroyed: false,
             is_closed: false,
+            is_released: false,
             service_id,
             listener: None,
             peer_to_peer: false,

@@ -68,15 +68,16 @@ impl Table {
         self.listeners.insert(service_id, Listener { backlog, pending });
     }
 
-    pub(crate) fn insert(&mut self, conn: Conn) -> ConnId {
+    pub(crate) fn insert(&mut self, mut conn: Conn) -> ConnId {
         self.next += 1;
         let id = ConnId(self.next);
+        conn.id = id;
         self.index(id, &conn);
         self.conns.insert(id, conn);
         id
     }
 
-    /// Changes a connection and updates its index entries.
+    /// Changes a connection and updates its index entries. Removes it if it is released.
     pub(crate) fn update<R>(
         &mut self,
         id: ConnId,
@@ -85,15 +86,11 @@ impl Table {
         let mut conn = self.conns.remove(&id)?;
         self.unindex(id, &conn);
         let result = change(&mut conn);
-        self.index(id, &conn);
-        self.conns.insert(id, conn);
+        if !conn.is_released {
+            self.index(id, &conn);
+            self.conns.insert(id, conn);
+        }
         Some(result)
-    }
-
-    pub(crate) fn remove(&mut self, id: ConnId) -> Option<Conn> {
-        let conn = self.conns.remove(&id)?;
-        self.unindex(id, &conn);
-        Some(conn)
     }
 
     pub(crate) fn by_comm(&self, comm: CommId) -> Option<ConnId> {

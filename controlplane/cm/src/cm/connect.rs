@@ -9,6 +9,7 @@ use uroce_wire::cm::{
     TransportService,
 };
 
+use super::common::Common;
 use super::{Cm, check_path, check_range};
 use crate::conn::Conn;
 use crate::state::{Event, LapEvent, State};
@@ -41,7 +42,7 @@ impl Cm {
         let req = Req {
             local_comm_id: comm,
             service_id: params.service_id,
-            local_ca_guid: self.config.ca_guid,
+            local_ca_guid: self.common.config.ca_guid,
             local_qpn: params.local_qpn,
             responder_resources: params.responder_resources,
             initiator_depth: params.initiator_depth,
@@ -61,7 +62,7 @@ impl Cm {
             private_data: params.private_data,
             ..Req::default()
         };
-        self.send_repeated(now, id, Message::Req(req));
+        self.with(id, |conn, common| conn.send_repeated(now, Message::Req(req), common));
         Ok(id)
     }
 
@@ -88,40 +89,9 @@ impl Cm {
         id: ConnId,
         params: &AcceptParams,
     ) -> Result<(), CmError> {
-        let next = self.wish(id, Event::SendRep)?;
-        check_range("RNR retry count", params.rnr_retry_count, 7)?;
-        check_qpn_value(params.local_qpn)?;
         // In peer-to-peer mode the request belongs to a connection that already has its queue pair.
-        if self.table.by_qpn(params.local_qpn) != Some(id) {
-            self.check_qpn(params.local_qpn)?;
-        }
-        let ids = self.table.update(id, |conn| {
-            conn.state = next;
-            conn.local_qpn = Some(params.local_qpn);
-            if let Some(alternate) = &mut conn.alternate {
-                alternate.port = params.alternate_port;
-            }
-            (conn.local_comm, conn.remote_comm_or_none())
-        });
-        let (local_comm_id, remote_comm_id) = ids.ok_or(CmError::UnknownId)?;
-        let rep = Rep {
-            local_comm_id,
-            remote_comm_id,
-            local_qpn: params.local_qpn,
-            starting_psn: params.starting_psn,
-            responder_resources: params.responder_resources,
-            initiator_depth: params.initiator_depth,
-            target_ack_delay: params.target_ack_delay,
-            failover: params.failover,
-            end_to_end_flow_control: params.flow_control,
-            rnr_retry_count: params.rnr_retry_count,
-            srq: params.srq,
-            local_ca_guid: self.config.ca_guid,
-            private_data: params.private_data,
-            ..Rep::default()
-        };
-        self.send_repeated(now, id, Message::Rep(rep));
-        Ok(())
+        let is_taken = self.table.by_qpn(params.local_qpn).is_some_and(|holder| holder != id);
+        self.call(id, |conn, common| conn.accept(now, params, is_taken, common))
     }
 
     /// Confirms a [`CmEvent::Accepted`] with an RTU. Called when the queue pair is in RTS; the
@@ -130,15 +100,14 @@ impl Cm {
     /// # Errors
     /// [`CmError::UnknownId`] or [`CmError::State`] if the peer has not accepted `id`.
     pub fn ready(&mut self, id: ConnId, private_data: PrivateData<224>) -> Result<(), CmError> {
-        let next = self.wish(id, Event::SendRtu)?;
-        let ids = self.table.update(id, |conn| {
-            conn.state = next;
+        self.call(id, |conn, common| {
+            conn.state = conn.wish(Event::SendRtu)?;
             conn.deadline = None;
-            (conn.local_comm, conn.remote_comm_or_none())
-        });
-        let (local_comm_id, remote_comm_id) = ids.ok_or(CmError::UnknownId)?;
-        self.send_answer(id, Message::Rtu(Rtu { local_comm_id, remote_comm_id, private_data }));
-        Ok(())
+            let (local_comm_id, remote_comm_id) = (conn.local_comm, conn.remote_comm_or_none());
+            let rtu = Rtu { local_comm_id, remote_comm_id, private_data };
+            conn.send_answer(Message::Rtu(rtu), common);
+            Ok(())
+        })
     }
 
     /// Rejects a request, or an acceptance. `ari` is additional reject information of up to 72
@@ -159,20 +128,7 @@ impl Cm {
         ari: &[u8],
         private_data: PrivateData<148>,
     ) -> Result<(), CmError> {
-        self.wish(id, Event::SendRej)?;
-        if ari.len() > 72 {
-            return Err(CmError::OutOfRange("additional information"));
-        }
-        let is_unnamed = self.table.get(id).is_some_and(|conn| conn.remote_comm.is_none());
-        if is_unnamed || (reason == RejectReason::TIMEOUT && ari.is_empty()) {
-            self.send_rej_timeout(id, private_data);
-        } else {
-            //= check J5 — the consumer's rejection carries its reason, additional information and
-            //= check J5 — private data.
-            self.send_rej(id, reason, ari, private_data);
-        }
-        self.close(now, id, Event::SendRej, CloseReason::RejectedByUs);
-        Ok(())
+        self.call(id, |conn, common| conn.reject(now, reason, ari, private_data, common))
     }
 
     /// Sends an MRA: the peer's REQ, REP or LAP will be answered within `service_timeout` from now.
@@ -186,41 +142,20 @@ impl Cm {
         service_timeout: CmTimeout,
         private_data: PrivateData<222>,
     ) -> Result<(), CmError> {
-        let state = self.state(id).ok_or(CmError::UnknownId)?;
-        if state == State::Established {
-            return self.mra_lap(id, service_timeout, private_data);
-        }
-        let next = self.wish(id, Event::SendMra)?;
-        let message = match next {
-            State::MraReqSent => MessageMraed::Req,
-            _ => MessageMraed::Rep,
-        };
-        let ids = self.table.update(id, |conn| {
+        self.call(id, |conn, common| {
+            if conn.state == State::Established {
+                return conn.mra_lap(service_timeout, private_data, common);
+            }
+            let next = conn.wish(Event::SendMra)?;
+            let message = match next {
+                State::MraReqSent => MessageMraed::Req,
+                _ => MessageMraed::Rep,
+            };
             conn.state = next;
-            (conn.local_comm, conn.remote_comm_or_none())
-        });
-        let (local_comm_id, remote_comm_id) = ids.ok_or(CmError::UnknownId)?;
-        let mra = Mra { local_comm_id, remote_comm_id, message, service_timeout, private_data };
-        self.send_answer(id, Message::Mra(mra));
-        Ok(())
-    }
-
-    fn mra_lap(
-        &mut self,
-        id: ConnId,
-        service_timeout: CmTimeout,
-        private_data: PrivateData<222>,
-    ) -> Result<(), CmError> {
-        let next = self.wish_lap_in(id, LapEvent::SendMra)?;
-        let ids = self.table.update(id, |conn| {
-            conn.lap_in = next;
-            (conn.local_comm, conn.remote_comm_or_none())
-        });
-        let (local_comm_id, remote_comm_id) = ids.ok_or(CmError::UnknownId)?;
-        let message = MessageMraed::Lap;
-        let mra = Mra { local_comm_id, remote_comm_id, message, service_timeout, private_data };
-        self.send_lap_answer(id, Message::Mra(mra));
-        Ok(())
+            let mra = conn.mra(message, service_timeout, private_data);
+            conn.send_answer(mra, common);
+            Ok(())
+        })
     }
 
     /// Establishes a connection by its first data, which arrived before the RTU, and reports
@@ -230,30 +165,114 @@ impl Cm {
     /// [`CmError::UnknownId`] or [`CmError::State`] if `id` does not wait for an RTU.
     pub fn communication_established(&mut self, id: ConnId) -> Result<(), CmError> {
         //= check J3 — received data establishes the connection as the lost RTU would have.
-        if self.state(id) == Some(State::Established) {
-            return Ok(());
-        }
-        let next = self.wish(id, Event::CommEst)?;
-        self.established(id, next);
-        self.tell(id, CmEvent::Established(None));
-        Ok(())
-    }
-
-    pub(super) fn established(&mut self, id: ConnId, next: State) {
-        self.table.update(id, |conn| {
-            conn.state = next;
-            (conn.repeated, conn.deadline, conn.answer) = (None, None, None);
-        });
+        self.call(id, |conn, common| {
+            if conn.state != State::Established {
+                let next = conn.wish(Event::CommEst)?;
+                conn.established(next);
+                conn.tell(CmEvent::Established(None), common);
+            }
+            Ok(())
+        })
     }
 
     pub(super) fn check_room(&self) -> Result<(), CmError> {
-        let has_room = self.table.len() < self.config.limits.connections;
+        let has_room = self.table.len() < self.common.config.limits.connections;
         if has_room { Ok(()) } else { Err(CmError::Full) }
     }
 
     fn check_qpn(&self, qpn: Qpn) -> Result<(), CmError> {
         check_qpn_value(qpn)?;
         if self.holds_qpn(qpn) { Err(CmError::QpnInUse(qpn)) } else { Ok(()) }
+    }
+}
+
+impl Conn {
+    fn accept(
+        &mut self,
+        now: Instant,
+        params: &AcceptParams,
+        is_taken: bool,
+        common: &mut Common,
+    ) -> Result<(), CmError> {
+        let next = self.wish(Event::SendRep)?;
+        check_range("RNR retry count", params.rnr_retry_count, 7)?;
+        check_qpn_value(params.local_qpn)?;
+        if is_taken {
+            return Err(CmError::QpnInUse(params.local_qpn));
+        }
+        self.state = next;
+        self.local_qpn = Some(params.local_qpn);
+        if let Some(alternate) = &mut self.alternate {
+            alternate.port = params.alternate_port;
+        }
+        let rep = Rep {
+            local_comm_id: self.local_comm,
+            remote_comm_id: self.remote_comm_or_none(),
+            local_qpn: params.local_qpn,
+            starting_psn: params.starting_psn,
+            responder_resources: params.responder_resources,
+            initiator_depth: params.initiator_depth,
+            target_ack_delay: params.target_ack_delay,
+            failover: params.failover,
+            end_to_end_flow_control: params.flow_control,
+            rnr_retry_count: params.rnr_retry_count,
+            srq: params.srq,
+            local_ca_guid: common.config.ca_guid,
+            private_data: params.private_data,
+            ..Rep::default()
+        };
+        self.send_repeated(now, Message::Rep(rep), common);
+        Ok(())
+    }
+
+    fn reject(
+        &mut self,
+        now: Instant,
+        reason: RejectReason,
+        ari: &[u8],
+        private_data: PrivateData<148>,
+        common: &mut Common,
+    ) -> Result<(), CmError> {
+        self.wish(Event::SendRej)?;
+        if ari.len() > 72 {
+            return Err(CmError::OutOfRange("additional information"));
+        }
+        if self.remote_comm.is_none() || (reason == RejectReason::TIMEOUT && ari.is_empty()) {
+            self.send_rej_timeout(private_data, common);
+        } else {
+            //= check J5 — the consumer's rejection carries its reason, additional information and
+            //= check J5 — private data.
+            self.send_rej(reason, ari, private_data, common);
+        }
+        self.close(now, Event::SendRej, CloseReason::RejectedByUs, common);
+        Ok(())
+    }
+
+    fn mra(
+        &self,
+        message: MessageMraed,
+        service_timeout: CmTimeout,
+        private_data: PrivateData<222>,
+    ) -> Message {
+        let (local_comm_id, remote_comm_id) = (self.local_comm, self.remote_comm_or_none());
+        Message::Mra(Mra { local_comm_id, remote_comm_id, message, service_timeout, private_data })
+    }
+
+    fn mra_lap(
+        &mut self,
+        service_timeout: CmTimeout,
+        private_data: PrivateData<222>,
+        common: &mut Common,
+    ) -> Result<(), CmError> {
+        self.lap_in = self.wish_lap_in(LapEvent::SendMra)?;
+        let mra = self.mra(MessageMraed::Lap, service_timeout, private_data);
+        self.send_lap_answer(mra, common);
+        Ok(())
+    }
+
+    pub(super) fn established(&mut self, next: State) {
+        self.state = next;
+        (self.repeated, self.deadline, self.answer) = (None, None, None);
     }
 }
 

@@ -6,6 +6,8 @@ use uroce_transport::Instant;
 use uroce_wire::cm::{Drep, Dreq, Message, PrivateData, Rej, RejectReason, SidrStatus};
 
 use super::Cm;
+use super::common::Common;
+use crate::conn::Conn;
 use crate::state::{Event, State};
 use crate::{CloseReason, CmError, ConnId, SidrAnswer};
 
@@ -23,41 +25,16 @@ impl Cm {
         id: ConnId,
         private_data: &[u8],
     ) -> Result<(), CmError> {
-        if self.wish(id, Event::SendDrep).is_ok() {
-            let data = PrivateData::new(private_data)?;
-            self.send_drep(id, data);
-            self.close(now, id, Event::SendDrep, CloseReason::Disconnected(None));
-            return Ok(());
-        }
-        let next = self.wish(id, Event::SendDreq)?;
-        let data = PrivateData::new(private_data)?;
-        self.send_dreq(now, id, next, data);
-        Ok(())
-    }
-
-    pub(super) fn send_drep(&mut self, id: ConnId, private_data: PrivateData<224>) {
-        let Some(conn) = self.table.get(id) else { return };
-        let (local_comm_id, remote_comm_id) = (conn.local_comm, conn.remote_comm_or_none());
-        self.send_answer(id, Message::Drep(Drep { local_comm_id, remote_comm_id, private_data }));
-    }
-
-    pub(super) fn send_dreq(
-        &mut self,
-        now: Instant,
-        id: ConnId,
-        next: State,
-        private_data: PrivateData<220>,
-    ) {
-        let named = self.table.update(id, |conn| {
-            conn.state = next;
-            conn.lap_deadline = None;
-            conn.drop_laps();
-            (conn.local_comm, conn.remote_comm_or_none(), conn.remote_qpn.unwrap_or_default())
-        });
-        if let Some((local_comm_id, remote_comm_id, remote_qpn)) = named {
-            let dreq = Dreq { local_comm_id, remote_comm_id, remote_qpn, private_data };
-            self.send_repeated(now, id, Message::Dreq(dreq));
-        }
+        self.call(id, |conn, common| {
+            if conn.wish(Event::SendDrep).is_ok() {
+                conn.send_drep(PrivateData::new(private_data)?, common);
+                conn.close(now, Event::SendDrep, CloseReason::Disconnected(None), common);
+                return Ok(());
+            }
+            let next = conn.wish(Event::SendDreq)?;
+            conn.send_dreq(now, next, PrivateData::new(private_data)?, common);
+            Ok(())
+        })
     }
 
     /// Ends a connection because another source than its messages reports that the peer's process
@@ -65,17 +42,7 @@ impl Cm {
     /// request of ours [`CloseReason::Unreachable`]. A SIDR request of the peer is left to be
     /// answered.
     pub fn peer_ended(&mut self, now: Instant, id: ConnId) {
-        let Some(state) = self.state(id) else { return };
-        match state {
-            State::Idle | State::TimeWait | State::SidrReqRcvd => {}
-            State::SidrReqSent => {
-                self.close(now, id, Event::RetriesExhausted, CloseReason::Unreachable);
-            }
-            _ => {
-                let rej = Rej { reason: RejectReason::CONSUMER, ..Rej::default() };
-                self.close(now, id, Event::RecvRej, CloseReason::Rejected(Box::new(rej)));
-            }
-        }
+        self.with(id, |conn, common| conn.peer_ended(now, common));
     }
 
     /// Gives up an id in any state. The peer is sent the REJ, DREQ, DREP or SIDR_REP that fits the
@@ -86,14 +53,64 @@ impl Cm {
     /// [`CmError::UnknownId`] if `id` does not exist or is destroyed already.
     pub fn destroy(&mut self, now: Instant, id: ConnId) -> Result<(), CmError> {
         //= check J10 — whatever the state, no event follows for an id that was given up.
-        let conn = self.table.get(id).filter(|conn| !conn.is_destroyed);
-        let state = conn.ok_or(CmError::UnknownId)?.state;
-        self.events.retain(|(of, _)| *of != id);
-        self.table.update(id, |conn| conn.is_destroyed = true);
-        match state {
+        self.call(id, |conn, common| {
+            common.events.retain(|(of, _)| *of != id);
+            conn.destroy(now, common);
+            Ok(())
+        })
+    }
+}
+
+impl Conn {
+    pub(super) fn send_drep(&mut self, private_data: PrivateData<224>, common: &mut Common) {
+        let (local_comm_id, remote_comm_id) = (self.local_comm, self.remote_comm_or_none());
+        let drep = Drep { local_comm_id, remote_comm_id, private_data };
+        self.send_answer(Message::Drep(drep), common);
+    }
+
+    fn send_dreq(
+        &mut self,
+        now: Instant,
+        next: State,
+        private_data: PrivateData<220>,
+        common: &mut Common,
+    ) {
+        self.state = next;
+        self.lap_deadline = None;
+        self.drop_laps();
+        let dreq = self.dreq(private_data);
+        self.send_repeated(now, Message::Dreq(dreq), common);
+    }
+
+    /// Builds a DREQ.
+    pub(super) fn dreq(&self, private_data: PrivateData<220>) -> Dreq {
+        Dreq {
+            local_comm_id: self.local_comm,
+            remote_comm_id: self.remote_comm_or_none(),
+            remote_qpn: self.remote_qpn.unwrap_or_default(),
+            private_data,
+        }
+    }
+
+    fn peer_ended(&mut self, now: Instant, common: &mut Common) {
+        match self.state {
+            State::Idle | State::TimeWait | State::SidrReqRcvd => {}
+            State::SidrReqSent => {
+                self.close(now, Event::RetriesExhausted, CloseReason::Unreachable, common);
+            }
+            _ => {
+                let rej = Rej { reason: RejectReason::CONSUMER, ..Rej::default() };
+                self.close(now, Event::RecvRej, CloseReason::Rejected(Box::new(rej)), common);
+            }
+        }
+    }
+
+    fn destroy(&mut self, now: Instant, common: &mut Common) {
+        self.is_destroyed = true;
+        match self.state {
             State::ReqSent | State::MraReqRcvd => {
-                self.send_rej_timeout(id, PrivateData::default());
-                self.close(now, id, Event::SendRej, CloseReason::RejectedByUs);
+                self.send_rej_timeout(PrivateData::default(), common);
+                self.close(now, Event::SendRej, CloseReason::RejectedByUs, common);
             }
             State::ReqRcvd
             | State::MraReqSent
@@ -101,21 +118,24 @@ impl Cm {
             | State::MraRepRcvd
             | State::RepRcvd
             | State::MraRepSent => {
-                self.send_rej(id, RejectReason::CONSUMER, &[], PrivateData::default());
-                self.close(now, id, Event::SendRej, CloseReason::RejectedByUs);
+                self.send_rej(RejectReason::CONSUMER, &[], PrivateData::default(), common);
+                self.close(now, Event::SendRej, CloseReason::RejectedByUs, common);
             }
-            State::Established => self.send_dreq(now, id, State::DreqSent, PrivateData::default()),
+            State::Established => {
+                self.send_dreq(now, State::DreqSent, PrivateData::default(), common);
+            }
             State::DreqRcvd => {
-                self.send_drep(id, PrivateData::default());
-                self.close(now, id, Event::SendDrep, CloseReason::Disconnected(None));
+                self.send_drep(PrivateData::default(), common);
+                self.close(now, Event::SendDrep, CloseReason::Disconnected(None), common);
             }
-            State::SidrReqSent => self.close(now, id, Event::SendRej, CloseReason::RejectedByUs),
+            State::SidrReqSent => {
+                self.close(now, Event::SendRej, CloseReason::RejectedByUs, common);
+            }
             State::SidrReqRcvd => {
                 let answer = SidrAnswer { status: SidrStatus::REJECTED, ..SidrAnswer::default() };
-                self.answer_question(now, id, &answer);
+                self.answer_question(now, &answer, common);
             }
             State::Idle | State::DreqSent | State::TimeWait => {}
         }
-        Ok(())
     }
 }

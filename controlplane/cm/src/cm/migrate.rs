@@ -6,8 +6,9 @@
 use uroce_transport::Instant;
 use uroce_wire::cm::{Apr, AprStatus, Lap, Message, PrivateData};
 
+use super::common::Common;
 use super::{Cm, check_path};
-use crate::conn::{Answer, Repeated};
+use crate::conn::{Answer, Conn, Repeated};
 use crate::state::{LapEvent, LapState, State};
 use crate::{CmError, ConnId, Path};
 
@@ -26,31 +27,7 @@ impl Cm {
         path: Path,
         private_data: PrivateData<168>,
     ) -> Result<(), CmError> {
-        let conn =
-            self.table.get(id).filter(|conn| !conn.is_destroyed).ok_or(CmError::UnknownId)?;
-        if conn.state != State::Established {
-            return Err(CmError::State(conn.state));
-        }
-        check_path(&path)?;
-        let next = conn.lap_out.after(LapEvent::SendLap).ok_or(CmError::LapPending)?;
-        let lap = Lap {
-            local_comm_id: conn.local_comm,
-            remote_comm_id: conn.remote_comm_or_none(),
-            remote_qpn: conn.remote_qpn.unwrap_or_default(),
-            remote_cm_response_timeout: uroce_wire::cm::CmTimeout::at_least(conn.interval),
-            alternate: path.to_wire(),
-            private_data,
-        };
-        let (message, transaction) = (Message::Lap(lap), self.random.next());
-        let addr = self.table.update(id, |conn| {
-            conn.lap_out = next;
-            let message = Box::new(message);
-            conn.lap = Some((Repeated { message, transaction, left: conn.max_retries }, path));
-            conn.lap_deadline = Some(now + conn.interval);
-            conn.addr
-        });
-        self.send(addr.ok_or(CmError::UnknownId)?, &message, transaction);
-        Ok(())
+        self.call(id, |conn, common| conn.load_alternate(now, path, private_data, common))
     }
 
     /// Answers the peer's LAP with an APR. With [`AprStatus::LOADED`] the proposed path becomes the
@@ -65,19 +42,16 @@ impl Cm {
         port: u8,
         private_data: PrivateData<148>,
     ) -> Result<(), CmError> {
-        let next = self.wish_lap_in(id, LapEvent::SendApr)?;
-        let ids = self.table.update(id, |conn| {
-            conn.lap_in = next;
-            let proposed = conn.proposed.map(|(_, path)| Path { port, ..path });
+        self.call(id, |conn, common| {
+            conn.lap_in = conn.wish_lap_in(LapEvent::SendApr)?;
             if status == AprStatus::LOADED {
-                conn.alternate = proposed;
+                conn.alternate = conn.proposed.map(|(_, path)| Path { port, ..path });
             }
-            (conn.local_comm, conn.remote_comm_or_none())
-        });
-        let (local_comm_id, remote_comm_id) = ids.ok_or(CmError::UnknownId)?;
-        let apr = Apr { local_comm_id, remote_comm_id, status, private_data, ..Apr::default() };
-        self.send_lap_answer(id, Message::Apr(apr));
-        Ok(())
+            let (local_comm_id, remote_comm_id) = (conn.local_comm, conn.remote_comm_or_none());
+            let apr = Apr { local_comm_id, remote_comm_id, status, private_data, ..Apr::default() };
+            conn.send_lap_answer(Message::Apr(apr), common);
+            Ok(())
+        })
     }
 
     /// Records that the queue pair has migrated: the alternate path becomes the primary one, for
@@ -87,7 +61,7 @@ impl Cm {
     /// [`CmError::UnknownId`], or [`CmError::OutOfRange`] if the connection has no alternate path.
     pub fn path_migrated(&mut self, id: ConnId) -> Result<(), CmError> {
         //= check I13 — messages take the path that the data takes.
-        let moved = self.table.update(id, |conn| {
+        let moved = self.with(id, |conn, _| {
             let path = conn.alternate.take()?;
             conn.former = Some(conn.addr.dst);
             conn.primary = path;
@@ -96,21 +70,45 @@ impl Cm {
         });
         moved.ok_or(CmError::UnknownId)?.ok_or(CmError::OutOfRange("alternate path"))
     }
+}
 
-    pub(super) fn wish_lap_in(&self, id: ConnId, event: LapEvent) -> Result<LapState, CmError> {
-        let conn = self.table.get(id).filter(|conn| !conn.is_destroyed);
-        conn.ok_or(CmError::UnknownId)?.lap_in.after(event).ok_or(CmError::NoLap)
+impl Conn {
+    fn load_alternate(
+        &mut self,
+        now: Instant,
+        path: Path,
+        private_data: PrivateData<168>,
+        common: &mut Common,
+    ) -> Result<(), CmError> {
+        if self.state != State::Established {
+            return Err(CmError::State(self.state));
+        }
+        check_path(&path)?;
+        self.lap_out = self.lap_out.after(LapEvent::SendLap).ok_or(CmError::LapPending)?;
+        let lap = Lap {
+            local_comm_id: self.local_comm,
+            remote_comm_id: self.remote_comm_or_none(),
+            remote_qpn: self.remote_qpn.unwrap_or_default(),
+            remote_cm_response_timeout: uroce_wire::cm::CmTimeout::at_least(self.interval),
+            alternate: path.to_wire(),
+            private_data,
+        };
+        let (message, transaction) = (Message::Lap(lap), common.random.next());
+        let left = self.max_retries;
+        self.lap = Some((Repeated { message: Box::new(message), transaction, left }, path));
+        self.lap_deadline = Some(now + self.interval);
+        common.send(self.addr, &message, transaction);
+        Ok(())
+    }
+
+    pub(super) fn wish_lap_in(&self, event: LapEvent) -> Result<LapState, CmError> {
+        self.lap_in.after(event).ok_or(CmError::NoLap)
     }
 
     /// Answers the peer's LAP and keeps the answer, to send it again if the LAP is repeated.
-    pub(super) fn send_lap_answer(&mut self, id: ConnId, message: Message) {
-        let sent = self.table.update(id, |conn| {
-            let (transaction, _) = conn.proposed?;
-            conn.lap_answer = Some(Answer { message: Box::new(message), transaction });
-            Some((conn.addr, transaction))
-        });
-        if let Some((addr, transaction)) = sent.flatten() {
-            self.send(addr, &message, transaction);
-        }
+    pub(super) fn send_lap_answer(&mut self, message: Message, common: &mut Common) {
+        let Some((transaction, _)) = self.proposed else { return };
+        self.lap_answer = Some(Answer { message: Box::new(message), transaction });
+        common.send(self.addr, &message, transaction);
     }
 }

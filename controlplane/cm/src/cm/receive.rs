@@ -15,7 +15,8 @@ use uroce_wire::cm::{
 };
 use uroce_wire::mad::MadHeader;
 
-use super::{Cm, rej};
+use super::Cm;
+use super::common::Common;
 use crate::conn::Conn;
 use crate::{ConnId, MadAddr, MadDrop};
 
@@ -28,7 +29,7 @@ impl Cm {
     pub fn handle_mad(&mut self, now: Instant, addr: &MadAddr, mad: &[u8]) -> Result<(), MadDrop> {
         let taken = self.take(now, addr, mad);
         if let Err(reason) = taken {
-            self.counters.count_dropped(reason);
+            self.common.counters.count_dropped(reason);
         }
         taken
     }
@@ -43,7 +44,7 @@ impl Cm {
                 return Err(error.into());
             }
         };
-        self.counters.count_received(message.attribute());
+        self.common.counters.count_received(message.attribute());
         let transaction = header.transaction_id;
         match message {
             Message::Req(req) => self.on_req(now, addr, transaction, &req),
@@ -75,20 +76,16 @@ impl Cm {
         if is_peer { Ok((id, conn)) } else { Err(MadDrop::Forged) }
     }
 
-    /// Answers a message that belongs to no connection with a REJ. `ids` are the receiver's and the
-    /// sender's communication ID as the message has them.
-    fn refuse(
+    /// Runs the step of a message on the connection that it names.
+    fn with_named(
         &mut self,
         addr: &MadAddr,
-        transaction: u64,
-        ids: (CommId, CommId),
-        message: MessageRejected,
-        reason: RejectReason,
-        ari: &[u8],
-    ) -> MadDrop {
-        let rej = rej(ids.0, ids.1, message, reason, ari);
-        self.send(addr.reversed(), &Message::Rej(rej), transaction);
-        MadDrop::Refused
+        local: CommId,
+        remote: CommId,
+        step: impl FnOnce(&mut Conn, &mut Common) -> Result<(), MadDrop>,
+    ) -> Result<(), MadDrop> {
+        let (id, _) = self.named(addr, local, remote)?;
+        self.with(id, step).unwrap_or(Err(MadDrop::UnknownId))
     }
 
     //= check J11 — a request in another class version is answered with the version we support.
@@ -102,14 +99,14 @@ impl Cm {
                 let asker = uroce_wire::cm::Req::parse(body).local_comm_id;
                 let (rejected, reason) =
                     (MessageRejected::Req, RejectReason::INVALID_CLASS_VERSION);
-                self.refuse(addr, transaction, (CommId(0), asker), rejected, reason, &ours);
+                self.common.refuse(addr, transaction, (CommId(0), asker), rejected, reason, &ours);
             }
             Some(Attribute::SidrReq) => {
                 let req = SidrReq::parse(body);
                 let mut rep =
                     SidrRep { info_len: 1, ..refusal(&req, SidrStatus::UNSUPPORTED_VERSION) };
                 rep.info[0] = CLASS_VERSION;
-                self.send(addr.reversed(), &Message::SidrRep(rep), transaction);
+                self.common.send(addr.reversed(), &Message::SidrRep(rep), transaction);
             }
             _ => {}
         }

@@ -5,6 +5,7 @@
 use uroce_transport::Instant;
 use uroce_wire::cm::{Message, SidrRep, SidrReq};
 
+use super::common::Common;
 use super::{Cm, check_path, check_range};
 use crate::conn::Conn;
 use crate::state::{Event, State};
@@ -32,7 +33,7 @@ impl Cm {
             service_id: params.service_id,
             private_data: params.private_data,
         };
-        self.send_repeated(now, id, Message::SidrReq(req));
+        self.with(id, |conn, common| conn.send_repeated(now, Message::SidrReq(req), common));
         Ok(id)
     }
 
@@ -47,29 +48,32 @@ impl Cm {
         id: ConnId,
         answer: &SidrAnswer,
     ) -> Result<(), CmError> {
-        self.wish(id, Event::SendSidrRep)?;
-        self.answer_question(now, id, answer);
-        Ok(())
+        self.call(id, |conn, common| {
+            conn.wish(Event::SendSidrRep)?;
+            conn.answer_question(now, answer, common);
+            Ok(())
+        })
     }
+}
 
-    pub(super) fn answer_question(&mut self, now: Instant, id: ConnId, answer: &SidrAnswer) {
-        let memory = self.config.limits.sidr_memory;
-        let asked = self.table.update(id, |conn| {
-            conn.state = conn.state.after(Event::SendSidrRep).unwrap_or(conn.state);
-            conn.deadline = Some(now + memory);
-            (conn.remote_comm_or_none(), conn.service_id)
-        });
-        if let Some((request_id, service_id)) = asked {
-            let rep = SidrRep {
-                request_id,
-                status: answer.status,
-                qpn: answer.qpn,
-                service_id,
-                qkey: answer.qkey,
-                private_data: answer.private_data,
-                ..SidrRep::default()
-            };
-            self.send_answer(id, Message::SidrRep(rep));
-        }
+impl Conn {
+    pub(super) fn answer_question(
+        &mut self,
+        now: Instant,
+        answer: &SidrAnswer,
+        common: &mut Common,
+    ) {
+        self.state = self.state.after(Event::SendSidrRep).unwrap_or(self.state);
+        self.deadline = Some(now + common.config.limits.sidr_memory);
+        let rep = SidrRep {
+            request_id: self.remote_comm_or_none(),
+            status: answer.status,
+            qpn: answer.qpn,
+            service_id: self.service_id,
+            qkey: answer.qkey,
+            private_data: answer.private_data,
+            ..SidrRep::default()
+        };
+        self.send_answer(Message::SidrRep(rep), common);
     }
 }

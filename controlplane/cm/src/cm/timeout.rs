@@ -4,76 +4,75 @@ use uroce_transport::Instant;
 use uroce_wire::cm::PrivateData;
 
 use super::Cm;
+use super::common::Common;
+use crate::conn::Conn;
 use crate::state::{Event, LapEvent, State};
 use crate::table::Timer;
-use crate::{CloseReason, CmEvent, ConnId};
+use crate::{CloseReason, CmEvent};
 
 impl Cm {
     /// Does all work due at `now`: repeats messages, gives up connections, ends TimeWait. Called
     /// when [`Cm::next_timeout`] has passed; earlier calls have no effect.
     pub fn handle_timeout(&mut self, now: Instant) {
         while let Some((id, timer)) = self.table.due(now) {
-            match timer {
-                Timer::Response => self.response_timeout(now, id),
-                Timer::Lap => self.lap_timeout(now, id),
-            }
+            self.with(id, |conn, common| match timer {
+                Timer::Response => conn.response_timeout(now, common),
+                Timer::Lap => conn.lap_timeout(now, common),
+            });
         }
     }
+}
 
+impl Conn {
     //= check J1 — a message is repeated as often as the terms say, then a REJ tells the peer.
-    fn response_timeout(&mut self, now: Instant, id: ConnId) {
-        let Some(state) = self.state(id) else { return };
-        if state == State::TimeWait {
+    fn response_timeout(&mut self, now: Instant, common: &mut Common) {
+        if self.state == State::TimeWait {
             //= check J9 — only the end of TimeWait frees the QPN.
-            return self.release(id);
+            return self.release(common);
         }
-        let waits_for_service = matches!(state, State::MraReqRcvd | State::MraRepRcvd);
-        let again = self.table.update(id, |conn| {
-            conn.deadline = Some(now + conn.interval);
-            let repeated = conn.repeated.as_mut().filter(|_| !waits_for_service)?;
+        let waits_for_service = matches!(self.state, State::MraReqRcvd | State::MraRepRcvd);
+        self.deadline = Some(now + self.interval);
+        let repeated = self.repeated.as_mut().filter(|_| !waits_for_service);
+        let again = repeated.and_then(|repeated| {
             repeated.left = repeated.left.checked_sub(1)?;
-            Some((conn.addr, *repeated.message, repeated.transaction))
+            Some((*repeated.message, repeated.transaction))
         });
-        match again.flatten() {
-            Some((addr, message, transaction)) => {
-                self.counters.retransmitted += 1;
-                self.send(addr, &message, transaction);
+        match again {
+            Some((message, transaction)) => {
+                common.counters.retransmitted += 1;
+                common.send(self.addr, &message, transaction);
             }
-            None => self.give_up(now, id),
+            None => self.give_up(now, common),
         }
     }
 
     /// Closes a connection that has waited for an answer in vain.
-    pub(super) fn give_up(&mut self, now: Instant, id: ConnId) {
-        let reason = match self.state(id) {
-            Some(State::DreqSent) => CloseReason::DisconnectUnanswered,
-            Some(State::SidrReqSent) => CloseReason::Unreachable,
-            Some(_) => {
-                self.send_rej_timeout(id, PrivateData::default());
+    pub(super) fn give_up(&mut self, now: Instant, common: &mut Common) {
+        let reason = match self.state {
+            State::DreqSent => CloseReason::DisconnectUnanswered,
+            State::SidrReqSent => CloseReason::Unreachable,
+            _ => {
+                self.send_rej_timeout(PrivateData::default(), common);
                 CloseReason::Unreachable
             }
-            None => return,
         };
-        self.table.update(id, |conn| conn.deadline = None);
-        self.close(now, id, Event::RetriesExhausted, reason);
+        self.deadline = None;
+        self.close(now, Event::RetriesExhausted, reason, common);
     }
 
-    fn lap_timeout(&mut self, now: Instant, id: ConnId) {
-        let again = self.table.update(id, |conn| {
-            conn.lap_deadline = Some(now + conn.interval);
-            let is_waiting = conn.lap_out == crate::LapState::LapSent;
-            let (repeated, _) = conn.lap.as_mut().filter(|_| is_waiting)?;
+    fn lap_timeout(&mut self, now: Instant, common: &mut Common) {
+        self.lap_deadline = Some(now + self.interval);
+        let is_waiting = self.lap_out == crate::LapState::LapSent;
+        let again = self.lap.as_mut().filter(|_| is_waiting).and_then(|(repeated, _)| {
             repeated.left = repeated.left.checked_sub(1)?;
-            Some((conn.addr, *repeated.message, repeated.transaction))
+            Some((*repeated.message, repeated.transaction))
         });
-        if let Some((addr, message, transaction)) = again.flatten() {
-            self.counters.retransmitted += 1;
-            return self.send(addr, &message, transaction);
+        if let Some((message, transaction)) = again {
+            common.counters.retransmitted += 1;
+            return common.send(self.addr, &message, transaction);
         }
-        self.table.update(id, |conn| {
-            conn.lap_out = conn.lap_out.after(LapEvent::RetriesExhausted).unwrap_or_default();
-            (conn.lap, conn.lap_deadline) = (None, None);
-        });
-        self.tell(id, CmEvent::AlternateTimedOut);
+        self.lap_out = self.lap_out.after(LapEvent::RetriesExhausted).unwrap_or_default();
+        (self.lap, self.lap_deadline) = (None, None);
+        self.tell(CmEvent::AlternateTimedOut, common);
     }
 }

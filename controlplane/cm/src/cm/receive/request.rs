@@ -3,13 +3,13 @@
 
 use uroce_transport::Instant;
 use uroce_wire::cm::{
-    CaGuid, CommId, Dreq, Message, MessageRejected, PrivateData, RejectReason, Req,
-    TransportService,
+    CaGuid, CommId, Message, MessageRejected, PrivateData, RejectReason, Req, TransportService,
 };
 use uroce_wire::{Gid, PathMtu, Qpn};
 
 use super::Cm;
 use crate::cm::clamped;
+use crate::cm::common::Common;
 use crate::cm::connect::is_connectable;
 use crate::conn::Conn;
 use crate::state::{Event, State};
@@ -24,12 +24,13 @@ impl Cm {
         req: &Req,
     ) -> Result<(), MadDrop> {
         if let Some(id) = self.table.by_remote_comm(req.local_ca_guid, req.local_comm_id) {
-            return Err(self.on_known_req(addr, id, req));
+            let step = |conn: &mut Conn, common: &mut Common| conn.on_known_req(addr, req, common);
+            return Err(self.with(id, step).unwrap_or(MadDrop::UnknownId));
         }
         let verdict = self.check_req(addr, req).and_then(|()| self.check_stale(now, addr, req));
         let refuse = |cm: &mut Cm, reason, ari: &[u8]| {
             let ids = (CommId(0), req.local_comm_id);
-            Err(cm.refuse(addr, transaction, ids, MessageRejected::Req, reason, ari))
+            Err(cm.common.refuse(addr, transaction, ids, MessageRejected::Req, reason, ari))
         };
         if let Err(reason) = verdict {
             let mtu = [PathMtu::B4096.code()];
@@ -49,38 +50,6 @@ impl Cm {
             }
             Err(reason) => refuse(self, reason, &[]),
         }
-    }
-
-    //= check J2 — a copy of a REQ makes no second connection; it gets the answer of the first.
-    fn on_known_req(&mut self, addr: &MadAddr, id: ConnId, req: &Req) -> MadDrop {
-        let Some(conn) = self.table.get(id) else { return MadDrop::UnknownId };
-        if !conn.knows(addr.src) || conn.remote_qpn != Some(req.local_qpn) {
-            return MadDrop::Forged;
-        }
-        match conn.state {
-            State::MraReqSent => self.answer_again(id),
-            State::RepSent => self.rep_again(id),
-            State::TimeWait => {
-                let (local, addr, asked) = (conn.local_comm, conn.addr, conn.asked);
-                let ids = (local, req.local_comm_id);
-                let (message, reason) = (MessageRejected::Req, RejectReason::STALE_CONNECTION);
-                self.refuse(&addr.reversed(), asked, ids, message, reason, &[]);
-                MadDrop::Duplicate
-            }
-            _ => MadDrop::Duplicate,
-        }
-    }
-
-    /// Sends the REP of a connection again.
-    fn rep_again(&mut self, id: ConnId) -> MadDrop {
-        let rep = self.table.get(id).and_then(|conn| {
-            let repeated = conn.repeated.as_ref()?;
-            Some((conn.addr, *repeated.message, repeated.transaction))
-        });
-        if let Some((addr, message, transaction)) = rep {
-            self.send(addr, &message, transaction);
-        }
-        MadDrop::Duplicate
     }
 
     /// Checks the parameters that every REQ must have, whatever its consumer would accept.
@@ -110,7 +79,7 @@ impl Cm {
         let Some(old) = self.stale(req.local_ca_guid, req.local_qpn, addr.src) else {
             return Ok(());
         };
-        self.tear_down(now, old);
+        self.with(old, |conn, common| conn.tear_down(now, common));
         Err(RejectReason::STALE_CONNECTION)
     }
 
@@ -118,30 +87,6 @@ impl Cm {
     pub(super) fn stale(&self, guid: CaGuid, qpn: Qpn, at: Gid) -> Option<ConnId> {
         let old = self.table.by_remote_qp(guid, qpn)?;
         self.table.get(old).filter(|conn| conn.knows(at)).map(|_| old)
-    }
-
-    /// Ends a connection that its peer no longer has.
-    pub(super) fn tear_down(&mut self, now: Instant, id: ConnId) {
-        let Some(conn) = self.table.get(id) else { return };
-        let event = match conn.state {
-            State::Established => {
-                let dreq = Dreq {
-                    local_comm_id: conn.local_comm,
-                    remote_comm_id: conn.remote_comm_or_none(),
-                    remote_qpn: conn.remote_qpn.unwrap_or_default(),
-                    private_data: PrivateData::default(),
-                };
-                let (addr, transaction) = (conn.addr, self.random.next());
-                self.send(addr, &Message::Dreq(dreq), transaction);
-                Event::RecvRejStale
-            }
-            State::DreqSent | State::DreqRcvd | State::TimeWait => Event::RecvRejStale,
-            _ => {
-                self.send_rej(id, RejectReason::STALE_CONNECTION, &[], PrivateData::default());
-                Event::SendRej
-            }
-        };
-        self.close(now, id, event, CloseReason::Stale);
     }
 
     /// Handles a REQ that crosses our own in peer-to-peer mode. The side with the greater CA GUID,
@@ -155,18 +100,17 @@ impl Cm {
     ) -> Result<(), MadDrop> {
         //= check J10 — of two REQs that cross exactly one yields.
         let conn = self.table.get(id).ok_or(MadDrop::UnknownId)?;
-        let ours = (self.config.ca_guid, conn.local_qpn.unwrap_or_default());
+        let ours = (self.common.config.ca_guid, conn.local_qpn.unwrap_or_default());
         let next = conn.state.after(Event::RecvPeerReq).ok_or(MadDrop::Unexpected)?;
         if ours >= (req.local_ca_guid, req.local_qpn) {
             return Err(MadDrop::Unexpected);
         }
-        let limits = self.config.limits;
-        self.table.update(id, |conn| {
+        self.with(id, |conn, common| {
             conn.state = next;
             (conn.repeated, conn.deadline) = (None, None);
-            conn.learn_req(addr, transaction, req, &limits);
+            conn.learn_req(addr, transaction, req, &common.config.limits);
+            conn.tell_request(addr, req, common);
         });
-        self.tell_request(id, addr, req);
         Ok(())
     }
 
@@ -181,20 +125,20 @@ impl Cm {
     //= check J13 — unknown senders occupy bounded room; the one that does not answer is given up
     //= check J13 — first, and an established connection is never touched.
     pub(super) fn has_room_for_stranger(&mut self, now: Instant) -> bool {
-        let limits = self.config.limits;
+        let limits = self.common.config.limits;
         if self.table.half_open().len() >= limits.half_open {
             self.evict(now);
         }
         self.table.half_open().len() < limits.half_open
             && self.table.len() < limits.connections
-            && self.events.len() < limits.queue
+            && self.common.events.len() < limits.queue
     }
 
     /// Gives up the oldest half-open connection that waits for the answer to a repeated REP.
     fn evict(&mut self, now: Instant) {
         if let Some(id) = self.table.oldest_silent() {
-            self.counters.evicted += 1;
-            self.give_up(now, id);
+            self.common.counters.evicted += 1;
+            self.with(id, |conn, common| conn.give_up(now, common));
         }
     }
 
@@ -203,18 +147,62 @@ impl Cm {
         let mut conn = Conn::new(comm, req.service_id, Path::of_peer(addr.port, &req.primary));
         conn.state = State::Idle.after(Event::RecvReq).unwrap_or(State::Idle);
         conn.listener = Some(req.service_id);
-        conn.learn_req(addr, transaction, req, &self.config.limits);
+        conn.learn_req(addr, transaction, req, &self.common.config.limits);
         let id = self.table.insert(conn);
-        self.tell_request(id, addr, req);
-    }
-
-    fn tell_request(&mut self, id: ConnId, addr: &MadAddr, req: &Req) {
-        let request = Request { addr: *addr, service_id: req.service_id, req: *req };
-        self.tell(id, CmEvent::Request(Box::new(request)));
+        self.with(id, |conn, common| conn.tell_request(addr, req, common));
     }
 }
 
 impl Conn {
+    //= check J2 — a copy of a REQ makes no second connection; it gets the answer of the first.
+    fn on_known_req(&self, addr: &MadAddr, req: &Req, common: &mut Common) -> MadDrop {
+        if !self.knows(addr.src) || self.remote_qpn != Some(req.local_qpn) {
+            return MadDrop::Forged;
+        }
+        match self.state {
+            State::MraReqSent => self.answer_again(common),
+            State::RepSent => self.rep_again(common),
+            State::TimeWait => {
+                let ids = (self.local_comm, req.local_comm_id);
+                let (message, reason) = (MessageRejected::Req, RejectReason::STALE_CONNECTION);
+                common.refuse(&self.addr.reversed(), self.asked, ids, message, reason, &[]);
+                MadDrop::Duplicate
+            }
+            _ => MadDrop::Duplicate,
+        }
+    }
+
+    /// Sends the REP of the connection again.
+    fn rep_again(&self, common: &mut Common) -> MadDrop {
+        if let Some(repeated) = &self.repeated {
+            common.send(self.addr, &repeated.message, repeated.transaction);
+        }
+        MadDrop::Duplicate
+    }
+
+    /// Ends a connection that its peer no longer has.
+    pub(super) fn tear_down(&mut self, now: Instant, common: &mut Common) {
+        let event = match self.state {
+            State::Established => {
+                let (dreq, transaction) = (self.dreq(PrivateData::default()), common.random.next());
+                common.send(self.addr, &Message::Dreq(dreq), transaction);
+                Event::RecvRejStale
+            }
+            State::DreqSent | State::DreqRcvd | State::TimeWait => Event::RecvRejStale,
+            _ => {
+                let reason = RejectReason::STALE_CONNECTION;
+                self.send_rej(reason, &[], PrivateData::default(), common);
+                Event::SendRej
+            }
+        };
+        self.close(now, event, CloseReason::Stale, common);
+    }
+
+    fn tell_request(&self, addr: &MadAddr, req: &Req, common: &mut Common) {
+        let request = Request { addr: *addr, service_id: req.service_id, req: *req };
+        self.tell(CmEvent::Request(Box::new(request)), common);
+    }
+
     /// Stores the peer's parameters from its REQ.
     fn learn_req(&mut self, addr: &MadAddr, transaction: u64, req: &Req, limits: &crate::CmLimits) {
         self.remote_comm = Some(req.local_comm_id);

@@ -7,7 +7,9 @@ use uroce_wire::cm::{
 
 use super::Cm;
 use crate::cm::clamped;
+use crate::cm::common::Common;
 use crate::cm::connect::is_connectable;
+use crate::conn::{Conn, Repeated};
 use crate::state::{Event, LapEvent, State};
 use crate::{CloseReason, CmEvent, ConnId, MadAddr, MadDrop};
 
@@ -25,60 +27,31 @@ impl Cm {
             Err(MadDrop::UnknownId) => {
                 let ids = (rep.remote_comm_id, rep.local_comm_id);
                 let (message, reason) = (MessageRejected::Rep, RejectReason::INVALID_COMM_ID);
-                self.refuse(addr, transaction, ids, message, reason, &[]);
+                self.common.refuse(addr, transaction, ids, message, reason, &[]);
                 return Err(MadDrop::UnknownId);
             }
             Err(reason) => return Err(reason),
         };
-        let Some(next) = conn.state.after(Event::RecvRep) else {
-            return Err(self.on_copied_rep(id));
-        };
+        let (state, peer) = (conn.state, conn.addr.dst);
+        if state.after(Event::RecvRep).is_none() {
+            let verdict = self.with(id, |conn, common| conn.on_copied_rep(common));
+            return Err(verdict.unwrap_or(MadDrop::UnknownId));
+        }
         if !is_connectable(rep.local_qpn) {
             return Err(MadDrop::Malformed);
         }
-        let peer = conn.addr.dst;
         if let Some(old) = self.stale(rep.local_ca_guid, rep.local_qpn, peer) {
-            return Err(self.refuse_stale_rep(now, id, old, rep));
+            self.with(old, |conn, common| conn.tear_down(now, common));
+            self.with(id, |conn, common| conn.refuse_stale_rep(now, rep, common));
+            return Err(MadDrop::Refused);
         }
-        self.table.update(id, |conn| {
-            conn.state = next;
-            conn.remote_comm = Some(rep.local_comm_id);
-            conn.remote_guid = rep.local_ca_guid;
-            conn.remote_qpn = Some(rep.local_qpn);
-            conn.asked = transaction;
-            (conn.repeated, conn.deadline) = (None, None);
-        });
-        self.tell(id, CmEvent::Accepted(Box::new(*rep)));
-        Ok(())
-    }
-
-    //= check J2 — a copy of a REP gets the RTU, or MRA, that the first one got.
-    fn on_copied_rep(&mut self, id: ConnId) -> MadDrop {
-        match self.state(id) {
-            Some(State::Established | State::MraRepSent) => self.answer_again(id),
-            Some(State::RepRcvd) => MadDrop::Duplicate,
-            _ => MadDrop::Unexpected,
-        }
-    }
-
-    /// Rejects a REP with a queue pair that is in another connection with us. Both connections end.
-    fn refuse_stale_rep(&mut self, now: Instant, id: ConnId, old: ConnId, rep: &Rep) -> MadDrop {
-        self.tear_down(now, old);
-        self.table.update(id, |conn| conn.remote_comm = Some(rep.local_comm_id));
-        self.send_rej(id, RejectReason::STALE_CONNECTION, &[], PrivateData::default());
-        self.close(now, id, Event::SendRej, CloseReason::Stale);
-        MadDrop::Refused
+        let step = |conn: &mut Conn, common: &mut Common| conn.on_rep(transaction, rep, common);
+        self.with(id, step).unwrap_or(Err(MadDrop::UnknownId))
     }
 
     pub(super) fn on_rtu(&mut self, addr: &MadAddr, rtu: &Rtu) -> Result<(), MadDrop> {
-        let (id, conn) = self.named(addr, rtu.remote_comm_id, rtu.local_comm_id)?;
-        let Some(next) = conn.state.after(Event::RecvRtu) else {
-            let is_copy = conn.state == State::Established;
-            return Err(if is_copy { MadDrop::Duplicate } else { MadDrop::Unexpected });
-        };
-        self.established(id, next);
-        self.tell(id, CmEvent::Established(Some(Box::new(rtu.private_data))));
-        Ok(())
+        let (local, remote) = (rtu.remote_comm_id, rtu.local_comm_id);
+        self.with_named(addr, local, remote, |conn, common| conn.on_rtu(rtu, common))
     }
 
     pub(super) fn on_mra(
@@ -87,51 +60,11 @@ impl Cm {
         addr: &MadAddr,
         mra: &Mra,
     ) -> Result<(), MadDrop> {
-        let (id, conn) = self.named(addr, mra.remote_comm_id, mra.local_comm_id)?;
-        if mra.message == MessageMraed::Lap {
-            return self.on_lap_mra(now, id, mra);
-        }
-        let expected = match conn.state {
-            State::ReqSent | State::MraReqRcvd => MessageMraed::Req,
-            _ => MessageMraed::Rep,
-        };
-        let next = conn.state.after(Event::RecvMra).filter(|_| mra.message == expected);
-        let next = next.ok_or(MadDrop::Unexpected)?;
-        let is_first = conn.state != next;
-        let patience = clamped(mra.service_timeout, self.config.limits.service_timeout);
-        //= check J7 — an MRA restarts the wait with the time it asks for; a second MRA costs one
-        //= check J7 — repetition, so that no peer can make us wait for ever.
-        let granted = self.table.update(id, |conn| {
-            let repeated = conn.repeated.as_mut()?;
-            repeated.left = if is_first { repeated.left } else { repeated.left.checked_sub(1)? };
-            conn.state = next;
-            conn.deadline = Some(now + patience.duration() + conn.interval);
-            Some(())
-        });
-        granted.flatten().ok_or(MadDrop::Duplicate)?;
-        if is_first {
-            self.tell(id, CmEvent::Patience(Box::new(*mra)));
-        }
-        Ok(())
-    }
-
-    fn on_lap_mra(&mut self, now: Instant, id: ConnId, mra: &Mra) -> Result<(), MadDrop> {
-        let conn = self.table.get(id).ok_or(MadDrop::UnknownId)?;
-        let next = conn.lap_out.after(LapEvent::RecvMra).ok_or(MadDrop::Unexpected)?;
-        let is_first = conn.lap_out != next;
-        let patience = clamped(mra.service_timeout, self.config.limits.service_timeout);
-        let granted = self.table.update(id, |conn| {
-            let (repeated, _) = conn.lap.as_mut()?;
-            repeated.left = if is_first { repeated.left } else { repeated.left.checked_sub(1)? };
-            conn.lap_out = next;
-            conn.lap_deadline = Some(now + patience.duration() + conn.interval);
-            Some(())
-        });
-        granted.flatten().ok_or(MadDrop::Duplicate)?;
-        if is_first {
-            self.tell(id, CmEvent::Patience(Box::new(*mra)));
-        }
-        Ok(())
+        let (local, remote) = (mra.remote_comm_id, mra.local_comm_id);
+        self.with_named(addr, local, remote, |conn, common| match mra.message {
+            MessageMraed::Lap => conn.on_lap_mra(now, mra, common),
+            _ => conn.on_mra(now, mra, common),
+        })
     }
 
     pub(super) fn on_rej(
@@ -141,20 +74,8 @@ impl Cm {
         rej: &Rej,
     ) -> Result<(), MadDrop> {
         let id = self.rejected(addr, rej)?;
-        let conn = self.table.get(id).ok_or(MadDrop::UnknownId)?;
-        let event = match rej.reason {
-            RejectReason::STALE_CONNECTION => Event::RecvRejStale,
-            _ => Event::RecvRej,
-        };
-        conn.state.after(event).ok_or(MadDrop::Unexpected)?;
-        // In peer-to-peer mode the other side may not have sent its REQ yet; we repeat ours until
-        // then.
-        let not_yet = rej.reason == RejectReason::INVALID_SERVICE_ID;
-        if conn.peer_to_peer && conn.state == State::ReqSent && not_yet {
-            return Err(MadDrop::Unexpected);
-        }
-        self.close(now, id, event, CloseReason::Rejected(Box::new(*rej)));
-        Ok(())
+        let step = |conn: &mut Conn, common: &mut Common| conn.on_rej(now, rej, common);
+        self.with(id, step).unwrap_or(Err(MadDrop::UnknownId))
     }
 
     /// Finds the connection that a REJ ends.
@@ -176,4 +97,101 @@ impl Cm {
         }
         Ok(id)
     }
+}
+
+impl Conn {
+    fn on_rep(&mut self, transaction: u64, rep: &Rep, common: &mut Common) -> Result<(), MadDrop> {
+        self.state = self.state.after(Event::RecvRep).ok_or(MadDrop::Unexpected)?;
+        self.remote_comm = Some(rep.local_comm_id);
+        self.remote_guid = rep.local_ca_guid;
+        self.remote_qpn = Some(rep.local_qpn);
+        self.asked = transaction;
+        (self.repeated, self.deadline) = (None, None);
+        self.tell(CmEvent::Accepted(Box::new(*rep)), common);
+        Ok(())
+    }
+
+    //= check J2 — a copy of a REP gets the RTU, or MRA, that the first one got.
+    fn on_copied_rep(&self, common: &mut Common) -> MadDrop {
+        match self.state {
+            State::Established | State::MraRepSent => self.answer_again(common),
+            State::RepRcvd => MadDrop::Duplicate,
+            _ => MadDrop::Unexpected,
+        }
+    }
+
+    /// Rejects a REP with a queue pair that is in another connection with us, which ends, too.
+    fn refuse_stale_rep(&mut self, now: Instant, rep: &Rep, common: &mut Common) {
+        self.remote_comm = Some(rep.local_comm_id);
+        self.send_rej(RejectReason::STALE_CONNECTION, &[], PrivateData::default(), common);
+        self.close(now, Event::SendRej, CloseReason::Stale, common);
+    }
+
+    fn on_rtu(&mut self, rtu: &Rtu, common: &mut Common) -> Result<(), MadDrop> {
+        let Some(next) = self.state.after(Event::RecvRtu) else {
+            let is_copy = self.state == State::Established;
+            return Err(if is_copy { MadDrop::Duplicate } else { MadDrop::Unexpected });
+        };
+        self.established(next);
+        self.tell(CmEvent::Established(Some(Box::new(rtu.private_data))), common);
+        Ok(())
+    }
+
+    fn on_mra(&mut self, now: Instant, mra: &Mra, common: &mut Common) -> Result<(), MadDrop> {
+        let expected = match self.state {
+            State::ReqSent | State::MraReqRcvd => MessageMraed::Req,
+            _ => MessageMraed::Rep,
+        };
+        let next = self.state.after(Event::RecvMra).filter(|_| mra.message == expected);
+        let next = next.ok_or(MadDrop::Unexpected)?;
+        let is_first = self.state != next;
+        let patience = clamped(mra.service_timeout, common.config.limits.service_timeout);
+        //= check J7 — an MRA restarts the wait with the time it asks for; a second MRA costs one
+        //= check J7 — repetition, so that no peer can make us wait for ever.
+        grant(self.repeated.as_mut(), is_first)?;
+        self.state = next;
+        self.deadline = Some(now + patience.duration() + self.interval);
+        if is_first {
+            self.tell(CmEvent::Patience(Box::new(*mra)), common);
+        }
+        Ok(())
+    }
+
+    fn on_lap_mra(&mut self, now: Instant, mra: &Mra, common: &mut Common) -> Result<(), MadDrop> {
+        let next = self.lap_out.after(LapEvent::RecvMra).ok_or(MadDrop::Unexpected)?;
+        let is_first = self.lap_out != next;
+        let patience = clamped(mra.service_timeout, common.config.limits.service_timeout);
+        grant(self.lap.as_mut().map(|(repeated, _)| repeated), is_first)?;
+        self.lap_out = next;
+        self.lap_deadline = Some(now + patience.duration() + self.interval);
+        if is_first {
+            self.tell(CmEvent::Patience(Box::new(*mra)), common);
+        }
+        Ok(())
+    }
+
+    fn on_rej(&mut self, now: Instant, rej: &Rej, common: &mut Common) -> Result<(), MadDrop> {
+        let event = match rej.reason {
+            RejectReason::STALE_CONNECTION => Event::RecvRejStale,
+            _ => Event::RecvRej,
+        };
+        self.state.after(event).ok_or(MadDrop::Unexpected)?;
+        // In peer-to-peer mode the other side may not have sent its REQ yet; we repeat ours until
+        // then.
+        let not_yet = rej.reason == RejectReason::INVALID_SERVICE_ID;
+        if self.peer_to_peer && self.state == State::ReqSent && not_yet {
+            return Err(MadDrop::Unexpected);
+        }
+        self.close(now, event, CloseReason::Rejected(Box::new(*rej)), common);
+        Ok(())
+    }
+}
+
+/// Grants the time that an MRA asks for. All but the first MRA cost one repetition.
+fn grant(repeated: Option<&mut Repeated>, is_first: bool) -> Result<(), MadDrop> {
+    let repeated = repeated.ok_or(MadDrop::Duplicate)?;
+    if !is_first {
+        repeated.left = repeated.left.checked_sub(1).ok_or(MadDrop::Duplicate)?;
+    }
+    Ok(())
 }

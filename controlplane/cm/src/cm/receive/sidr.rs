@@ -19,7 +19,8 @@ impl Cm {
         req: &SidrReq,
     ) -> Result<(), MadDrop> {
         if let Some(id) = self.table.by_question(addr.src, req.request_id) {
-            return Err(self.answer_again(id));
+            let verdict = self.with(id, |conn, common| conn.answer_again(common));
+            return Err(verdict.unwrap_or(MadDrop::UnknownId));
         }
         let status = match self.table.listeners.get(&req.service_id).copied() {
             None => Some(SidrStatus::UNSUPPORTED),
@@ -29,7 +30,7 @@ impl Cm {
         };
         if let Some(status) = status {
             let rep = Message::SidrRep(refusal(req, status));
-            self.send(addr.reversed(), &rep, transaction);
+            self.common.send(addr.reversed(), &rep, transaction);
             return Err(MadDrop::Refused);
         }
         let way_back = Path {
@@ -50,7 +51,9 @@ impl Cm {
         conn.asked = transaction;
         let id = self.table.insert(conn);
         let request = SidrRequest { addr: *addr, req: *req };
-        self.tell(id, CmEvent::SidrRequest(Box::new(request)));
+        self.with(id, |conn, common| {
+            conn.tell(CmEvent::SidrRequest(Box::new(request)), common);
+        });
         Ok(())
     }
 
@@ -61,8 +64,10 @@ impl Cm {
             return Err(MadDrop::Forged);
         }
         conn.state.after(Event::RecvSidrRep).ok_or(MadDrop::Unexpected)?;
-        self.tell(id, CmEvent::SidrReply(Box::new(*rep)));
-        self.release(id);
+        self.with(id, |conn, common| {
+            conn.tell(CmEvent::SidrReply(Box::new(*rep)), common);
+            conn.release(common);
+        });
         Ok(())
     }
 }
