@@ -4,8 +4,8 @@
 //! ([`connect`], [`disconnect`], [`migrate`], [`sidr`]). A received message takes the same steps
 //! ([`receive`]). An unanswered message is repeated, then given up ([`timeout`]).
 //!
-//! Each of these looks its connection up once ([`Cm::call`], [`Cm::with`]). What follows are methods
-//! of [`Conn`], which use the other parts of the manager as [`Common`].
+//! Each of these looks its connection up once ([`Cm::call`], [`Cm::with`]). What follows are
+//! methods of [`Conn`], which use the other parts of the manager as [`Common`].
 
 mod common;
 mod connect;
