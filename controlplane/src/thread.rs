@@ -211,7 +211,7 @@ impl Thread {
             }
         });
         match came {
-            Some(Ok(job)) => job(self),
+            Some(Ok(job)) => self.run_job(job),
             Some(Err(_)) => self.ended = true,
             None => {}
         }

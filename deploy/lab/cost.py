@@ -38,7 +38,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PATIENCE = 600
 MEASURED = "uroce_bench::cost::measured"
 # What the control-plane thread does when it is called for, not what it does each millisecond.
-REQUESTS = ("*Thread>::serve",)
+REQUESTS = ("*Thread>::run_job",)
 MESSAGES = ("*Thread>::take_mads", "*Thread>::take_notices")
 # How far the timer wheel walks depends on the time that passes.
 LEFT_OUT = re.compile(r"TimerWheel::walk$")
