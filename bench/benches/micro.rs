@@ -16,9 +16,10 @@ use uroce_shared::copy::sum::{copy_summed, summed};
 use uroce_shared::table::key::{Numbers, Slots};
 use uroce_shared::table::qp_table::{Place, QpFinder, QpTable};
 use uroce_transport::{
-    AccessFlags, AccessKind, Accessor, AsyncEvent, AtomicOp, BindMw, Counter, Cqe, Found, Inbound,
-    Instant, Memory, MemoryFault, Outbound, Output, PacketSink, Pd, Qp, QpCaps, QpChange, QpInit,
-    QpState, QpType, RecvWr, Region, SendOp, SendWr, Sge, SharedReceives, Side, TransmitError,
+    AccessFlags, AccessKind, Accessor, AsyncEvent, AtomicOp, BindMw, Counter, Cqe, Env, Found,
+    Inbound, Instant, Memory, MemoryFault, Outbound, Output, PacketSink, Pd, Qp, QpCaps, QpChange,
+    QpInit, QpType, RecvWr, Region, RtrAttr, RtsAttr, SendOp, SendWr, Sge, SharedReceives, Side,
+    TransmitError,
 };
 use uroce_wire::{
     Encap, ExtHeaders, Frame, Gid, Icrc, Lkey, OpCode, Packet, PathMtu, Pkey, Psn, Qpn, Reth, Rkey,
@@ -36,6 +37,15 @@ struct World {
     packets: VecDeque<Vec<u8>>,
     spare: Vec<Vec<u8>>,
     completions: u64,
+}
+
+impl Env for World {
+    type Memory = World;
+
+    #[inline]
+    fn memory(&mut self) -> &mut World {
+        self
+    }
 }
 
 impl Memory for World {
@@ -121,30 +131,19 @@ impl End {
         let init = QpInit { qp_type: QpType::Rc, caps, srq: None };
         let (mut qp, mut world) = (Qp::new(Qpn::new(7), Pd(1), &init), World::default());
         let path = Encap { src: gid(host), dst: gid(3 - host), hop_limit: 64, ..Encap::default() };
+        let rtr = RtrAttr {
+            path_mtu: PathMtu::B4096,
+            dest_qpn: Qpn::new(7),
+            rq_psn: Psn::new(0),
+            max_dest_rd_atomic: 1,
+            min_rnr_timer: 12,
+        };
+        let sq_psn = Psn::new(0);
+        let rts = RtsAttr { sq_psn, timeout: 0, retry_cnt: 7, rnr_retry: 7, max_rd_atomic: 1 };
         let steps = [
-            QpChange {
-                pkey: Some(Pkey::DEFAULT),
-                port: Some(1),
-                access: Some(AccessFlags::all()),
-                ..QpChange::to(QpState::Init)
-            },
-            QpChange {
-                path: Some(path.into()),
-                path_mtu: Some(PathMtu::B4096),
-                dest_qpn: Some(Qpn::new(7)),
-                rq_psn: Some(Psn::new(0)),
-                max_dest_rd_atomic: Some(1),
-                min_rnr_timer: Some(12),
-                ..QpChange::to(QpState::Rtr)
-            },
-            QpChange {
-                sq_psn: Some(Psn::new(0)),
-                timeout: Some(0),
-                retry_cnt: Some(7),
-                rnr_retry: Some(7),
-                max_rd_atomic: Some(1),
-                ..QpChange::to(QpState::Rts)
-            },
+            QpChange { access: Some(AccessFlags::all()), ..QpChange::to_init(1) },
+            QpChange { path: Some(path.into()), ..QpChange::to_rtr(QpType::Rc, &rtr) },
+            QpChange::to_rts(QpType::Rc, &rts),
         ];
         for step in steps {
             qp.modify(Instant::ZERO, &step, &mut world).expect("a transition of the table");

@@ -5,8 +5,8 @@ mod common;
 use common::{Setup, Side, connected, join, pattern, post};
 use uroce::{
     AccessFlags, AttrMask, ConnectOptions, ControlError, CqError, ModifyError, MrError, OutOfRange,
-    PathError, PathMtu, Pkey, PostError, QpChange, QpInit, QpState, RecvWr, RegisterError,
-    RemoteBuffer, RequestError, Rkey, SendWr, WcStatus,
+    PathError, PathMtu, PostError, QpChange, QpInit, QpState, RecvWr, RegisterError, RemoteBuffer,
+    RequestError, Rkey, SendWr, WcStatus,
 };
 
 fn control_error<T: std::fmt::Debug>(result: Result<T, RequestError>) -> ControlError {
@@ -270,12 +270,7 @@ fn transitions_that_are_not_legal_are_refused_and_change_nothing() {
 
     let headers = QpChange { path: Some(Default::default()), ..QpChange::to(QpState::Rtr) };
     assert_eq!(left.qp.modify(&headers, None), Err(RequestError::RawPath));
-    let no_port = QpChange {
-        port: Some(2),
-        pkey: Some(Pkey::DEFAULT),
-        access: Some(AccessFlags::empty()),
-        ..QpChange::to(QpState::Init)
-    };
+    let no_port = QpChange { access: Some(AccessFlags::empty()), ..QpChange::to_init(2) };
     let error = control_error(left.qp.modify(&no_port, None));
     assert_eq!(error, ControlError::NoSuchPort(2));
 }

@@ -7,15 +7,15 @@
 //! Not here: contents of a MAD.
 
 use uroce_transport::{
-    AccessKind, Accessor, Ah, AsyncEvent, AtomicOp, BindMw, Counter, Cqe, DropReason, Found,
+    AccessKind, Accessor, Ah, AsyncEvent, AtomicOp, BindMw, Counter, Cqe, DropReason, Env, Found,
     Inbound, Key, Memory, MemoryFault, Outbound, Output, PacketSink, Pd, Piece, Qp, QpCaps,
-    QpChange, QpInit, QpState, QpType, RecvWr, Region, SendOp, SendWr, Sge, SharedReceives, Side,
+    QpChange, QpInit, QpType, RecvWr, Region, SendOp, SendWr, Sge, SharedReceives, Side,
     TransmitError,
 };
 use uroce_transport::{Instant, ModifyError};
 use uroce_wire::mad::{GSI_QKEY, MAD_LEN, Mad};
 use uroce_wire::{
-    Datagram, Encap, ICRC_LEN, Lkey, Packet, PathMtu, Pkey, Psn, Qpn, Rkey, Va, emit_headers,
+    Datagram, Encap, ICRC_LEN, Lkey, Packet, PathMtu, Psn, Qpn, Rkey, Va, emit_headers,
     headers_len, seal,
 };
 
@@ -58,13 +58,9 @@ impl Service {
         let mut qp = Qp::new(GSI, Pd(0), &init);
         qp.set_port_mtu(PathMtu::B256);
         let mut around = Surroundings::default();
-        let to_init = QpChange {
-            pkey: Some(Pkey::DEFAULT),
-            qkey: Some(GSI_QKEY),
-            ..QpChange::to(QpState::Init)
-        };
-        let to_rts = QpChange { sq_psn: Some(psn), ..QpChange::to(QpState::Rts) };
-        for change in [to_init, QpChange::to(QpState::Rtr), to_rts] {
+        let [to_init, to_rtr, to_rts] = QpChange::datagram_steps(1, GSI_QKEY, psn);
+        // QP 1 belongs to its port.
+        for change in [QpChange { port: None, ..to_init }, to_rtr, to_rts] {
             qp.modify(Instant::ZERO, &change, &mut around)?;
         }
         Ok(Service { qp, around })
@@ -124,6 +120,14 @@ impl Default for Surroundings {
             path: Encap::default(),
             frame: Vec::new(),
         }
+    }
+}
+
+impl Env for Surroundings {
+    type Memory = Surroundings;
+
+    fn memory(&mut self) -> &mut Surroundings {
+        self
     }
 }
 

@@ -166,10 +166,8 @@ impl End {
 
     pub fn post_recv_in(&mut self, node: &Node) {
         let init = uroce_transport::QpChange {
-            pkey: Some(uroce_wire::Pkey::DEFAULT),
-            port: Some(1),
             access: Some(uroce_transport::AccessFlags::empty()),
-            ..uroce_transport::QpChange::to(QpState::Init)
+            ..uroce_transport::QpChange::to_init(1)
         };
         node.device.modify_qp(self.qp.qpn, &init, None, None).expect("from RESET");
         self.post_recv();

@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use uroce_controlplane::rdma_cm::{ConnError, ConnEvent, ConnParam, ConnQp, ConnectSpec};
 use uroce_controlplane::{AddressVector, RequestError};
-use uroce_transport::{AccessFlags, QpChange, QpState, QpType};
-use uroce_wire::{PathMtu, Pkey, Psn};
+use uroce_transport::{AccessFlags, QpChange, QpState, QpType, RtrAttr, RtsAttr};
+use uroce_wire::{PathMtu, Psn};
 
 use crate::lab::{End, Node, addresses, eventually, exchange, join, nodes, nodes_at, nodes_in};
 
@@ -107,22 +107,21 @@ fn both_sides_get_the_lesser_of_what_they_bring() {
 
 /// Takes a foreign QP to RTS after `ConnectResponse`.
 fn take_to_rts(node: &Node, qpn: uroce_wire::Qpn, agreed: &uroce_controlplane::rdma_cm::Agreed) {
-    let rtr = QpChange {
-        path_mtu: Some(agreed.path_mtu),
-        dest_qpn: Some(agreed.peer_qpn),
-        rq_psn: Some(agreed.rq_psn),
-        max_dest_rd_atomic: Some(agreed.max_dest_rd_atomic),
-        min_rnr_timer: Some(12),
-        ..QpChange::to(QpState::Rtr)
+    let rtr = RtrAttr {
+        path_mtu: agreed.path_mtu,
+        dest_qpn: agreed.peer_qpn,
+        rq_psn: agreed.rq_psn,
+        max_dest_rd_atomic: agreed.max_dest_rd_atomic,
+        min_rnr_timer: 12,
     };
-    let rts = QpChange {
-        sq_psn: Some(agreed.sq_psn),
-        timeout: Some(agreed.timeout),
-        retry_cnt: Some(agreed.retry_cnt),
-        rnr_retry: Some(agreed.rnr_retry),
-        max_rd_atomic: Some(agreed.max_rd_atomic),
-        ..QpChange::to(QpState::Rts)
+    let rts = RtsAttr {
+        sq_psn: agreed.sq_psn,
+        timeout: agreed.timeout,
+        retry_cnt: agreed.retry_cnt,
+        rnr_retry: agreed.rnr_retry,
+        max_rd_atomic: agreed.max_rd_atomic,
     };
+    let (rtr, rts) = (QpChange::to_rtr(QpType::Rc, &rtr), QpChange::to_rts(QpType::Rc, &rts));
     let vector: AddressVector = agreed.vector;
     node.device.modify_qp(qpn, &rtr, Some(&vector), None).unwrap();
     node.device.modify_qp(qpn, &rts, None, None).unwrap();
@@ -135,12 +134,7 @@ fn a_packet_before_the_rtu_establishes_the_connection() {
     let (left, right) = nodes();
     let (mut one, mut other) = (left.end(), right.end());
     right.listen();
-    let init = QpChange {
-        pkey: Some(Pkey::DEFAULT),
-        port: Some(1),
-        access: Some(AccessFlags::empty()),
-        ..QpChange::to(QpState::Init)
-    };
+    let init = QpChange { access: Some(AccessFlags::empty()), ..QpChange::to_init(1) };
     left.device.modify_qp(one.qp.qpn, &init, None, None).unwrap();
     let mut spec = ConnectSpec::new(one.qp.qpn, right.socket(crate::lab::PORT));
     let (qpn, psn) = (one.qp.qpn, Psn::new(77));

@@ -12,7 +12,7 @@ use uroce_engine::{
     QpSpec, ThreadError,
 };
 use uroce_transport::{ModifyError, QpCaps, QpChange, QpState, QpType};
-use uroce_wire::{Gid, PathMtu, Pkey, Qpn};
+use uroce_wire::{Gid, PathMtu, Qpn};
 
 /// Makes a new port and its mempool.
 fn binding(name: &str) -> (PortBinding, Mempool) {
@@ -115,12 +115,7 @@ fn control_calls_are_refused_by_name_and_change_nothing() {
     let again = control.create_qp(&spec).expect("there is room again");
     assert_ne!(again.qpn, qps[0].qpn);
 
-    let init = QpChange {
-        pkey: Some(Pkey::DEFAULT),
-        port: Some(2),
-        access: Some(Default::default()),
-        ..QpChange::to(QpState::Init)
-    };
+    let init = QpChange { access: Some(Default::default()), ..QpChange::to_init(2) };
     assert_eq!(control.modify_qp(again.qpn, &init), Err(ControlError::NoSuchPort(2)));
     let init = QpChange { port: Some(0), ..init };
     assert_eq!(control.modify_qp(again.qpn, &init), Err(ControlError::NoSuchPort(0)));

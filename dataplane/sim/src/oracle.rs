@@ -238,8 +238,8 @@ impl Traffic {
             Content::Source(_) => WcOpcode::Recv,
             Content::Target { .. } => WcOpcode::RecvRdmaWithImm,
         };
-        let said = (cqe.opcode, cqe.byte_len, cqe.imm, cqe.solicited);
-        if said != (opcode, expected.len, expected.imm, expected.solicited) {
+        let reported = (cqe.opcode, cqe.byte_len, cqe.imm, cqe.solicited);
+        if reported != (opcode, expected.len, expected.imm, expected.solicited) {
             return Err(format!("{expected:?} was to be received"));
         }
         match expected.content {

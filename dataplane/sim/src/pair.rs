@@ -13,7 +13,7 @@ mod work;
 
 use core::time::Duration;
 
-use uroce_wire::{Encap, Mac, Pkey, Psn, Qpn, udp_source_port};
+use uroce_wire::{Encap, Mac, Psn, Qpn, udp_source_port};
 
 use crate::faults::rules::Rule;
 use crate::world::memory::Mr;
@@ -21,7 +21,8 @@ use crate::world::names::At;
 use crate::world::node::{Completed, Happened, Node};
 use crate::world::{Step, World};
 use uroce_transport::{
-    AccessFlags, Ah, AsyncEvent, Counter, Cqe, DropReason, Pd, Qp, QpChange, QpState, QpType, Side,
+    AccessFlags, Ah, AsyncEvent, Counter, Cqe, DropReason, Pd, Qp, QpChange, QpState, QpType,
+    RtrAttr, RtsAttr, Side,
 };
 
 pub use packets::{Crafted, Seen};
@@ -144,39 +145,32 @@ impl Pair {
     /// The changes of an end from RESET to INIT, to RTR and to RTS, by the terms.
     pub fn changes(&self, end: usize) -> [QpChange; 3] {
         let (me, peer) = (&self.terms.half[end], &self.terms.half[1 - end]);
-        let init =
-            QpChange { pkey: Some(Pkey::DEFAULT), port: Some(1), ..QpChange::to(QpState::Init) };
-        let rts = QpChange { sq_psn: Some(me.sq_psn), ..QpChange::to(QpState::Rts) };
-        if self.terms.qp_type.is_datagram() {
+        let qp_type = self.terms.qp_type;
+        if qp_type.is_datagram() {
+            let [init, rtr, rts] = QpChange::datagram_steps(1, me.qkey, me.sq_psn);
             // QP 1 belongs to its port.
-            let port = init.port.filter(|_| self.terms.qp_type == QpType::Ud);
-            let init = QpChange { port, qkey: Some(me.qkey), ..init };
-            return [init, QpChange::to(QpState::Rtr), rts];
+            let port = init.port.filter(|_| qp_type == QpType::Ud);
+            return [QpChange { port, ..init }, rtr, rts];
         }
-        let init = QpChange { access: Some(me.access), ..init };
-        let rtr = QpChange {
-            path: Some(self.path(end).into()),
-            path_mtu: Some(self.terms.mtu),
-            dest_qpn: Some(self.qpn(1 - end)),
-            rq_psn: Some(peer.sq_psn),
-            ..QpChange::to(QpState::Rtr)
+        let rtr = RtrAttr {
+            path_mtu: self.terms.mtu,
+            dest_qpn: self.qpn(1 - end),
+            rq_psn: peer.sq_psn,
+            max_dest_rd_atomic: me.max_dest_rd_atomic,
+            min_rnr_timer: me.min_rnr_timer,
         };
-        if self.terms.qp_type == QpType::Uc {
-            return [init, rtr, rts];
-        }
-        let rtr = QpChange {
-            max_dest_rd_atomic: Some(me.max_dest_rd_atomic),
-            min_rnr_timer: Some(me.min_rnr_timer),
-            ..rtr
+        let rts = RtsAttr {
+            sq_psn: me.sq_psn,
+            timeout: me.timeout,
+            retry_cnt: me.retry_cnt,
+            rnr_retry: me.rnr_retry,
+            max_rd_atomic: me.max_rd_atomic,
         };
-        let rts = QpChange {
-            timeout: Some(me.timeout),
-            retry_cnt: Some(me.retry_cnt),
-            rnr_retry: Some(me.rnr_retry),
-            max_rd_atomic: Some(me.max_rd_atomic),
-            ..rts
-        };
-        [init, rtr, rts]
+        [
+            QpChange { access: Some(me.access), ..QpChange::to_init(1) },
+            QpChange { path: Some(self.path(end).into()), ..QpChange::to_rtr(qp_type, &rtr) },
+            QpChange::to_rts(qp_type, &rts),
+        ]
     }
 
     /// The path from an end to the other on the first rail.

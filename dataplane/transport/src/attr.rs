@@ -6,11 +6,13 @@ use bitflags::bitflags;
 use uroce_wire::{Encap, PathMtu, Pkey, Psn, Qkey, Qpn};
 
 pub(crate) use held::{Attributes, PackedPath};
+pub use steps::{RtrAttr, RtsAttr};
 
 use crate::qp::state::QpState;
 use crate::rate::StaticRate;
 
 mod held;
+mod steps;
 
 /// Transport service of a QP, fixed at creation. `Display` prints the name that the verbs use.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]

@@ -268,6 +268,10 @@ pub trait Output {
 }
 
 /// A QP's whole environment: memory, wire, reports and outside receives.
-pub trait Env: Memory + PacketSink + Output + SharedReceives {}
+pub trait Env: PacketSink + Output + SharedReceives {
+    /// Type of the registered memory.
+    type Memory: Memory;
 
-impl<T: Memory + PacketSink + Output + SharedReceives> Env for T {}
+    /// Returns the registered memory that the QP accesses.
+    fn memory(&mut self) -> &mut Self::Memory;
+}

@@ -104,16 +104,17 @@ pub(crate) fn needs_receive(packet: &Packet<'_>) -> bool {
     }
 }
 
-/// Access that the QP must allow for the operation; `None` if there is no such request.
+/// Returns whether a QP with these access flags allows the operation; false if there is no such
+/// request.
 #[inline]
-pub(crate) fn access_needed(operation: Operation) -> Option<AccessFlags> {
-    Some(match operation {
-        Operation::Send => AccessFlags::empty(),
-        Operation::Write => AccessFlags::REMOTE_WRITE,
-        Operation::ReadRequest => AccessFlags::REMOTE_READ,
-        Operation::CompareSwap | Operation::FetchAdd => AccessFlags::REMOTE_ATOMIC,
-        _ => return None,
-    })
+pub(crate) fn is_allowed(operation: Operation, access: AccessFlags) -> bool {
+    match operation {
+        Operation::Send => true,
+        Operation::Write => access.contains(AccessFlags::REMOTE_WRITE),
+        Operation::ReadRequest => access.contains(AccessFlags::REMOTE_READ),
+        Operation::CompareSwap | Operation::FetchAdd => access.contains(AccessFlags::REMOTE_ATOMIC),
+        _ => false,
+    }
 }
 
 /// Checks that the R_Key grants `access` to the whole range.

@@ -59,7 +59,7 @@ mod wqe;
 
 pub use attr::{
     AccessFlags, AltPath, AttrMask, MAX_INIT_RD_ATOMIC, MAX_RD_ATOMIC, PathAttr, PathMigState,
-    QpAttr, QpChange, QpType,
+    QpAttr, QpChange, QpType, RtrAttr, RtsAttr,
 };
 pub use counter::Counter;
 pub use cqe::{Cqe, Grh, WcOpcode, WcStatus};

@@ -5,7 +5,7 @@
 //! - With an SRQ the queue holds at most one WQE, which was taken from the SRQ when a message
 //!   needed it, and which completes on this QP.
 
-use uroce_wire::{Qpn, Syndrome};
+use uroce_wire::{Header, Packet, Qpn, Syndrome};
 
 use crate::counter::Counter;
 use crate::cqe::{Cqe, WcOpcode, WcStatus};
@@ -78,9 +78,16 @@ impl RecvQueue {
         })
     }
 
-    /// Length of the oldest WQE in bytes; 0 if there is none.
-    pub(crate) fn front_len(&self) -> u32 {
-        self.work.wqes.front().map_or(0, |wqe| wqe.len)
+    /// Returns whether the oldest WQE has room for a packet's payload after `received` bytes of its
+    /// message; counts a payload that is too long.
+    #[inline]
+    pub(crate) fn has_room(&self, received: u32, payload: &[u8], out: &mut impl Output) -> bool {
+        let len = self.work.wqes.front().map_or(0, |wqe| wqe.len);
+        let fits = payload.len() as u32 <= len.saturating_sub(received);
+        if !fits {
+            out.count(Counter::RespLocalLengthError);
+        }
+        fits
     }
 
     /// An acknowledgement with the current number of credits. A message in progress counts as not
@@ -106,6 +113,29 @@ impl RecvQueue {
         let Some(wqe) = self.work.wqes.front() else { return Ok(()) };
         let sges = self.work.sges(self.work.wqes.head(), wqe.num_sge);
         scatter(sges, offset, data, by, memory)
+    }
+
+    /// Completes the oldest WQE with a message of `byte_len` bytes, of which this is the last
+    /// packet.
+    //= check L6 — length, immediate data and invalidated key as received
+    #[inline]
+    pub(crate) fn complete_message(
+        &mut self,
+        qpn: Qpn,
+        packet: &Packet<'_>,
+        opcode: WcOpcode,
+        byte_len: u32,
+        out: &mut impl Output,
+    ) {
+        let op = packet.op;
+        let cqe = Cqe {
+            byte_len,
+            imm: (op.has(Header::ImmDt) && !seeded!(ImmLost)).then_some(packet.ext.imm),
+            invalidated: op.has(Header::Ieth).then_some(packet.ext.ieth.rkey),
+            solicited: packet.bth.solicited && !seeded!(SolicitedLost),
+            ..Cqe::new(0, WcStatus::Success, opcode, qpn)
+        };
+        self.complete_front(cqe, out);
     }
 
     /// Completes the oldest WQE with `cqe`; `wr_id` and `position` are filled in here.

@@ -12,7 +12,7 @@ use crate::attr::QpType;
 use crate::context::packets;
 use crate::counter::Counter;
 use crate::cqe::{Cqe, WcOpcode, WcStatus};
-use crate::env::{AccessKind, Accessor, Env, Memory, MemoryFault, Output, Side};
+use crate::env::{AccessKind, Accessor, Memory, MemoryFault, Output, Side};
 use crate::gather::Gather;
 use crate::queue::{QpCaps, WorkQueue, check_sges, scatter};
 use crate::wqe::{BindMw, PostError, SendOp, SendWqe, SendWr, Sge};
@@ -208,11 +208,15 @@ impl SendQueue {
 }
 
 /// Executes an operation that needs no packet.
-pub(crate) fn carry_out(op: &SendOp, by: Accessor, env: &mut impl Env) -> Result<(), MemoryFault> {
+pub(crate) fn carry_out(
+    op: &SendOp,
+    by: Accessor,
+    memory: &mut impl Memory,
+) -> Result<(), MemoryFault> {
     match *op {
-        SendOp::LocalInvalidate { rkey } => env.invalidate(by, rkey),
+        SendOp::LocalInvalidate { rkey } => memory.invalidate(by, rkey),
         SendOp::BindMw { rkey, new_rkey, lkey, va, len, access } => {
-            env.bind(by, &BindMw { rkey, new_rkey, lkey, va, len, access })
+            memory.bind(by, &BindMw { rkey, new_rkey, lkey, va, len, access })
         }
         _ => Ok(()),
     }

@@ -2,8 +2,8 @@
 //! itself.
 
 use uroce_controlplane::{AlternateVector, PathError, RequestError};
-use uroce_transport::{AccessFlags, QpChange, QpState, QpType, StaticRate};
-use uroce_wire::{Gid, PathMtu, Pkey, Psn, Qkey, Qpn};
+use uroce_transport::{AccessFlags, QpChange, QpState, QpType, RtrAttr, RtsAttr, StaticRate};
+use uroce_wire::{Gid, PathMtu, Psn, Qkey, Qpn};
 
 use super::QpControl;
 use crate::AddressVector;
@@ -109,10 +109,8 @@ impl QpControl {
     /// See [`RequestError`]; the QP is unchanged.
     pub fn init(&self, options: &ConnectOptions) -> Result<(), RequestError> {
         let change = QpChange {
-            pkey: Some(Pkey::DEFAULT),
-            port: Some(options.port),
             access: (self.shared.qp_type != QpType::Ud).then_some(options.access),
-            ..QpChange::to(QpState::Init)
+            ..QpChange::to_init(options.port)
         };
         self.modify(&change, None)
     }
@@ -142,26 +140,28 @@ impl QpControl {
             static_rate: options.static_rate,
             dgid: remote.gid,
         };
-        // Attributes that only RC has.
-        let reliable = |value| (self.shared.qp_type == QpType::Rc).then_some(value);
+        let rtr = RtrAttr {
+            path_mtu,
+            dest_qpn: remote.qpn,
+            rq_psn: remote.psn,
+            max_dest_rd_atomic: options.max_dest_rd_atomic,
+            min_rnr_timer: options.min_rnr_timer,
+        };
         let to_rtr = QpChange {
             access: Some(options.access),
-            path_mtu: Some(path_mtu),
-            dest_qpn: Some(remote.qpn),
-            rq_psn: Some(remote.psn),
-            max_dest_rd_atomic: reliable(options.max_dest_rd_atomic),
-            min_rnr_timer: reliable(options.min_rnr_timer),
-            ..QpChange::to(QpState::Rtr)
+            ..QpChange::to_rtr(self.shared.qp_type, &rtr)
         };
         self.modify_paths(&to_rtr, Some(&path), options.alternate.as_ref())?;
+        let rts = RtsAttr {
+            sq_psn: self.shared.psn,
+            timeout: options.timeout,
+            retry_cnt: options.retry_cnt,
+            rnr_retry: options.rnr_retry,
+            max_rd_atomic: options.max_rd_atomic,
+        };
         let to_rts = QpChange {
-            sq_psn: Some(self.shared.psn),
-            timeout: reliable(options.timeout),
-            retry_cnt: reliable(options.retry_cnt),
-            rnr_retry: reliable(options.rnr_retry),
-            max_rd_atomic: reliable(options.max_rd_atomic),
             rate_limit: (options.rate_limit > 0).then_some(options.rate_limit),
-            ..QpChange::to(QpState::Rts)
+            ..QpChange::to_rts(self.shared.qp_type, &rts)
         };
         self.modify(&to_rts, None)
     }
@@ -177,19 +177,11 @@ impl QpControl {
         qkey: Qkey,
         options: &ConnectOptions,
     ) -> Result<(), RequestError> {
-        let to_init = QpChange {
-            pkey: Some(Pkey::DEFAULT),
-            port: Some(options.port),
-            qkey: Some(qkey),
-            ..QpChange::to(QpState::Init)
-        };
+        let [to_init, to_rtr, to_rts] =
+            QpChange::datagram_steps(options.port, qkey, self.shared.psn);
         self.modify(&to_init, None)?;
-        self.modify(&QpChange::to(QpState::Rtr), None)?;
-        let to_rts = QpChange {
-            sq_psn: Some(self.shared.psn),
-            rate_limit: (options.rate_limit > 0).then_some(options.rate_limit),
-            ..QpChange::to(QpState::Rts)
-        };
-        self.modify(&to_rts, None)
+        self.modify(&to_rtr, None)?;
+        let rate_limit = (options.rate_limit > 0).then_some(options.rate_limit);
+        self.modify(&QpChange { rate_limit, ..to_rts }, None)
     }
 }

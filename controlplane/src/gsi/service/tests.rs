@@ -1,5 +1,5 @@
 use super::*;
-use uroce_wire::{Bth, Deth, ExtHeaders, Frame, Gid, Mac, OpCode, Qkey};
+use uroce_wire::{Bth, Deth, ExtHeaders, Frame, Gid, Mac, OpCode, Pkey, Qkey};
 
 const NOW: Instant = Instant::ZERO;
 

@@ -3,7 +3,7 @@
 //! Read first: IBA 12.11; Annex A11.
 
 use uroce_cm::{ConnId, SidrAnswer, SidrParams, SidrRequest};
-use uroce_transport::QpState;
+use uroce_transport::{QpChange, QpState};
 use uroce_wire::cm::{PrivateData, SidrRep, SidrStatus};
 use uroce_wire::{Pkey, Psn, Qkey, Qpn};
 
@@ -15,7 +15,7 @@ use crate::call::RequestError;
 use crate::rdma_cm::connection::{Connection, OwnQp};
 use crate::rdma_cm::context::ServiceContext;
 use crate::rdma_cm::{
-    ConnError, ConnEvent, ConnParam, ConnQp, ConnectRequest, Datagrams, PortSpace, qp,
+    ConnError, ConnEvent, ConnParam, ConnQp, ConnectRequest, Datagrams, PortSpace,
 };
 
 /// Q_Key of UD QPs that are looked up by port, as on Linux.
@@ -170,7 +170,7 @@ fn to_rts(
     if !matches!(attr.state, QpState::Reset | QpState::Init) {
         return Ok(attr.qkey);
     }
-    for change in qp::datagram_steps(port, UDP_QKEY, psn) {
+    for change in QpChange::datagram_steps(port, UDP_QKEY, psn) {
         context.modify_qp(own.qpn, &change)?;
     }
     Ok(UDP_QKEY)

@@ -10,7 +10,7 @@
 use crate::counters::CounterBlock;
 use crate::lane::Lane;
 use crate::qp::completions::Completions;
-use crate::qp::env::{QpEnv, TurnContext};
+use crate::qp::env::{QpEnv, QpMemory, TurnContext};
 use std::cell::RefCell;
 use std::sync::Arc;
 use uroce_shared::queue::{QpShared, RecvQueueFeed, SendQueueFeed, SharedReceiveQueue};
@@ -203,11 +203,11 @@ impl QpContext {
             qp, queues, completions, events, path, shared, srq, published, port, ..
         } = self;
         let Queues { sq, rq } = queues;
-        let (memory, tables, port) = (turn.memory, turn.tables, usize::from(*port));
+        let port = usize::from(*port);
+        let memory = QpMemory { view: turn.memory, tables: turn.tables };
         let mut env = QpEnv {
             now: turn.now,
             memory,
-            tables,
             lane: &mut turn.lanes[port],
             port,
             rq,

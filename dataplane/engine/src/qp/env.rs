@@ -10,8 +10,9 @@ use uroce_shared::memory::mr_table::MrView;
 use uroce_shared::queue::{RecvQueueFeed, SharedReceiveQueue};
 use uroce_shared::table::ah_table::Handle;
 use uroce_transport::{
-    Accessor, Ah, AsyncEvent, AtomicOp, BindMw, Counter, Cqe, Found, Instant, Memory, MemoryFault,
-    Outbound, Output, PacketSink, Path, RecvWr, Region, Sge, SharedReceives, Side, TransmitError,
+    Accessor, Ah, AsyncEvent, AtomicOp, BindMw, Counter, Cqe, Env, Found, Instant, Memory,
+    MemoryFault, Outbound, Output, PacketSink, Path, RecvWr, Region, Sge, SharedReceives, Side,
+    TransmitError,
 };
 use uroce_wire::{Gid, ICRC_LEN, Qpn, Rkey, Va, headers_len};
 
@@ -27,8 +28,7 @@ pub(crate) struct TurnContext<'a> {
 /// into the shard's buffer.
 pub(crate) struct QpEnv<'a> {
     pub(crate) now: Instant,
-    pub(crate) memory: &'a MrView<'a>,
-    pub(crate) tables: &'a Tables,
+    pub(crate) memory: QpMemory<'a>,
     pub(crate) lane: &'a mut Lane,
     /// The lane's port, counted from 0.
     pub(crate) port: usize,
@@ -41,7 +41,13 @@ pub(crate) struct QpEnv<'a> {
     pub(crate) counters: &'a CounterBlock,
 }
 
-impl Memory for QpEnv<'_> {
+/// Registered memory by the key table. The control plane is woken when memory is found to be gone.
+pub(crate) struct QpMemory<'a> {
+    pub(crate) view: &'a MrView<'a>,
+    pub(crate) tables: &'a Tables,
+}
+
+impl Memory for QpMemory<'_> {
     #[inline]
     fn check(
         &self,
@@ -49,12 +55,12 @@ impl Memory for QpEnv<'_> {
         region: Region,
         access: uroce_transport::AccessKind,
     ) -> Result<(), MemoryFault> {
-        self.memory.check(by, region, access)
+        self.view.check(by, region, access)
     }
 
     #[inline]
     fn write(&mut self, by: Accessor, region: Region, bytes: &[u8]) -> Result<(), MemoryFault> {
-        self.memory.write(by, region, bytes).inspect_err(|fault| self.tell(*fault))
+        self.view.write(by, region, bytes).inspect_err(|fault| self.tell(*fault))
     }
 
     fn atomic(
@@ -64,15 +70,34 @@ impl Memory for QpEnv<'_> {
         va: Va,
         op: AtomicOp,
     ) -> Result<u64, MemoryFault> {
-        self.memory.atomic(by, rkey, va, op).inspect_err(|fault| self.tell(*fault))
+        self.view.atomic(by, rkey, va, op).inspect_err(|fault| self.tell(*fault))
     }
 
     fn bind(&mut self, by: Accessor, bind: &BindMw) -> Result<(), MemoryFault> {
-        self.memory.bind(by, bind)
+        self.view.bind(by, bind)
     }
 
     fn invalidate(&mut self, by: Accessor, rkey: Rkey) -> Result<(), MemoryFault> {
-        self.memory.invalidate(by, rkey)
+        self.view.invalidate(by, rkey)
+    }
+}
+
+impl QpMemory<'_> {
+    /// Wakes the control plane, which reports memory that is gone.
+    #[cold]
+    fn tell(&self, fault: MemoryFault) {
+        if fault == MemoryFault::Gone {
+            self.tables.notices.wake();
+        }
+    }
+}
+
+impl<'a> Env for QpEnv<'a> {
+    type Memory = QpMemory<'a>;
+
+    #[inline]
+    fn memory(&mut self) -> &mut QpMemory<'a> {
+        &mut self.memory
     }
 }
 
@@ -93,29 +118,21 @@ impl PacketSink for QpEnv<'_> {
     fn transmit(&mut self, packet: &Outbound<'_>) -> Result<u32, TransmitError> {
         let sent = match packet.path {
             Path::Connected(template) => {
-                self.lane.transmit(template, packet, self.memory, self.counters)
+                self.lane.transmit(template, packet, self.memory.view, self.counters)
             }
             Path::Ah(ah) => self.transmit_datagram(ah, packet),
         };
         if let Err(TransmitError::Memory(fault)) = sent {
-            self.tell(fault);
+            self.memory.tell(fault);
         }
         sent
     }
 }
 
 impl QpEnv<'_> {
-    /// Wakes the control plane, which reports memory that is gone.
-    #[cold]
-    fn tell(&self, fault: MemoryFault) {
-        if fault == MemoryFault::Gone {
-            self.tables.notices.wake();
-        }
-    }
-
     fn transmit_datagram(&mut self, ah: Ah, packet: &Outbound<'_>) -> Result<u32, TransmitError> {
-        let (pd, turn) = (packet.by.pd, self.memory.turn());
-        let handle = self.tables.handles.find(ah, pd, self.port, turn);
+        let (pd, turn) = (packet.by.pd, self.memory.view.turn());
+        let handle = self.memory.tables.handles.find(ah, pd, self.port, turn);
         let handle = handle.ok_or(TransmitError::UnknownAh)?;
         if handle.pace.is_limited() {
             return self.transmit_paced(handle, packet);
@@ -150,7 +167,7 @@ impl QpEnv<'_> {
         handle: &Handle,
         packet: &Outbound<'_>,
     ) -> Result<u32, TransmitError> {
-        let (template, memory, counters) = (&handle.template, self.memory, self.counters);
+        let (template, memory, counters) = (&handle.template, self.memory.view, self.counters);
         match handle.group {
             Some(group) if self.is_heard_here(group, packet) => {
                 self.lane.transmit_to_group(template, packet, memory, counters)
@@ -161,7 +178,7 @@ impl QpEnv<'_> {
 
     /// Returns whether the datagram is for a multicast group that QPs of this device are in.
     fn is_heard_here(&self, group: Gid, packet: &Outbound<'_>) -> bool {
-        let members = self.tables.groups.find(group, self.memory.turn());
+        let members = self.memory.tables.groups.find(group, self.memory.view.turn());
         packet.bth.dest_qpn == Qpn::MULTICAST && members.is_some()
     }
 }
@@ -193,7 +210,7 @@ impl Output for QpEnv<'_> {
         self.path.migrated |= event == AsyncEvent::PathMig;
         self.events.raiser.raise(event.into());
         if let Some(slot) = self.events.notices {
-            self.tables.notices.raise(slot, event.into());
+            self.memory.tables.notices.raise(slot, event.into());
         }
     }
 }

@@ -13,9 +13,9 @@ use uroce_engine::{
     SendQueueEnd, SharedReceiveQueue,
 };
 use uroce_transport::{
-    AccessFlags, Cqe, Pd, QpCaps, QpChange, QpState, QpType, RecvWr, SendOp, SendWr, Sge,
+    AccessFlags, Cqe, Pd, QpCaps, QpChange, QpType, RecvWr, RtrAttr, RtsAttr, SendOp, SendWr, Sge,
 };
-use uroce_wire::{Encap, Gid, Mac, PathMtu, Pkey, Psn, Qkey, Qpn, Va};
+use uroce_wire::{Encap, Gid, Mac, PathMtu, Psn, Qkey, Qpn, Va};
 
 /// How a [`Lab`] is built.
 #[derive(Clone, Debug)]
@@ -211,14 +211,7 @@ impl Node {
 
     /// Takes a UD QP from RESET to RTS.
     pub fn start_datagrams(&mut self, qp: &TestQp, qkey: Qkey) {
-        let init = QpChange {
-            pkey: Some(Pkey::DEFAULT),
-            port: Some(1),
-            qkey: Some(qkey),
-            ..QpChange::to(QpState::Init)
-        };
-        let rts = QpChange { sq_psn: Some(Psn::new(1)), ..QpChange::to(QpState::Rts) };
-        for change in [init, QpChange::to(QpState::Rtr), rts] {
+        for change in QpChange::datagram_steps(1, qkey, Psn::new(1)) {
             self.control.modify_qp(qp.qpn, &change).expect("Modify QP");
         }
     }
@@ -235,7 +228,6 @@ pub fn changes(
     dest: Qpn,
     wish: &QpWish,
 ) -> [QpChange; 3] {
-    let is_rc = wish.qp_type == QpType::Rc;
     let access = AccessFlags::REMOTE_READ | AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_ATOMIC;
     let path = Encap {
         src_mac: own.mac,
@@ -246,30 +238,25 @@ pub fn changes(
         src_port: 0xc000,
         ..Encap::default()
     };
-    let init = QpChange {
-        pkey: Some(Pkey::DEFAULT),
-        port: Some(1),
-        access: Some(access),
-        ..QpChange::to(QpState::Init)
+    let rtr = RtrAttr {
+        path_mtu: wish.mtu,
+        dest_qpn: dest,
+        rq_psn: Psn::new(0xff_fff0),
+        max_dest_rd_atomic: 16,
+        min_rnr_timer: 1,
     };
-    let rtr = QpChange {
-        path: Some(path.into()),
-        path_mtu: Some(wish.mtu),
-        dest_qpn: Some(dest),
-        rq_psn: Some(Psn::new(0xff_fff0)),
-        max_dest_rd_atomic: is_rc.then_some(16),
-        min_rnr_timer: is_rc.then_some(1),
-        ..QpChange::to(QpState::Rtr)
+    let rts = RtsAttr {
+        sq_psn: Psn::new(0xff_fff0),
+        timeout: wish.timeout,
+        retry_cnt: wish.retry_cnt,
+        rnr_retry: wish.rnr_retry,
+        max_rd_atomic: 16,
     };
-    let rts = QpChange {
-        timeout: is_rc.then_some(wish.timeout),
-        retry_cnt: is_rc.then_some(wish.retry_cnt),
-        rnr_retry: is_rc.then_some(wish.rnr_retry),
-        sq_psn: Some(Psn::new(0xff_fff0)),
-        max_rd_atomic: is_rc.then_some(16),
-        ..QpChange::to(QpState::Rts)
-    };
-    [init, rtr, rts]
+    [
+        QpChange { access: Some(access), ..QpChange::to_init(1) },
+        QpChange { path: Some(path.into()), ..QpChange::to_rtr(wish.qp_type, &rtr) },
+        QpChange::to_rts(wish.qp_type, &rts),
+    ]
 }
 
 impl TestQp {

@@ -5,12 +5,13 @@ use crate::Input;
 use std::collections::VecDeque;
 use std::net::Ipv4Addr;
 use uroce_transport::{
-    AccessFlags, AccessKind, Accessor, AsyncEvent, AtomicOp, BindMw, Counter, Cqe, Found, Instant,
-    Key, Memory, MemoryFault, Outbound, Output, PacketSink, Pd, Piece, Qp, QpCaps, QpChange,
-    QpInit, QpState, QpType, RecvWr, Region, Sge, SharedReceives, Side, TransmitError,
+    AccessFlags, AccessKind, Accessor, AsyncEvent, AtomicOp, BindMw, Counter, Cqe, Env, Found,
+    Instant, Key, Memory, MemoryFault, Outbound, Output, PacketSink, Pd, Piece, Qp, QpCaps,
+    QpChange, QpInit, QpState, QpType, RecvWr, Region, RtrAttr, RtsAttr, Sge, SharedReceives, Side,
+    TransmitError,
 };
 use uroce_wire::{
-    Bth, Encap, ExtHeaders, Lkey, OpCode, Operation, PathMtu, Pkey, Psn, Qkey, Qpn, Rkey, Va,
+    Bth, Encap, ExtHeaders, Lkey, OpCode, Operation, PathMtu, Psn, Qkey, Qpn, Rkey, Va,
     emit_headers,
 };
 
@@ -96,6 +97,14 @@ impl World {
             self.closed[(written.va - CLOSED.1) as usize] = 0;
         }
         self.written.push(written);
+    }
+}
+
+impl Env for World {
+    type Memory = World;
+
+    fn memory(&mut self) -> &mut World {
+        self
     }
 }
 
@@ -209,6 +218,32 @@ pub(super) struct Terms {
     pub(super) retries: u8,
 }
 
+/// The changes from RESET to INIT, to RTR and to RTS.
+fn steps(terms: &Terms) -> [QpChange; 3] {
+    if terms.qp_type == QpType::Ud {
+        return QpChange::datagram_steps(1, QKEY, terms.psn);
+    }
+    let rtr = RtrAttr {
+        path_mtu: PathMtu::B256,
+        dest_qpn: THEIRS,
+        rq_psn: terms.psn,
+        max_dest_rd_atomic: terms.rd_atomic,
+        min_rnr_timer: 12,
+    };
+    let rts = RtsAttr {
+        sq_psn: terms.psn,
+        timeout: 14,
+        retry_cnt: terms.retries,
+        rnr_retry: terms.retries,
+        max_rd_atomic: terms.rd_atomic,
+    };
+    [
+        QpChange { access: Some(AccessFlags::all()), ..QpChange::to_init(1) },
+        QpChange { path: Some(path().into()), ..QpChange::to_rtr(terms.qp_type, &rtr) },
+        QpChange::to_rts(terms.qp_type, &rts),
+    ]
+}
+
 /// Creates a QP and takes it to a state.
 pub(super) fn qp_in(state: QpState, terms: &Terms, world: &mut World) -> Qp {
     let caps = QpCaps {
@@ -221,39 +256,14 @@ pub(super) fn qp_in(state: QpState, terms: &Terms, world: &mut World) -> Qp {
     let init = QpInit { qp_type: terms.qp_type, caps, srq: terms.uses_srq.then_some(PD) };
     let mut qp = Qp::new(OURS, PD, &init);
     qp.set_port_mtu(PathMtu::B256);
-    let is_ud = terms.qp_type == QpType::Ud;
-    let is_rc = terms.qp_type == QpType::Rc;
-    let init = QpChange {
-        pkey: Some(Pkey::DEFAULT),
-        port: Some(1),
-        access: (!is_ud).then_some(AccessFlags::all()),
-        qkey: is_ud.then_some(QKEY),
-        ..QpChange::to(QpState::Init)
+    let steps = steps(terms);
+    let taken = match state {
+        QpState::Reset => 0,
+        QpState::Init => 1,
+        QpState::Rtr => 2,
+        _ => 3,
     };
-    let rtr = QpChange {
-        path: (!is_ud).then(|| path().into()),
-        path_mtu: (!is_ud).then_some(PathMtu::B256),
-        dest_qpn: (!is_ud).then_some(THEIRS),
-        rq_psn: (!is_ud).then_some(terms.psn),
-        max_dest_rd_atomic: is_rc.then_some(terms.rd_atomic),
-        min_rnr_timer: is_rc.then_some(12),
-        ..QpChange::to(QpState::Rtr)
-    };
-    let rts = QpChange {
-        sq_psn: Some(terms.psn),
-        timeout: is_rc.then_some(14),
-        retry_cnt: is_rc.then_some(terms.retries),
-        rnr_retry: is_rc.then_some(terms.retries),
-        max_rd_atomic: is_rc.then_some(terms.rd_atomic),
-        ..QpChange::to(QpState::Rts)
-    };
-    let steps: &[QpChange] = match state {
-        QpState::Reset => &[],
-        QpState::Init => &[init],
-        QpState::Rtr => &[init, rtr],
-        _ => &[init, rtr, rts],
-    };
-    for step in steps {
+    for step in &steps[..taken] {
         qp.modify(Instant::ZERO, step, world).expect("a regular way up");
     }
     if matches!(state, QpState::Sqd | QpState::Err) {

@@ -257,6 +257,14 @@ mod tests {
         }
     }
 
+    impl Env for Reposter {
+        type Memory = Reposter;
+
+        fn memory(&mut self) -> &mut Reposter {
+            self
+        }
+    }
+
     impl Memory for Reposter {
         fn check(&self, _: Accessor, _: Region, _: AccessKind) -> Result<(), MemoryFault> {
             Err(MemoryFault::UnknownKey)

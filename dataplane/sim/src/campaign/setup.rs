@@ -4,7 +4,7 @@ use core::time::Duration;
 use std::collections::VecDeque;
 
 use fastrand::Rng;
-use uroce_wire::{Encap, Gid, Mac, Pkey, Psn, Qpn, Vlan, udp_source_port};
+use uroce_wire::{Encap, Gid, Mac, Qpn, Vlan, udp_source_port};
 
 use crate::campaign::chunks::{CANARY, Chunks};
 use crate::campaign::inject::Excuses;
@@ -14,7 +14,7 @@ use crate::faults::Rates;
 use crate::world::World;
 use crate::world::memory::Mr;
 use crate::world::names::Rail;
-use uroce_transport::{AccessFlags, Pd, QpChange, QpInit, QpState, QpType};
+use uroce_transport::{AccessFlags, Pd, QpChange, QpInit, QpType, RtrAttr, RtsAttr};
 
 /// Protection domain of all memory and QPs.
 const PD: Pd = Pd(3);
@@ -200,30 +200,23 @@ fn gid(node: u16, rail: u8, is_ipv6: bool) -> Gid {
 /// The changes of one side from RESET to INIT, to RTR and to RTS.
 fn changes(connection: &Connection, side: usize, path: Encap, dest_qpn: Qpn) -> [QpChange; 3] {
     let (me, peer) = (&connection.ends[side], &connection.ends[1 - side]);
-    let rq_psn: Psn = peer.sq_psn;
+    let rtr = RtrAttr {
+        path_mtu: connection.mtu,
+        dest_qpn,
+        rq_psn: peer.sq_psn,
+        max_dest_rd_atomic: peer.max_rd_atomic,
+        min_rnr_timer: me.min_rnr_timer,
+    };
+    let rts = RtsAttr {
+        sq_psn: me.sq_psn,
+        timeout: me.timeout,
+        retry_cnt: RETRY_CNT,
+        rnr_retry: 7,
+        max_rd_atomic: me.max_rd_atomic,
+    };
     [
-        QpChange {
-            pkey: Some(Pkey::DEFAULT),
-            port: Some(1),
-            access: Some(AccessFlags::all()),
-            ..QpChange::to(QpState::Init)
-        },
-        QpChange {
-            path: Some(path.into()),
-            path_mtu: Some(connection.mtu),
-            dest_qpn: Some(dest_qpn),
-            rq_psn: Some(rq_psn),
-            max_dest_rd_atomic: Some(peer.max_rd_atomic),
-            min_rnr_timer: Some(me.min_rnr_timer),
-            ..QpChange::to(QpState::Rtr)
-        },
-        QpChange {
-            sq_psn: Some(me.sq_psn),
-            timeout: Some(me.timeout),
-            retry_cnt: Some(RETRY_CNT),
-            rnr_retry: Some(7),
-            max_rd_atomic: Some(me.max_rd_atomic),
-            ..QpChange::to(QpState::Rts)
-        },
+        QpChange { access: Some(AccessFlags::all()), ..QpChange::to_init(1) },
+        QpChange { path: Some(path.into()), ..QpChange::to_rtr(QpType::Rc, &rtr) },
+        QpChange::to_rts(QpType::Rc, &rts),
     ]
 }

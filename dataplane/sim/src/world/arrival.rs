@@ -97,7 +97,7 @@ impl World {
         let result = self.with_qp(at, |qp, now, env| qp.handle_packet(now, &inbound, env));
         // A packet by a path that is not the connection's counts as never arrived.
         let dropped = result.err();
-        if self.slot(at).said.has_moved() {
+        if self.slot(at).reports.has_moved() {
             self.tap_migrated(at);
         }
         if !is_off_path(dropped) {
@@ -105,7 +105,7 @@ impl World {
         }
         self.tap_taken(at, state, dropped.is_none());
         let (pkey, mig_req) = (packet.bth.pkey, packet.bth.mig_req);
-        self.oversee_packet(at, &Came { port, src, dst, pkey, mig_req }, dropped);
+        self.check_packet(at, &Came { port, src, dst, pkey, mig_req }, dropped);
         self.tap_settled(at);
         self.settle(at);
         result

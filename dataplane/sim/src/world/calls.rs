@@ -28,9 +28,9 @@ impl World {
                 if (before.state, change.state) == (QpState::Rtr, Some(QpState::Rts)) {
                     self.watch(at);
                 }
-                self.oversee_change(at, &before, change);
+                self.check_change(at, &before, change);
             }
-            Err(error) => self.oversee_refusal(at, &before, error),
+            Err(error) => self.check_refusal(at, &before, error),
         }
         self.settle(at);
         result

@@ -23,7 +23,7 @@ use uroce_transport::{
 
 /// Events and counts that a QP has reported while it handled an input.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Said {
+pub(crate) struct Reports {
     migrations: u8,
     migration_errors: u8,
     drained: u8,
@@ -31,7 +31,7 @@ pub(crate) struct Said {
     gave_up: bool,
 }
 
-impl Said {
+impl Reports {
     pub(crate) fn event(&mut self, event: AsyncEvent) {
         match event {
             AsyncEvent::PathMig => self.migrations += 1,
@@ -86,7 +86,7 @@ impl World {
     }
 
     /// Checks a QP after `change` was granted.
-    pub(crate) fn oversee_change(&mut self, at: At, before: &QpAttr, change: &QpChange) {
+    pub(crate) fn check_change(&mut self, at: At, before: &QpAttr, change: &QpChange) {
         if self.tap.is_none() {
             return;
         }
@@ -118,15 +118,15 @@ impl World {
         }
         self.tell_tap(at, &attr, change);
         self.set_bucket(at);
-        self.oversee(at, due);
+        self.check_reports(at, due);
     }
 
     /// Checks a QP after a change was refused: nothing may have changed.
-    pub(crate) fn oversee_refusal(&mut self, at: At, before: &QpAttr, error: ModifyError) {
+    pub(crate) fn check_refusal(&mut self, at: At, before: &QpAttr, error: ModifyError) {
         if self.qp(at).attr() != *before {
             self.complain(at, &format!("a change was refused, {error}, and yet made"));
         }
-        self.oversee(at, Due::default());
+        self.check_reports(at, Due::default());
     }
 
     /// Passes a change to the tap, which cannot see it on the wire.
@@ -156,7 +156,7 @@ impl World {
     }
 
     /// Checks a QP after it was given a packet and has taken or dropped it.
-    pub(crate) fn oversee_packet(&mut self, at: At, came: &Came, dropped: Option<DropReason>) {
+    pub(crate) fn check_packet(&mut self, at: At, came: &Came, dropped: Option<DropReason>) {
         let now = self.now();
         let mut due = Due::default();
         if let Some(mut apm) = self.slot(at).checker.apm.filter(|_| self.tap.is_some()) {
@@ -174,14 +174,14 @@ impl World {
                 self.blame(self.slot(at).connection);
             }
         }
-        self.oversee(at, due);
+        self.check_reports(at, due);
     }
 
     /// Checks the reports on an input. `due` must have been reported, and a migration if the
     /// retries ran out.
-    pub(crate) fn oversee(&mut self, at: At, mut due: Due) {
-        let said = core::mem::take(&mut self.slot_mut(at).said);
-        if said.has_moved() {
+    pub(crate) fn check_reports(&mut self, at: At, mut due: Due) {
+        let reports = core::mem::take(&mut self.slot_mut(at).reports);
+        if reports.has_moved() {
             self.derive(at);
             self.tap_migrated(at);
         }
@@ -191,17 +191,17 @@ impl World {
         if let Some(mut apm) = self.slot(at).checker.apm {
             let (now, state) = (self.now(), self.qp(at).state());
             let stood = apm.stand;
-            if said.charges > 0 && stood == Stand::Armed && said.migrations > 0 {
+            if reports.charges > 0 && stood == Stand::Armed && reports.migrations > 0 {
                 match self.is_exhausted(at) {
                     Ok(()) => due = apm.push(Push::Exhausted, now),
                     Err(what) => self.complain(at, &what),
                 }
             }
-            if said.gave_up && said.migrations == 0 && stood == Stand::Armed {
+            if reports.gave_up && reports.migrations == 0 && stood == Stand::Armed {
                 self.complain(at, "its retries ran out, and it does not migrate though armed");
             }
-            if (said.migrations, said.migration_errors) != (due.migrations, due.errors) {
-                let what = format!("{said:?} of migrations, {due:?} was due; {apm:?}");
+            if (reports.migrations, reports.migration_errors) != (due.migrations, due.errors) {
+                let what = format!("{reports:?} of migrations, {due:?} was due; {apm:?}");
                 self.complain(at, &what);
             }
             let lives = !matches!(state, QpState::Reset | QpState::Err);
@@ -211,23 +211,23 @@ impl World {
                 self.complain(at, &what);
             }
             self.slot_mut(at).checker.apm = Some(apm);
-            if said.migrations > 0 {
+            if reports.migrations > 0 {
                 self.slot_mut(at).migrations += 1;
                 self.forget_charges(at);
                 self.set_bucket(at);
             }
-        } else if said.migrations + said.migration_errors > 0 {
+        } else if reports.migrations + reports.migration_errors > 0 {
             self.complain(at, "a migration without an alternate path");
         }
-        self.oversee_draining(at, &said);
+        self.check_draining(at, &reports);
     }
 
     /// Checks SQ_DRAINED: reported once if requested, when everything is acknowledged, and not
     /// before.
-    fn oversee_draining(&mut self, at: At, said: &Said) {
+    fn check_draining(&mut self, at: At, reports: &Reports) {
         let Checker { owes_drained, is_draining, .. } = self.slot(at).checker;
         if !is_draining {
-            if said.drained > 0 {
+            if reports.drained > 0 {
                 self.complain(at, "SQ_DRAINED of a send queue that is not being drained");
             }
             return;
@@ -235,14 +235,14 @@ impl World {
         let state = self.qp(at).state();
         let is_quiet = self.tap_is_quiet(at) && self.qp(at).is_drained();
         let is_due = owes_drained && is_quiet && state == QpState::Sqd;
-        if said.drained > 0 && !(owes_drained && is_quiet) {
+        if reports.drained > 0 && !(owes_drained && is_quiet) {
             self.complain(at, "SQ_DRAINED without a request, too early, or again");
         }
-        if said.drained != u8::from(is_due) {
-            let what = format!("SQ_DRAINED {} times, {is_due} is due", said.drained);
+        if reports.drained != u8::from(is_due) {
+            let what = format!("SQ_DRAINED {} times, {is_due} is due", reports.drained);
             self.complain(at, &what);
         }
-        if said.drained > 0 || state == QpState::Err {
+        if reports.drained > 0 || state == QpState::Err {
             self.slot_mut(at).checker.owes_drained = false;
         }
     }
@@ -276,7 +276,7 @@ impl World {
     }
 
     /// Checks that the QP's rate allows a frame to be sent now.
-    pub(crate) fn oversee_frame(&mut self, from: At, bytes: usize, may_wait: bool) {
+    pub(crate) fn check_frame(&mut self, from: At, bytes: usize, may_wait: bool) {
         let now: Instant = self.now();
         let Some(bucket) = &mut self.slot_mut(from).checker.bucket else { return };
         if let Err(early) = bucket.pour(now, bytes as u64, may_wait) {

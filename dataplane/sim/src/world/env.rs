@@ -3,9 +3,7 @@
 
 use std::collections::VecDeque;
 
-use uroce_wire::{Rkey, Va};
-
-use crate::world::checker::Said;
+use crate::world::checker::Reports;
 use crate::world::frame;
 use crate::world::memory::Regions;
 use crate::world::names::At;
@@ -13,9 +11,8 @@ use crate::world::node::{
     CHARGES_KEPT, Completed, Departure, Handle, Happened, Node, Outlet, Slot,
 };
 use uroce_transport::{
-    AccessKind, Accessor, Ah, AsyncEvent, AtomicOp, BindMw, Counter, Cqe, Found, Instant, Memory,
-    MemoryFault, Outbound, Output, PacketSink, Path, Piece, Qp, RecvWr, Region, Sge,
-    SharedReceives, Side, TransmitError,
+    Ah, AsyncEvent, Counter, Cqe, Env, Found, Instant, Outbound, Output, PacketSink, Path, Piece,
+    Qp, RecvWr, Sge, SharedReceives, Side, TransmitError,
 };
 
 /// A QP's [`uroce_transport::Env`] in the simulator.
@@ -29,7 +26,7 @@ pub(crate) struct SimEnv<'a> {
     counters: &'a mut [u64; Counter::ALL.len()],
     charges: &'a mut VecDeque<Instant>,
     has_refused: &'a mut bool,
-    said: &'a mut Said,
+    reports: &'a mut Reports,
     is_starved: bool,
     outlet: &'a mut Outlet,
 }
@@ -45,8 +42,8 @@ impl Node {
     ) -> R {
         let is_starved = now < self.starved_until;
         let Node { slots, memory, srq, handles, counters, .. } = self;
-        let Slot { qp, rail, charges, has_refused, said, .. } = &mut slots[usize::from(at.qp)];
-        let mut surroundings = SimEnv {
+        let Slot { qp, rail, charges, has_refused, reports, .. } = &mut slots[usize::from(at.qp)];
+        let mut env = SimEnv {
             at,
             now,
             memory,
@@ -56,39 +53,19 @@ impl Node {
             counters,
             charges,
             has_refused,
-            said,
+            reports,
             is_starved,
             outlet,
         };
-        work(qp, &mut surroundings)
+        work(qp, &mut env)
     }
 }
 
-impl Memory for SimEnv<'_> {
-    fn check(&self, by: Accessor, region: Region, access: AccessKind) -> Result<(), MemoryFault> {
-        self.memory.check(by, region, access)
-    }
+impl Env for SimEnv<'_> {
+    type Memory = Regions;
 
-    fn write(&mut self, by: Accessor, region: Region, bytes: &[u8]) -> Result<(), MemoryFault> {
-        self.memory.write(by, region, bytes)
-    }
-
-    fn atomic(
-        &mut self,
-        by: Accessor,
-        rkey: Rkey,
-        va: Va,
-        op: AtomicOp,
-    ) -> Result<u64, MemoryFault> {
-        self.memory.atomic(by, rkey, va, op)
-    }
-
-    fn bind(&mut self, by: Accessor, bind: &BindMw) -> Result<(), MemoryFault> {
-        self.memory.bind(by, bind)
-    }
-
-    fn invalidate(&mut self, by: Accessor, rkey: Rkey) -> Result<(), MemoryFault> {
-        self.memory.invalidate(by, rkey)
+    fn memory(&mut self) -> &mut Regions {
+        self.memory
     }
 }
 
@@ -161,7 +138,7 @@ impl Output for SimEnv<'_> {
     }
 
     fn count(&mut self, counter: Counter) {
-        self.said.count(counter);
+        self.reports.count(counter);
         self.counters[counter as usize] += 1;
         *self.has_refused |= matches!(counter, Counter::OutOfBuffer | Counter::RespCqeError);
         let is_charge = matches!(
@@ -177,7 +154,7 @@ impl Output for SimEnv<'_> {
     }
 
     fn event(&mut self, event: AsyncEvent) {
-        self.said.event(event);
+        self.reports.event(event);
         *self.has_refused |= matches!(event, AsyncEvent::QpAccessErr | AsyncEvent::QpReqErr);
         self.outlet.events.push(Happened { at: self.at, when: self.now, event });
     }

@@ -135,7 +135,7 @@ impl World {
         let from = departure.from;
         let seen = self.tap_sent(from, &departure.frame);
         let is_bare = departure.bth.opcode == OpCode::RC_ACKNOWLEDGE;
-        self.oversee_frame(from, departure.frame.len(), !is_bare);
+        self.check_frame(from, departure.frame.len(), !is_bare);
         match departure.to {
             None => self.launch_to(self.slot(from).peer.node, departure, seen),
             Some(gid) => {

@@ -12,7 +12,7 @@ use uroce_wire::{Lkey, Rkey, Va};
 
 use crate::world::windows::{WINDOW_MARK, Window};
 use uroce_transport::{
-    AccessFlags, AccessKind, Accessor, AtomicOp, Key, MemoryFault, Pd, Region, Sge,
+    AccessFlags, AccessKind, Accessor, AtomicOp, BindMw, Key, Memory, MemoryFault, Pd, Region, Sge,
 };
 
 /// Handle of a region: everything needed to name it in a work request.
@@ -141,19 +141,6 @@ impl Regions {
         &mut self.entries[mr.index].bytes
     }
 
-    /// Checks whether `access` to `region` is granted; see [`uroce_transport::Memory::check`].
-    ///
-    /// # Errors
-    /// The first [`MemoryFault`] found.
-    pub fn check(
-        &self,
-        by: Accessor,
-        region: Region,
-        access: AccessKind,
-    ) -> Result<(), MemoryFault> {
-        self.find(by, region, access).map(|_| ())
-    }
-
     /// The bytes of `region`, if reading is granted.
     ///
     /// # Errors
@@ -163,56 +150,6 @@ impl Regions {
         let entry = &self.entries[index];
         entry.before_gone(&range).map_err(|_| MemoryFault::Gone)?;
         Ok(&entry.bytes[range])
-    }
-
-    /// Copies `bytes` into the region.
-    ///
-    /// # Errors
-    /// The first [`MemoryFault`] found.
-    ///
-    /// # Panics
-    /// If the core passes a number of bytes that differs from `region.len`.
-    pub fn write(&mut self, by: Accessor, region: Region, bytes: &[u8]) -> Result<(), MemoryFault> {
-        assert_eq!(bytes.len(), region.len as usize, "the core broke Memory::write's contract");
-        let (index, range) = self.find(by, region, AccessKind::Write)?;
-        let entry = &mut self.entries[index];
-        if let Err(there) = entry.before_gone(&range) {
-            entry.bytes[range][..there].copy_from_slice(&bytes[..there]);
-            return Err(MemoryFault::Gone);
-        }
-        entry.bytes[range].copy_from_slice(bytes);
-        Ok(())
-    }
-
-    /// Performs an atomic operation on the word at `va`.
-    ///
-    /// # Errors
-    /// The first [`MemoryFault`] found.
-    ///
-    /// # Panics
-    /// If the core passes an address that is not aligned.
-    pub fn atomic(
-        &mut self,
-        by: Accessor,
-        rkey: Rkey,
-        va: Va,
-        op: AtomicOp,
-    ) -> Result<u64, MemoryFault> {
-        assert!(va.0.is_multiple_of(8), "the core broke Memory::atomic's contract");
-        let region = Region { key: Key::Remote(rkey), va, len: 8 };
-        let (index, range) = self.find(by, region, AccessKind::Atomic)?;
-        self.entries[index].before_gone(&range).map_err(|_| MemoryFault::Gone)?;
-        let word: &mut [u8; 8] =
-            (&mut self.entries[index].bytes[range]).try_into().expect("eight bytes");
-        let former = u64::from_ne_bytes(*word);
-        match op {
-            AtomicOp::CompareSwap { compare, swap } if former == compare => {
-                *word = swap.to_ne_bytes();
-            }
-            AtomicOp::CompareSwap { .. } => {}
-            AtomicOp::FetchAdd { add } => *word = former.wrapping_add(add).to_ne_bytes(),
-        }
-        Ok(former)
     }
 
     fn find(
@@ -269,6 +206,56 @@ impl Regions {
         }
         let offset = (start - base) as usize;
         Ok((index, offset..offset + len as usize))
+    }
+}
+
+impl Memory for Regions {
+    fn check(&self, by: Accessor, region: Region, access: AccessKind) -> Result<(), MemoryFault> {
+        self.find(by, region, access).map(|_| ())
+    }
+
+    fn write(&mut self, by: Accessor, region: Region, bytes: &[u8]) -> Result<(), MemoryFault> {
+        assert_eq!(bytes.len(), region.len as usize, "the core broke Memory::write's contract");
+        let (index, range) = self.find(by, region, AccessKind::Write)?;
+        let entry = &mut self.entries[index];
+        if let Err(there) = entry.before_gone(&range) {
+            entry.bytes[range][..there].copy_from_slice(&bytes[..there]);
+            return Err(MemoryFault::Gone);
+        }
+        entry.bytes[range].copy_from_slice(bytes);
+        Ok(())
+    }
+
+    fn atomic(
+        &mut self,
+        by: Accessor,
+        rkey: Rkey,
+        va: Va,
+        op: AtomicOp,
+    ) -> Result<u64, MemoryFault> {
+        assert!(va.0.is_multiple_of(8), "the core broke Memory::atomic's contract");
+        let region = Region { key: Key::Remote(rkey), va, len: 8 };
+        let (index, range) = self.find(by, region, AccessKind::Atomic)?;
+        self.entries[index].before_gone(&range).map_err(|_| MemoryFault::Gone)?;
+        let word: &mut [u8; 8] =
+            (&mut self.entries[index].bytes[range]).try_into().expect("eight bytes");
+        let former = u64::from_ne_bytes(*word);
+        match op {
+            AtomicOp::CompareSwap { compare, swap } if former == compare => {
+                *word = swap.to_ne_bytes();
+            }
+            AtomicOp::CompareSwap { .. } => {}
+            AtomicOp::FetchAdd { add } => *word = former.wrapping_add(add).to_ne_bytes(),
+        }
+        Ok(former)
+    }
+
+    fn bind(&mut self, by: Accessor, bind: &BindMw) -> Result<(), MemoryFault> {
+        self.bind_window(by, bind)
+    }
+
+    fn invalidate(&mut self, by: Accessor, rkey: Rkey) -> Result<(), MemoryFault> {
+        self.invalidate_window(by, rkey)
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use fastrand::Rng;
 use uroce_wire::{Bth, Encap, Gid, HeaderTemplate, Qpn};
 
-use crate::world::checker::{Checker, Said};
+use crate::world::checker::{Checker, Reports};
 use crate::world::memory::Regions;
 use crate::world::names::{At, Rail};
 use uroce_transport::{
@@ -60,7 +60,7 @@ pub(crate) struct Slot {
     /// A request was refused for a reason other than its PSN, since this was last inspected.
     pub(crate) has_refused: bool,
     /// Events and counts that the QP has reported since the last input.
-    pub(crate) said: Said,
+    pub(crate) reports: Reports,
     pub(crate) checker: Checker,
     /// Number of migrations, over all times that the QP was in use.
     pub(crate) migrations: u64,
@@ -79,7 +79,7 @@ impl Slot {
             is_kicked: false,
             charges: VecDeque::new(),
             has_refused: false,
-            said: Said::default(),
+            reports: Reports::default(),
             checker: Checker::default(),
             migrations: 0,
         }

@@ -41,7 +41,7 @@ impl World {
             slot.timer_at = None;
         }
         self.with_qp(at, |qp, now, env| qp.handle_timeout(now, env));
-        self.oversee(at, Due::default());
+        self.check_reports(at, Due::default());
         self.settle(at);
     }
 
@@ -78,7 +78,7 @@ impl World {
         }
         self.outlet.departures = departures;
         self.tap_polled(at);
-        self.oversee(at, Due::default());
+        self.check_reports(at, Due::default());
     }
 
     fn kick(&mut self, at: At, lag: Duration) {

@@ -53,7 +53,7 @@ impl Regions {
     ///
     /// # Errors
     /// The first [`MemoryFault`] found.
-    pub fn bind(&mut self, by: Accessor, bind: &BindMw) -> Result<(), MemoryFault> {
+    pub(crate) fn bind_window(&mut self, by: Accessor, bind: &BindMw) -> Result<(), MemoryFault> {
         let index = self.window(bind.rkey)?;
         let Window { kind, pd, bound, .. } = self.windows[index];
         if pd != by.pd {
@@ -88,7 +88,11 @@ impl Regions {
     ///
     /// # Errors
     /// The first [`MemoryFault`] found.
-    pub fn invalidate(&mut self, by: Accessor, rkey: Rkey) -> Result<(), MemoryFault> {
+    pub(crate) fn invalidate_window(
+        &mut self,
+        by: Accessor,
+        rkey: Rkey,
+    ) -> Result<(), MemoryFault> {
         let index = self.window(rkey)?;
         let window = &mut self.windows[index];
         match (window.kind, window.bound) {

@@ -6,9 +6,9 @@
 use std::collections::VecDeque;
 
 use uroce_transport::{
-    AccessFlags, AccessKind, Accessor, AsyncEvent, AtomicOp, BindMw, Counter, Cqe, DropReason,
+    AccessFlags, AccessKind, Accessor, AsyncEvent, AtomicOp, BindMw, Counter, Cqe, DropReason, Env,
     Found, Inbound, Instant, Memory, MemoryFault, Outbound, Output, PacketSink, Pd, Piece, Qp,
-    QpCaps, QpChange, QpInit, QpState, QpType, RecvWr, Region, Sge, SharedReceives, Side,
+    QpCaps, QpChange, QpInit, QpType, RecvWr, Region, RtrAttr, RtsAttr, Sge, SharedReceives, Side,
     TransmitError,
 };
 use uroce_wire::{Bth, Encap, ExtHeaders, OpCode, Packet, PathMtu, Pkey, Psn, Qkey, Qpn, Rkey, Va};
@@ -38,6 +38,14 @@ pub(crate) struct SimEnv {
     pub(crate) is_full: bool,
     /// The path of a datagram takes no packet before this time.
     pub(crate) free_at: Option<Instant>,
+}
+
+impl Env for SimEnv {
+    type Memory = SimEnv;
+
+    fn memory(&mut self) -> &mut SimEnv {
+        self
+    }
 }
 
 impl Memory for SimEnv {
@@ -124,30 +132,19 @@ impl Bare {
         };
         let init = QpInit { qp_type: QpType::Rc, caps, srq: None };
         let mut bare = Bare { qp: Qp::new(Qpn::new(5), Pd(1), &init), env: SimEnv::default() };
+        let rtr = RtrAttr {
+            path_mtu: mtu,
+            dest_qpn: Qpn::new(6),
+            rq_psn: PSN,
+            max_dest_rd_atomic,
+            min_rnr_timer: 1,
+        };
+        let rts =
+            RtsAttr { sq_psn: PSN, timeout: 14, retry_cnt: 7, rnr_retry: 7, max_rd_atomic: 1 };
         let changes = [
-            QpChange {
-                pkey: Some(Pkey::DEFAULT),
-                port: Some(1),
-                access: Some(AccessFlags::all()),
-                ..QpChange::to(QpState::Init)
-            },
-            QpChange {
-                path: Some(Default::default()),
-                path_mtu: Some(mtu),
-                dest_qpn: Some(Qpn::new(6)),
-                rq_psn: Some(PSN),
-                max_dest_rd_atomic: Some(max_dest_rd_atomic),
-                min_rnr_timer: Some(1),
-                ..QpChange::to(QpState::Rtr)
-            },
-            QpChange {
-                sq_psn: Some(PSN),
-                timeout: Some(14),
-                retry_cnt: Some(7),
-                rnr_retry: Some(7),
-                max_rd_atomic: Some(1),
-                ..QpChange::to(QpState::Rts)
-            },
+            QpChange { access: Some(AccessFlags::all()), ..QpChange::to_init(1) },
+            QpChange { path: Some(Default::default()), ..QpChange::to_rtr(QpType::Rc, &rtr) },
+            QpChange::to_rts(QpType::Rc, &rts),
         ];
         for change in changes {
             bare.qp.modify(Instant::ZERO, &change, &mut bare.env).unwrap();
@@ -167,16 +164,8 @@ impl Bare {
         let init = QpInit { qp_type, caps, srq: None };
         let mut bare = Bare { qp: Qp::new(Qpn::new(1), Pd(1), &init), env: SimEnv::default() };
         let port = (qp_type == QpType::Ud).then_some(1);
-        let changes = [
-            QpChange {
-                pkey: Some(Pkey::DEFAULT),
-                port,
-                qkey: Some(qkey),
-                ..QpChange::to(QpState::Init)
-            },
-            QpChange::to(QpState::Rtr),
-            QpChange { sq_psn: Some(PSN), rate_limit, ..QpChange::to(QpState::Rts) },
-        ];
+        let [init, rtr, rts] = QpChange::datagram_steps(1, qkey, PSN);
+        let changes = [QpChange { port, ..init }, rtr, QpChange { rate_limit, ..rts }];
         for change in changes {
             bare.qp.modify(Instant::ZERO, &change, &mut bare.env).unwrap();
         }

@@ -2,8 +2,8 @@
 
 use uroce_sim::{Mr, Pair};
 use uroce_transport::{
-    AccessFlags, Accessor, Counter, Key, MemoryFault, Pd, QpState, QpType, Region, SendOp, Side,
-    WcStatus,
+    AccessFlags, Accessor, Counter, Key, Memory, MemoryFault, Pd, QpState, QpType, Region, SendOp,
+    Side, WcStatus,
 };
 use uroce_wire::{NakCode, Qpn};
 

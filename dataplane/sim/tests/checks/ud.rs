@@ -205,17 +205,8 @@ fn another_ud(pair: &mut Pair, end: usize, tag: u32, qkey: Qkey, pkey: Pkey) -> 
     let caps = uroce_sim::Terms::default().caps;
     let init = QpInit { qp_type: QpType::Ud, caps, srq: None };
     let at = pair.world.add_qp(end as u16, tag, Pd(1), &init);
-    let changes = [
-        QpChange {
-            pkey: Some(pkey),
-            port: Some(1),
-            qkey: Some(qkey),
-            ..QpChange::to(QpState::Init)
-        },
-        QpChange::to(QpState::Rtr),
-        QpChange { sq_psn: Some(Psn::new(1)), ..QpChange::to(QpState::Rts) },
-    ];
-    for change in changes {
+    let [init, rtr, rts] = QpChange::datagram_steps(1, qkey, Psn::new(1));
+    for change in [QpChange { pkey: Some(pkey), ..init }, rtr, rts] {
         pair.world.modify(at, &change).unwrap();
     }
     let inbox = pair.local(end).len() / 4 * 3;

@@ -2,7 +2,7 @@
 
 use uroce_sim::{Pair, WindowType};
 use uroce_transport::{
-    AccessFlags, AsyncEvent, BindMw, Pd, QpState, SendOp, Side, WcOpcode, WcStatus,
+    AccessFlags, AsyncEvent, BindMw, Memory, Pd, QpState, SendOp, Side, WcOpcode, WcStatus,
 };
 use uroce_wire::{NakCode, OpCode, Rkey, Va};
 

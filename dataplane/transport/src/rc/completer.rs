@@ -17,7 +17,8 @@ use crate::context::Context;
 use crate::counter::Counter;
 use crate::cqe::WcStatus;
 use crate::env::{Env, Output};
-use crate::wqe::SendOp;
+use crate::send_queue::SendQueue;
+use crate::wqe::{SendOp, SendWqe};
 
 /// Whether all requests before a response's PSN are acknowledged by it.
 #[derive(PartialEq, Eq)]
@@ -189,13 +190,9 @@ impl Requester {
         env: &mut impl Env,
     ) -> Result<(), WcStatus> {
         let psn = packet.bth.psn;
-        if self.acknowledge_before(psn, context, env)? == Acked::Gap {
-            return Ok(());
-        }
-        let Some(wqe) = self.sq.front() else { return Ok(()) };
-        if !matches!(wqe.op, SendOp::Read { .. }) {
-            return Err(WcStatus::BadRespErr);
-        }
+        let acked = self.acknowledge_before(psn, context, env)?;
+        let is_read = |op: &SendOp| matches!(op, SendOp::Read { .. });
+        let Some(wqe) = answered(&self.sq, acked, is_read)? else { return Ok(()) };
         let mtu = context.mtu();
         let offset = psn.distance_from(wqe.first_psn) as u32 * mtu;
         let left = wqe.len - offset;
@@ -206,12 +203,8 @@ impl Requester {
             return Err(WcStatus::LocLenErr);
         }
         let at = self.sq.head();
-        self.sq.scatter(at, wqe, offset, packet.payload, context.by, env)?;
-        self.unacked_psn = psn.next();
-        if is_last {
-            self.succeed_front(context.by.qpn, env);
-        }
-        self.made_progress(context);
+        self.sq.scatter(at, wqe, offset, packet.payload, context.by, env.memory())?;
+        self.finish_response(psn, is_last, context, env);
         Ok(())
     }
 
@@ -222,20 +215,30 @@ impl Requester {
         env: &mut impl Env,
     ) -> Result<(), WcStatus> {
         let psn = packet.bth.psn;
-        if self.acknowledge_before(psn, context, env)? == Acked::Gap {
-            return Ok(());
-        }
-        let Some(wqe) = self.sq.front() else { return Ok(()) };
+        let acked = self.acknowledge_before(psn, context, env)?;
         //= check C11 — an ATOMIC response to another request is an error
-        if !wqe.op.is_atomic() {
-            return Err(WcStatus::BadRespErr);
-        }
+        let Some(wqe) = answered(&self.sq, acked, SendOp::is_atomic)? else { return Ok(()) };
         let original = packet.ext.atomic_ack.original.to_ne_bytes();
-        self.sq.scatter(self.sq.head(), wqe, 0, &original, context.by, env)?;
-        self.unacked_psn = psn.next();
-        self.succeed_front(context.by.qpn, env);
-        self.made_progress(context);
+        self.sq.scatter(self.sq.head(), wqe, 0, &original, context.by, env.memory())?;
+        self.finish_response(psn, true, context, env);
         Ok(())
+    }
+
+    /// Notes that the data of a READ or ATOMIC response is in memory. The oldest WQE succeeds if
+    /// the response was its last one.
+    #[inline]
+    fn finish_response(
+        &mut self,
+        psn: Psn,
+        is_last: bool,
+        context: &Context<'_>,
+        env: &mut impl Env,
+    ) {
+        self.unacked_psn = psn.next();
+        if is_last {
+            self.succeed_front(context.by.qpn, env);
+        }
+        self.made_progress(context);
     }
 
     /// Notes that the peer has received everything before `limit`: completes SENDs and WRITEs up to
@@ -309,5 +312,20 @@ impl Requester {
         // sent.
         let outstanding = self.unacked_psn != self.next_psn;
         self.retry.progress(context.attr, context.now, outstanding);
+    }
+}
+
+/// The oldest WQE, which a READ or ATOMIC response answers; `None` if the response is to be
+/// ignored. `is_request` tells whether a request has responses of this type.
+#[inline]
+fn answered(
+    sq: &SendQueue,
+    acked: Acked,
+    is_request: impl FnOnce(&SendOp) -> bool,
+) -> Result<Option<&SendWqe>, WcStatus> {
+    match sq.front() {
+        Some(_) if acked == Acked::Gap => Ok(None),
+        Some(wqe) if !is_request(&wqe.op) => Err(WcStatus::BadRespErr),
+        front => Ok(front),
     }
 }

@@ -301,7 +301,7 @@ impl Requester {
         if wqe.op.is_read_or_atomic() && context.attr.max_rd_atomic == 0 {
             return Err(self.fail_in_order(WcStatus::LocQpOpErr));
         }
-        if let Err(status) = self.sq.check_memory(self.cursor, wqe, context.by, env) {
+        if let Err(status) = self.sq.check_memory(self.cursor, wqe, context.by, env.memory()) {
             return Err(self.fail_in_order(status));
         }
         let (first_psn, ssn) = (self.end_psn, self.next_ssn);
@@ -315,7 +315,7 @@ impl Requester {
     #[cold]
     fn carry_out(&mut self, context: &Context<'_>, env: &mut impl Env) -> Step {
         let at = self.cursor;
-        if carry_out(&self.sq.at(at).op, context.by, env).is_err() {
+        if carry_out(&self.sq.at(at).op, context.by, env.memory()).is_err() {
             return self.fail_in_order(WcStatus::MwBindErr);
         }
         self.sq.at_mut(at).first_psn = self.end_psn;

@@ -200,7 +200,7 @@ impl Responder {
         self.check_op_allowed(context, packet)?;
         self.check_resource(packet, env)?;
         self.check_length(context, packet, env)?;
-        self.check_rkey(context, packet, env)?;
+        self.check_rkey(context, packet, env.memory())?;
         self.execute(context, packet, env)?;
         self.acknowledge(packet);
         Ok(())

@@ -91,13 +91,13 @@ impl Requester {
             return Err(Step::Idle);
         }
         if wqe.op.is_local() {
-            if carry_out(&wqe.op, context.by, env).is_err() {
+            if carry_out(&wqe.op, context.by, env.memory()).is_err() {
                 return Err(Step::Failed(WcStatus::MwBindErr));
             }
             self.complete_front(context.by.qpn, WcStatus::Success, env);
             return Err(Step::Done);
         }
-        self.sq.check_memory(at, wqe, context.by, env).map_err(Step::Failed)?;
+        self.sq.check_memory(at, wqe, context.by, env.memory()).map_err(Step::Failed)?;
         self.sq.at_mut(at).first_psn = self.next_psn;
         Ok(())
     }

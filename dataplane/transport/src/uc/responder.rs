@@ -14,10 +14,10 @@ use uroce_wire::{Header, Operation, Packet, Psn, Qpn};
 use crate::attr::Attributes;
 use crate::context::{Context, Outcome};
 use crate::counter::Counter;
-use crate::cqe::{Cqe, WcOpcode, WcStatus};
+use crate::cqe::{WcOpcode, WcStatus};
 use crate::drop_reason::DropReason;
 use crate::env::{AccessKind, Env, Output};
-use crate::inbound::{Message, access_needed, check_range, fits_position, needs_receive};
+use crate::inbound::{Message, check_range, fits_position, is_allowed, needs_receive};
 use crate::queue::QpCaps;
 use crate::recv_queue::RecvQueue;
 
@@ -94,8 +94,7 @@ impl Responder {
         if !self.message.is_followed_by(packet.op) {
             return Err(MESSAGE);
         }
-        let needed = access_needed(packet.op.operation);
-        if !needed.is_some_and(|needed| context.attr.access.contains(needed)) {
+        if !is_allowed(packet.op.operation, context.attr.access) {
             return Err(MESSAGE);
         }
         if needs_receive(packet) && !self.rq.ensure(env) {
@@ -127,9 +126,7 @@ impl Responder {
         out: &mut impl Output,
     ) -> Result<(), Verdict> {
         let is_send = packet.op.operation == Operation::Send;
-        let room = self.rq.front_len().saturating_sub(self.message.received());
-        if is_send && packet.payload.len() as u32 > room {
-            out.count(Counter::RespLocalLengthError);
+        if is_send && !self.rq.has_room(self.message.received(), packet.payload, out) {
             return Err(MESSAGE);
         }
         let fits = fits_position(packet, context.attr.path_mtu)
@@ -147,12 +144,11 @@ impl Responder {
             return Ok(());
         }
         let reth = &packet.ext.reth;
-        check_range(reth.rkey, reth.va, reth.dma_len, AccessKind::Write, context.by, env).map_err(
-            |_| {
+        check_range(reth.rkey, reth.va, reth.dma_len, AccessKind::Write, context.by, env.memory())
+            .map_err(|_| {
                 env.count(Counter::RespRemoteAccessErrors);
                 MESSAGE
-            },
-        )
+            })
     }
 
     fn execute(
@@ -165,7 +161,7 @@ impl Responder {
             Operation::Send => {
                 let received = self.message.received();
                 self.rq
-                    .scatter(received, packet.payload, context.recv_by(), env)
+                    .scatter(received, packet.payload, context.recv_by(), env.memory())
                     .map_err(|_| Verdict::Fail(WcStatus::LocProtErr))?;
                 let received = received + packet.payload.len() as u32;
                 self.message = Message::Send { received };
@@ -173,7 +169,7 @@ impl Responder {
             }
             _ => {
                 //= check F16 — the peer gets no answer, so it is counted here
-                let done = self.message.write(packet, context.by, env).map_err(|_| {
+                let done = self.message.write(packet, context.by, env.memory()).map_err(|_| {
                     env.count(Counter::RespRemoteAccessErrors);
                     MESSAGE
                 })?;
@@ -185,13 +181,7 @@ impl Responder {
         if packet.op.position.is_last() {
             self.message = Message::None;
             if needs_receive(packet) {
-                let cqe = Cqe {
-                    byte_len,
-                    imm: packet.op.has(Header::ImmDt).then_some(packet.ext.imm),
-                    solicited: packet.bth.solicited,
-                    ..Cqe::new(0, WcStatus::Success, opcode, context.by.qpn)
-                };
-                self.rq.complete_front(cqe, env);
+                self.rq.complete_message(context.by.qpn, packet, opcode, byte_len, env);
             }
         }
         Ok(())

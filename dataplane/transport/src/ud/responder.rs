@@ -98,8 +98,8 @@ impl Responder {
         env: &mut impl Env,
     ) -> Result<(), MemoryFault> {
         let by = context.recv_by();
-        self.rq.scatter(0, &grh(inbound.l3), by, env)?;
-        self.rq.scatter(GRH_LEN, inbound.packet.payload, by, env)
+        self.rq.scatter(0, &grh(inbound.l3), by, env.memory())?;
+        self.rq.scatter(GRH_LEN, inbound.packet.payload, by, env.memory())
     }
 }
 

@@ -10,8 +10,8 @@ use uroce_wire::{Header, NakCode, Operation, Packet, Psn, Syndrome};
 use super::{Answer, Responder, Verdict};
 use crate::context::{Context, packets};
 use crate::counter::Counter;
-use crate::cqe::{Cqe, WcOpcode, WcStatus};
-use crate::env::{AtomicOp, Env};
+use crate::cqe::{WcOpcode, WcStatus};
+use crate::env::{AtomicOp, Env, Memory};
 use crate::inbound::{Message, needs_receive};
 use crate::rc::resources::PendingAnswer;
 
@@ -42,19 +42,20 @@ impl Responder {
     ) -> Result<(), Verdict> {
         let received = self.message.received();
         //= check F11 — a receive WQE without access to its memory is a remote operational error
-        self.rq.scatter(received, packet.payload, context.recv_by(), env).map_err(|_| {
-            Verdict::NakAndFail(NakCode::RemoteOperationalError, WcStatus::LocProtErr)
-        })?;
+        self.rq.scatter(received, packet.payload, context.recv_by(), env.memory()).map_err(
+            |_| Verdict::NakAndFail(NakCode::RemoteOperationalError, WcStatus::LocProtErr),
+        )?;
         let received = received + packet.payload.len() as u32;
         if packet.op.position.is_last() {
             //= check F9 — a key that cannot be invalidated fails this end; nothing is invalidated
             if packet.op.has(Header::Ieth) {
-                env.invalidate(context.by, packet.ext.ieth.rkey)
+                env.memory()
+                    .invalidate(context.by, packet.ext.ieth.rkey)
                     .map_err(|_| Verdict::Fail(WcStatus::RemInvReqErr))?;
             }
             self.expect(self.expected_psn.next());
             self.end_message();
-            self.complete_receive(context, packet, WcOpcode::Recv, received, env);
+            self.rq.complete_message(context.by.qpn, packet, WcOpcode::Recv, received, env);
         } else {
             self.message = Message::Send { received };
             self.expect(self.expected_psn.next());
@@ -69,7 +70,7 @@ impl Responder {
         env: &mut impl Env,
     ) -> Result<(), Verdict> {
         //= check F16 — memory that has gone away is refused like a wrong key
-        let done = self.message.write(packet, context.by, env);
+        let done = self.message.write(packet, context.by, env.memory());
         let done = done.map_err(|_| Verdict::Nak(NakCode::RemoteAccessError))?;
         self.expect(self.expected_psn.next());
         if let Some(total) = done {
@@ -77,7 +78,13 @@ impl Responder {
             self.end_message();
             let total = if seeded!(WriteImmLength) { packet.payload.len() as u32 } else { total };
             if needs_receive(packet) {
-                self.complete_receive(context, packet, WcOpcode::RecvRdmaWithImm, total, env);
+                self.rq.complete_message(
+                    context.by.qpn,
+                    packet,
+                    WcOpcode::RecvRdmaWithImm,
+                    total,
+                    env,
+                );
             }
         }
         Ok(())
@@ -112,6 +119,7 @@ impl Responder {
             _ => AtomicOp::FetchAdd { add: atomic.swap_add },
         };
         let original = env
+            .memory()
             .atomic(context.by, atomic.rkey, atomic.va, op)
             .map_err(|_| Verdict::Nak(NakCode::RemoteAccessError))?;
         env.count(Counter::AtomicRequests);
@@ -120,26 +128,6 @@ impl Responder {
         self.end_message();
         self.expect(self.expected_psn.next());
         Ok(())
-    }
-
-    //= check L6 — length, immediate data and invalidated key as received
-    fn complete_receive(
-        &mut self,
-        context: &Context<'_>,
-        packet: &Packet<'_>,
-        opcode: WcOpcode,
-        byte_len: u32,
-        env: &mut impl Env,
-    ) {
-        let op = packet.op;
-        let cqe = Cqe {
-            byte_len,
-            imm: (op.has(Header::ImmDt) && !seeded!(ImmLost)).then_some(packet.ext.imm),
-            invalidated: op.has(Header::Ieth).then_some(packet.ext.ieth.rkey),
-            solicited: packet.bth.solicited && !seeded!(SolicitedLost),
-            ..Cqe::new(0, WcStatus::Success, opcode, context.by.qpn)
-        };
-        self.rq.complete_front(cqe, env);
     }
 
     fn end_message(&mut self) {

@@ -13,7 +13,7 @@ use crate::counter::Counter;
 use crate::cqe::WcStatus;
 use crate::drop_reason::DropReason;
 use crate::env::{AccessKind, Env, Memory, Output};
-use crate::inbound::{access_needed, check_range, fits_position, needs_receive};
+use crate::inbound::{check_range, fits_position, is_allowed, needs_receive};
 use crate::wqe::MAX_MESSAGE_LEN;
 
 impl Responder {
@@ -97,8 +97,7 @@ impl Responder {
         context: &Context<'_>,
         packet: &Packet<'_>,
     ) -> Result<(), Verdict> {
-        let needed = access_needed(packet.op.operation);
-        check(needed.is_some_and(|needed| context.attr.access.contains(needed)))
+        check(is_allowed(packet.op.operation, context.attr.access))
     }
 
     /// Checks that a receive WQE, or room to store the READ or ATOMIC, is available.
@@ -140,9 +139,7 @@ impl Responder {
 
     //= check F10 — a SEND that is longer than its receive WQE fails both ends
     fn check_send_length(&self, packet: &Packet<'_>, out: &mut impl Output) -> Result<(), Verdict> {
-        let room = self.rq.front_len().saturating_sub(self.message.received());
-        if packet.payload.len() as u32 > room {
-            out.count(Counter::RespLocalLengthError);
+        if !self.rq.has_room(self.message.received(), packet.payload, out) {
             return Err(Verdict::NakAndFail(NakCode::InvalidRequest, WcStatus::LocLenErr));
         }
         Ok(())

@@ -1,0 +1,83 @@
+//! The changes that take a QP from RESET to RTS.
+//!
+//! Read first: IBA 10 and 11 (Modify QP: the attributes of each transition).
+//!
+//! Not here: the path, which the caller adds; attributes that a transition does not need.
+
+use uroce_wire::{PathMtu, Pkey, Psn, Qkey, Qpn};
+
+use super::{QpChange, QpType};
+use crate::qp::state::QpState;
+
+/// Attributes that a connected QP needs for INIT to RTR, besides the path. The last two are used on
+/// RC only.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RtrAttr {
+    /// Payload of a full packet.
+    pub path_mtu: PathMtu,
+    /// QPN of the peer.
+    pub dest_qpn: Qpn,
+    /// PSN of the peer's first packet.
+    pub rq_psn: Psn,
+    /// READ and ATOMIC requests of the peer that this side keeps answers of, 0 to 16.
+    pub max_dest_rd_atomic: u8,
+    /// Code of the time that the peer waits after an RNR NAK of this side, 0 to 31.
+    pub min_rnr_timer: u8,
+}
+
+/// Attributes that a connected QP needs for RTR to RTS. All but `sq_psn` are used on RC only.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RtsAttr {
+    /// PSN of the first packet that is sent.
+    pub sq_psn: Psn,
+    /// Code of the local ACK timeout, 0 (never) to 31.
+    pub timeout: u8,
+    /// Transport retries, 0 to 7.
+    pub retry_cnt: u8,
+    /// Retries after an RNR NAK, 0 to 7, where 7 means no limit.
+    pub rnr_retry: u8,
+    /// READ and ATOMIC requests outstanding at the peer, 0 to 128.
+    pub max_rd_atomic: u8,
+}
+
+impl QpChange {
+    /// RESET to INIT with the default P_Key. `port` is the local port, counted from 1. The caller
+    /// adds `access` (RC, UC) or `qkey` (UD).
+    pub fn to_init(port: u8) -> QpChange {
+        QpChange { pkey: Some(Pkey::DEFAULT), port: Some(port), ..QpChange::to(QpState::Init) }
+    }
+
+    /// INIT to RTR of a connected QP. The caller adds `path`.
+    pub fn to_rtr(qp_type: QpType, attr: &RtrAttr) -> QpChange {
+        let is_rc = qp_type == QpType::Rc;
+        QpChange {
+            path_mtu: Some(attr.path_mtu),
+            dest_qpn: Some(attr.dest_qpn),
+            rq_psn: Some(attr.rq_psn),
+            max_dest_rd_atomic: is_rc.then_some(attr.max_dest_rd_atomic),
+            min_rnr_timer: is_rc.then_some(attr.min_rnr_timer),
+            ..QpChange::to(QpState::Rtr)
+        }
+    }
+
+    /// RTR to RTS of a connected QP.
+    pub fn to_rts(qp_type: QpType, attr: &RtsAttr) -> QpChange {
+        let is_rc = qp_type == QpType::Rc;
+        QpChange {
+            sq_psn: Some(attr.sq_psn),
+            timeout: is_rc.then_some(attr.timeout),
+            retry_cnt: is_rc.then_some(attr.retry_cnt),
+            rnr_retry: is_rc.then_some(attr.rnr_retry),
+            max_rd_atomic: is_rc.then_some(attr.max_rd_atomic),
+            ..QpChange::to(QpState::Rts)
+        }
+    }
+
+    /// The three changes that take a UD QP from RESET to RTS. For QP 1 (GSI), which belongs to its
+    /// port, the caller clears `port`.
+    pub fn datagram_steps(port: u8, qkey: Qkey, sq_psn: Psn) -> [QpChange; 3] {
+        let init = QpChange { qkey: Some(qkey), ..QpChange::to_init(port) };
+        let rts = QpChange { sq_psn: Some(sq_psn), ..QpChange::to(QpState::Rts) };
+        [init, QpChange::to(QpState::Rtr), rts]
+    }
+}
