@@ -111,12 +111,12 @@ def prepare(arguments, report):
     except StaleLists:
         packages("packages_update")
         built = image.build(report.say)
-    if arguments.suite in ("apps", "all"):
+    if arguments.suite in ("cm", "apps", "all"):
         packages("packages_need apps")
     network.enter_namespace([
         sys.executable, "-B", str(LAB), *sys.argv[1:], "--inside", str(built.folder),
         program(uroce.PERF, arguments.suite in ("dataplane", "cm", "all"), report),
-        program(uroce.RUN, arguments.suite in ("apps", "all"), report),
+        program(uroce.RUN, arguments.suite in ("cm", "apps", "all"), report),
     ])
 
 

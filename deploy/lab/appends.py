@@ -5,26 +5,13 @@ Over uroce a program is started by `uroce-run`, as a user would do it. A `Place`
 built-in configuration (two processes joined by memif) or a configuration file for the guest's link.
 """
 
-import contextlib
-import os
-import signal
 import time
-from pathlib import Path
 
 import cmends
 import network
 
 LISTEN_SECONDS = 20
 OURS = cmends.OURS
-# Name prefixes of threads that belong to the library.
-THREADS = ("uroce", "dpdk", "eal", "rte", "telemetry", "lcore")
-# System calls of x86-64 that wait for an event: read, poll, select, epoll_wait, pselect6, ppoll,
-# epoll_pwait. The value is the index of the argument with the descriptor.
-WAITS_FOR_EVENT = {0: 1, 7: 0, 23: 0, 232: 1, 270: 0, 271: 0, 281: 1}
-# The futex call, and the operation that sem_wait uses: FUTEX_WAIT_BITSET, private, with the
-# realtime clock. The library waits with another clock, and joins threads with a futex that is not
-# private.
-FUTEX, SEM_WAIT = 202, 9 | 128 | 256
 
 
 class Place:
@@ -84,17 +71,7 @@ def embedded(number):
 
 def on_link(link, folder):
     """The host's end of a guest's link. The guest reaches it by TCP over the control network."""
-    path = folder / f"{link.name}.toml"
-    addresses = ", ".join(
-        f'"{address}/{cmends.PREFIXES[family]}"' for family, address in OURS.items())
-    path.write_text(f"""[[device]]
-name = "uroce0"
-
-[[device.port]]
-ethdev = {{ vdev = "{link.vdev()}" }}
-ip = [{addresses}]
-mtu = {network.ROCE_MTU}
-""")
+    path = cmends.configuration(link, folder)
     return Place(OURS, network.CONTROL_HOST, ["--config", path])
 
 
@@ -102,7 +79,7 @@ class Ends(cmends.Ends):
     """Starts programs at places. Programs learn their place only from the environment."""
 
     def __init__(self, guest, uroce_run, link, work):
-        super().__init__(guest, uroce_run, link, work)
+        super().__init__(guest, "", uroce_run, link, work)
         self.environment = [f"XDG_RUNTIME_DIR={work}"]
 
     def begin_at(self, place, words, case):
@@ -111,9 +88,9 @@ class Ends(cmends.Ends):
         if isinstance(place, GuestPlace):
             process = Stock(self, words[0], words[1:], case.seconds)
         else:
-            command = ["env", *self.environment, *case.environment, self.uroce_perf, *place.words,
+            command = ["env", *self.environment, *case.environment, self.uroce_run, *place.words,
                        "--", *words]
-            process = Ours(self, [str(word) for word in command], case.seconds)
+            process = cmends.OverUroce(self, [str(word) for word in command], case.seconds)
         self.processes.append(process)
         return process
 
@@ -139,7 +116,7 @@ class Ends(cmends.Ends):
         """Ends everything that a case may have left running."""
         stock = {process.program for process in self.processes if isinstance(process, Stock)}
         for process in self.processes:
-            if isinstance(process, Ours):
+            if isinstance(process, cmends.Ours):
                 process.kill()
         if stock:
             self.guest.run(f"killall -9 {' '.join(stock)}", 10)
@@ -156,76 +133,3 @@ class Stock(cmends.Stock):
             return self.listening()
         look = f"grep -q ':{port:04X} .* 0A ' /proc/net/tcp /proc/net/tcp6"
         return self.ends.guest.run(look, 5).status == 0
-
-
-class Ours(cmends.Ours):
-    """A program over uroce."""
-
-    def is_listening(self, port):
-        """Whether the program listens: on a TCP port, or without one, whether its first thread
-        waits for an event or for another thread that waits for one.
-
-        The event thread of rping waits before the first thread listens; the first thread then waits
-        for a semaphore.
-        """
-        if port:
-            return network.listening(port)
-        return any(waits_to_be_called(process) for process in family(self.process.pid))
-
-    def kill(self, number=signal.SIGKILL):
-        """Kills the program and its forked processes, which fio puts into other sessions. Returns
-        the ending."""
-        for process in family(self.process.pid)[1:]:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(process, number)
-        return super().kill(number)
-
-
-def family(pid):
-    """A process and its descendants."""
-    found = [pid]
-    for process in found:
-        for task in Path(f"/proc/{process}/task").glob("*"):
-            found += [int(child) for child in read(task / "children").split()]
-    return found
-
-
-def tasks(pid):
-    """Threads of a process, without those of the library."""
-    return [task for task in Path(f"/proc/{pid}/task").glob("*")
-            if not read(task / "comm").startswith(THREADS)]
-
-
-def waits_to_be_called(process):
-    """Whether the first thread of a process waits for an event, or for a semaphore while another
-    thread waits for an event."""
-    first = Path(f"/proc/{process}/task/{process}")
-    return waits_for_event(first) or (
-        waits_for_semaphore(first) and any(waits_for_event(task) for task in tasks(process)))
-
-
-def waits_for_semaphore(task):
-    """Whether a thread is in sem_wait."""
-    words = read(task / "syscall").split()
-    return len(words) > 2 and words[0] == str(FUTEX) and int(words[2], 16) == SEM_WAIT
-
-
-def waits_for_event(task):
-    """Whether a thread waits in a system call for an event descriptor."""
-    words = read(task / "syscall").split()
-    if len(words) < 2 or not words[0].isdigit() or int(words[0]) not in WAITS_FOR_EVENT:
-        return False
-    if not WAITS_FOR_EVENT[int(words[0])]:
-        return True
-    try:
-        return "eventfd" in os.readlink(task / f"fd/{int(words[1], 16)}")
-    except OSError:
-        return False
-
-
-def read(path):
-    """Reads a file of a process that may have ended. Empty in that case."""
-    try:
-        return path.read_text()
-    except OSError:
-        return ""

@@ -1,22 +1,32 @@
-"""The two ends of a connection: a stock program in the guest, and uroce-perf's program of the same
-name.
+"""The two ends of a connection: Debian's program in the guest, and a program over uroce here.
 
-Both get their options as words and report their ending as status and text, so a case is written
-once for either end.
+Over uroce run Debian's programs too, over the drop-in library, with their port and its losses from
+a configuration file. uroce-perf's programs, which use the Rust interface, run in place of Debian's
+of the same name.
+
+All get their options as words and report their ending as status and text, so a case is written once
+for either end.
 """
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import time
 from dataclasses import dataclass
 
 import dissect
+import network
+import waiting
 from guest import Output
 
 LISTEN_SECONDS = 15
 PROGRAMS = ("rping", "ucmatose", "udaddy", "cmtime")
+# Programs of uroce-perf.
+OF_UROCE_PERF = ("rping", "connect")
+# Counters of the packets that a port drops on purpose.
+INJECTED_LOSS = ("rx_injected_loss", "tx_injected_loss")
 # Addresses of the host's end of a guest's link.
 OURS = {4: "192.0.2.1", 6: "2001:db8::1"}
 PREFIXES = {4: 24, 6: 64}
@@ -33,7 +43,7 @@ def last_words(text):
 
 @dataclass(frozen=True)
 class Loss:
-    """Packets that uroce-perf drops on purpose in each direction."""
+    """Packets that uroce drops on purpose in each direction."""
 
     share: float = 0
     seed: int = 1
@@ -44,22 +54,47 @@ class Loss:
             return []
         return ["--loss-rx", self.share, "--loss-tx", self.share, "--seed", self.seed]
 
+    def setting(self):
+        """The setting of a port in a configuration file."""
+        return f"loss = {{ rx = {self.share:f}, tx = {self.share:f}, seed = {self.seed} }}\n"
+
+
+def configuration(link, folder, more=""):
+    """Writes the configuration of the host's end of a guest's link, with `more` settings of the
+    port. Returns the file's path."""
+    path = folder / f"{link.name}.toml"
+    addresses = ", ".join(
+        f'"{address}/{PREFIXES[family]}"' for family, address in OURS.items())
+    path.write_text(f"""[[device]]
+name = "uroce0"
+
+[[device.port]]
+ethdev = {{ vdev = "{link.vdev()}" }}
+ip = [{addresses}]
+mtu = {network.ROCE_MTU}
+{more}""")
+    return path
+
 
 class Ends:
     """Starts programs at either end and keeps a log."""
 
-    def __init__(self, guest, uroce_perf, link, work):
+    def __init__(self, guest, uroce_perf, uroce_run, link, work):
         self.guest = guest
         self.uroce_perf = uroce_perf
+        self.uroce_run = uroce_run
         self.link = link
         self.work = work
-        self.log, self.said, self.processes = [], [], []
+        self.log, self.said, self.processes, self.runs = [], [], [], []
         self.loss = Loss()
         self.captured = None
 
     def begin(self):
         """Forgets the previous case."""
         self.log.clear()
+        for folder in self.runs:
+            shutil.rmtree(folder)
+        self.runs.clear()
         self.loss = Loss()
 
     def capture_file(self):
@@ -88,12 +123,32 @@ class Ends:
         return process
 
     def ours(self, program, words, seconds):
-        """Starts a program of uroce-perf."""
+        """Starts a program over uroce."""
+        if program not in OF_UROCE_PERF:
+            return self.over_uroce(program, words, seconds)
         addresses = [word for family, address in OURS.items()
                      for word in ("--ip", f"{address}/{PREFIXES[family]}")]
         command = [self.uroce_perf, program, "--vdev", self.link.vdev(), *addresses,
-                   "--port-mtu", "4200", *map(str, self.loss.words()), "--json", *words]
-        return Ours(self, command, seconds)
+                   "--port-mtu", network.ROCE_MTU, *self.loss.words(), "--json", *words]
+        return Ours(self, [str(word) for word in command], seconds)
+
+    def over_uroce(self, program, words, seconds):
+        """Starts Debian's program over the drop-in library. Its counters go to a folder of its
+        own."""
+        folder = self.work / f"run{len(self.runs)}"
+        folder.mkdir()
+        path = configuration(self.link, folder, self.loss.setting() if self.loss.share else "")
+        self.runs.append(folder)
+        command = ["env", f"XDG_RUNTIME_DIR={folder}", self.uroce_run, "--config", path, "--",
+                   program, *words]
+        return OverUroce(self, [str(word) for word in command], seconds)
+
+    def lost(self):
+        """Packets that Debian's programs over uroce have dropped on purpose in this case, by their
+        files of counters. A file is up to a second behind when the program ends."""
+        files = [path for folder in self.runs for name in INJECTED_LOSS
+                 for path in folder.rglob(f"hw_counters/{name}")]
+        return sum(int(path.read_text()) for path in files)
 
     def serve(self, name, program, words, seconds):
         """Starts a server and returns when it listens."""
@@ -186,3 +241,31 @@ class Ours:
         text, status = self.text().rstrip("\n"), self.process.returncode
         self.ends.log.append(f"uroce$ {' '.join(self.command)}\n{text}\nexit {status}\n")
         return Output(status, text)
+
+
+class OverUroce(Ours):
+    """A program over the drop-in library."""
+
+    def is_listening(self, port):
+        """Whether the program listens: on a TCP port, or without one, whether its first thread
+        waits for an event or for another thread that waits for one.
+
+        The event thread of rping waits before the first thread listens; the first thread then waits
+        for a semaphore.
+        """
+        if port:
+            return network.listening(port)
+        processes = waiting.family(self.process.pid)
+        return any(waiting.waits_to_be_called(process) for process in processes)
+
+    def listening(self):
+        """Whether the program listens with rdma_listen."""
+        return self.is_listening(0)
+
+    def kill(self, number=signal.SIGKILL):
+        """Kills the program and its forked processes, which fio puts into other sessions. Returns
+        the ending."""
+        for process in waiting.family(self.process.pid)[1:]:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, number)
+        return super().kill(number)

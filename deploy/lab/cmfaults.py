@@ -93,7 +93,7 @@ def reject(ends, server, client):
     ending = ends.start(client, "ucmatose", ["-s", address, "-p", PORT, "-c", 2, "-C", 0],
                         SECONDS).wait()
     serving.wait()
-    if client == "uroce" and "reject" not in ending.text:
+    if client == "uroce" and "REJECTED" not in ending.text:
         return f"uroce does not say that it was rejected: {last_words(ending.text)}"
     return rejected(ends, server, CONSUMER)
 

@@ -32,7 +32,7 @@ def run(context, guests):
 def over(context, guests, link, table):
     """Runs the cases of one kind of link."""
     with contextlib.ExitStack() as stack:
-        ends = Ends(None, context.uroce, link, context.work)
+        ends = Ends(None, context.uroce, context.uroce_run, link, context.work)
         with standing_by(ends) if link.needs_peer_to_boot else contextlib.nullcontext():
             [ends.guest] = stack.enter_context(guests(context, {link.number: link}))
         deadline = time.monotonic() + context.budget

@@ -6,7 +6,7 @@ import time
 import unittest
 from pathlib import Path
 
-import appends
+import waiting
 
 SECONDS = 20
 SEMAPHORE = "import threading; lock = threading.Lock(); lock.acquire(); lock.acquire()"
@@ -33,7 +33,7 @@ class Waiting(unittest.TestCase):
     @staticmethod
     def looks(program):
         time.sleep(0.01)
-        return appends.waits_to_be_called(program.pid)
+        return waiting.waits_to_be_called(program.pid)
 
     def test_the_first_thread_may_wait_for_the_event(self):
         self.assertTrue(self.waits("import os; os.eventfd_read(os.eventfd(0))"))
