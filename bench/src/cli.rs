@@ -4,17 +4,18 @@
 //! Invariant: an option that has no effect is not accepted. The error names values of perftest that
 //! uroce does not support.
 
-mod cm;
 mod device;
+mod ends;
 mod perftest;
 mod pingpong;
+mod rping;
 
-pub(crate) use cm::{CmtimeArgs, MessageArgs, RpingArgs};
 pub(crate) use device::{CpuList, DeviceArgs, Idle};
-pub(crate) use perftest::{PerfArgs, Role};
+pub(crate) use ends::{EndsArgs, Role};
+pub(crate) use perftest::PerfArgs;
 pub(crate) use pingpong::PingpongArgs;
+pub(crate) use rping::RpingArgs;
 
-use crate::plan::{Measure, Operation};
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
 
@@ -31,30 +32,8 @@ pub(crate) struct Cli {
 /// The tests.
 #[derive(Subcommand, Debug)]
 pub(crate) enum Command {
-    /// Bandwidth of RDMA WRITE
-    #[command(name = "write_bw")]
-    WriteBw(perftest::BwArgs),
-    /// Bandwidth of RDMA READ
-    #[command(name = "read_bw")]
-    ReadBw(perftest::ReadBwArgs),
-    /// Bandwidth of SEND
-    #[command(name = "send_bw")]
-    SendBw(perftest::SendBwArgs),
-    /// Rate of ATOMIC operations
-    #[command(name = "atomic_bw")]
-    AtomicBw(perftest::AtomicBwArgs),
-    /// Latency of RDMA WRITE: half of a round trip
-    #[command(name = "write_lat")]
-    WriteLat(perftest::LatArgs),
-    /// Latency of RDMA READ: a round trip
-    #[command(name = "read_lat")]
-    ReadLat(perftest::LatArgs),
-    /// Latency of SEND: half of a round trip
-    #[command(name = "send_lat")]
-    SendLat(perftest::SendLatArgs),
-    /// Latency of ATOMIC operations: a round trip
-    #[command(name = "atomic_lat")]
-    AtomicLat(perftest::AtomicLatArgs),
+    #[command(flatten)]
+    Perftest(perftest::Test),
     /// Messages to and fro with ibv_rc_pingpong or uroce-perf at the other end
     #[command(name = "rc_pingpong")]
     RcPingpong(PingpongArgs),
@@ -67,15 +46,6 @@ pub(crate) enum Command {
     /// Pings with rping or uroce-perf: one end reads the other's memory and writes it back
     #[command(name = "rping")]
     Rping(RpingArgs),
-    /// Messages with ucmatose or uroce-perf, over connections
-    #[command(name = "ucmatose")]
-    Ucmatose(MessageArgs),
-    /// Datagrams with udaddy or uroce-perf
-    #[command(name = "udaddy")]
-    Udaddy(MessageArgs),
-    /// Connections made and ended with cmtime or uroce-perf
-    #[command(name = "cmtime")]
-    Cmtime(CmtimeArgs),
     /// Limits of machine and device without a protocol: frames, copy, ICRC, ping-pong
     #[command(name = "limits")]
     Limits(LimitsArgs),
@@ -105,24 +75,6 @@ pub(crate) enum Command {
     QuickstartNode(NodeArgs),
 }
 
-impl Command {
-    /// Returns plan and options of a perftest test; any other command is returned as the error.
-    pub(crate) fn perf(self) -> Result<PerfArgs, Box<Command>> {
-        use Measure::{Bandwidth, Latency};
-        Ok(match self {
-            Self::WriteBw(args) => args.perf(Operation::Write, Bandwidth),
-            Self::ReadBw(args) => args.perf(),
-            Self::SendBw(args) => args.perf(),
-            Self::AtomicBw(args) => args.perf(),
-            Self::WriteLat(args) => args.perf(Operation::Write, Latency),
-            Self::ReadLat(args) => args.perf(Operation::Read, Latency),
-            Self::SendLat(args) => args.perf(),
-            Self::AtomicLat(args) => args.perf(),
-            other => return Err(Box::new(other)),
-        })
-    }
-}
-
 /// Options of `limits`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct LimitsArgs {
@@ -144,15 +96,9 @@ pub(crate) struct LimitsArgs {
     /// Print one JSON object instead of the table
     #[arg(long)]
     pub(crate) json: bool,
-    /// Both ends in this process, joined by rings
-    #[arg(long, conflicts_with = "server_host")]
-    pub(crate) in_process: bool,
-    /// The device.
+    /// The ends.
     #[command(flatten)]
-    pub(crate) device: DeviceArgs,
-    /// The server; without it this is the server
-    #[arg(value_name = "SERVER_HOST")]
-    pub(crate) server_host: Option<String>,
+    pub(crate) ends: EndsArgs,
 }
 
 /// Options of `flood`.
@@ -194,7 +140,7 @@ pub(crate) struct RateArgs {
     pub(crate) rates: Vec<f64>,
     /// Transport service
     #[arg(short = 'c', long, value_enum, default_value = "RC", value_name = "SERVICE")]
-    pub(crate) connection: crate::plan::Service,
+    pub(crate) connection: crate::perf::plan::Service,
     /// Print one JSON object
     #[arg(long)]
     pub(crate) json: bool,

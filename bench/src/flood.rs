@@ -17,15 +17,15 @@ mod frames;
 
 use crate::cli::{DeviceArgs, FloodArgs};
 use crate::error::{BenchError, Step};
-use crate::exchange::Link;
+use crate::rendezvous::Link;
 use crate::limits::{RawPort, Setting};
 use crate::machine::Machine;
-use crate::node::Node;
-use crate::plan::{Amount, Measure, Operation, Plan};
-use crate::quickstart::Folder;
-use crate::report::Row;
-use crate::session::{self, Event};
-use crate::stats::median;
+use crate::node::{Background, Node};
+use crate::perf::plan::{Amount, Measure, Operation, Plan};
+use crate::demo::quickstart::Folder;
+use crate::perf::report::Row;
+use crate::perf::traffic::{self, Event};
+use crate::perf::measure::median;
 use frames::Aim;
 use serde_json::{Map, Value, json};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -66,9 +66,9 @@ pub(crate) struct Flood {
     sent: u64,
 }
 
-impl Flood {
+impl Background for Flood {
     /// Sends a burst if the flood is on.
-    pub(crate) fn burst(&mut self) {
+    fn after_turn(&mut self) {
         if !self.open || self.frames.is_empty() {
             return;
         }
@@ -106,13 +106,14 @@ pub(crate) fn run(args: &FloodArgs) -> Result<(), BenchError> {
     let (frames, batch) = (Vec::new(), MbufBatch::new());
     let flood = Flood { raw, frames, next: 0, batch, open: false, sent: 0 };
     let flood = Arc::new(Mutex::new(flood));
-    client.beside = Some(Arc::clone(&flood));
+    let background: Arc<Mutex<dyn Background>> = Arc::<Mutex<Flood>>::clone(&flood);
+    client.background = Some(background);
     let counters = server.context.clone();
     let (mut far, mut near) = Link::pair()?;
     let plans = &plans(args);
     let serve = move || {
         plans.iter().try_for_each(|(plan, _)| {
-            session::run(&server, &mut far, plan, &mut |_| ()).map(|_| ())
+            traffic::run(&server, &mut far, plan, &mut |_| ()).map(|_| ())
         })
     };
     let ask = move || {
@@ -154,7 +155,7 @@ impl Test {
         let mut lock = flood.lock().unwrap_or_else(PoisonError::into_inner);
         let before = lock.sent;
         drop(lock);
-        let outcome = session::run(&self.client, link, plan, &mut |event| match event {
+        let outcome = traffic::run(&self.client, link, plan, &mut |event| match event {
             Event::Connected(connected) => {
                 let mut flood = flood.lock().unwrap_or_else(PoisonError::into_inner);
                 flood.frames = frames::all(aim, &connected.remote[0]);

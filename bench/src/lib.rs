@@ -1,20 +1,18 @@
 //! `uroce-perf`: perftest-style tests over uroce, beside the limits they are measured against.
 //!
 //! ```text
-//!   cli ──► plan ──► session ─────────► report          options, semantics and columns of perftest
-//!                      │  exchange: TCP connection on which both ends agree
-//!                      │  node: a device; the thread that posts and polls drives its lcore
-//!                      └► bandwidth · latency · verify   over the verbs of `uroce`
+//!   cli ──► perf: plan ──► traffic ──► measure ──► report    options, semantics, columns of perftest
+//!                            │  rendezvous: TCP connection on which both ends agree
+//!                            └► node: a device; the thread that posts and polls drives its lcore
 //!   pingpong           the same verbs, ibv_*_pingpong's exchange and messages
-//!   cm                 rdmacm-utils' programs: queue pairs connected by the connection manager
+//!   rping              rdmacm-utils' rping: queue pairs connected by the connection manager
 //!   limits             the same ports with no protocol: frames, copy, ICRC, bare ping-pong
 //!   modify             Modify QP's round trip
 //!   rate               accuracy of rate limits
-//!   failover           path migration when a link is cut
-//!   connect            connection set-ups per second; under_way: operations awaited in any order
+//!   connect            connection set-ups per second; progress: operations awaited in any order
 //!   flood              a healthy queue pair beside bad frames
 //!   cost               a fixed amount of work, for `deploy/cost` to count the instructions of
-//!   quickstart         all of these, between processes that it starts
+//!   demo               path migration when a link is cut; all figures, between processes
 //! ```
 //!
 //! Invariants
@@ -26,12 +24,10 @@
 //! Not here: protocol. No other crate depends on this one.
 
 mod cli;
-mod cm;
 mod connect;
 mod cost;
+mod demo;
 mod error;
-mod exchange;
-mod failover;
 mod flood;
 mod limits;
 mod machine;
@@ -41,14 +37,11 @@ mod pattern;
 mod perf;
 mod pin;
 mod pingpong;
-mod plan;
+mod progress;
 mod qp_maker;
-mod quickstart;
 mod rate;
-mod report;
-mod session;
-mod stats;
-mod under_way;
+mod rendezvous;
+mod rping;
 
 use clap::Parser;
 use cli::{Cli, Command};
@@ -80,29 +73,21 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
 }
 
 fn dispatch(command: Command) -> Result<(), BenchError> {
-    let other = match command.perf() {
-        Ok(args) => return perf::run(&args.checked()?),
-        Err(other) => *other,
-    };
-    match other {
+    match command {
+        Command::Perftest(test) => perf::run(&test.args().checked()?),
         Command::RcPingpong(args) => pingpong::run(&args, pingpong::Service::Rc),
         Command::UcPingpong(args) => pingpong::run(&args, pingpong::Service::Uc),
         Command::UdPingpong(args) => pingpong::run(&args, pingpong::Service::Ud),
-        Command::Rping(args) => cm::rping(&args),
-        Command::Ucmatose(args) => cm::ucmatose(&args),
-        Command::Udaddy(args) => cm::udaddy(&args),
-        Command::Cmtime(args) => cm::cmtime(&args),
+        Command::Rping(args) => rping::run(&args),
         Command::Limits(args) => limits::run(&args),
         Command::Flood(args) => flood::run(&args),
         Command::Modify(args) => modify::run(&args),
         Command::Rate(args) => rate::run(&args),
-        Command::Failover(args) => failover::run(&args),
+        Command::Failover(args) => demo::failover::run(&args),
         Command::Connect(args) => connect::run(&args),
         Command::Cost(args) => cost::run(&args),
-        Command::Quickstart(args) => quickstart::run(&args),
-        Command::QuickstartNode(args) => quickstart::run_node(&args),
-        // `perf` handles all others.
-        other => Err(BenchError::usage(format!("{other:?} has nothing to run"))),
+        Command::Quickstart(args) => demo::quickstart::run(&args),
+        Command::QuickstartNode(args) => demo::quickstart::run_node(&args),
     }
 }
 

@@ -22,12 +22,12 @@ mod memory;
 pub(crate) use device::RawPort;
 use memory::Packets;
 
-use crate::cli::LimitsArgs;
+use crate::cli::{LimitsArgs, Role};
 use crate::error::BenchError;
-use crate::exchange::{Link, Listener, connect};
+use crate::rendezvous::{Link, Listener, connect};
 use crate::machine::Machine;
 use crate::pin::{Side, cpu_of, cpus, pin};
-use crate::stats::median;
+use crate::perf::measure::median;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -150,18 +150,18 @@ pub(crate) fn run(args: &LimitsArgs) -> Result<(), BenchError> {
     if !(64..=8192).contains(&args.mtu) || args.size < args.mtu {
         return Err(BenchError::usage("-m must be 64 to 8192, and -s at least as much"));
     }
-    match (&args.server_host, args.in_process) {
-        (_, true) => both(args, &setting),
-        (Some(host), _) => {
-            let mut raw = RawPort::open(&args.device, &setting)?;
-            let mut link = Link::tcp(connect(host, args.port)?)?;
+    match args.ends.role() {
+        Role::Both => both(args, &setting),
+        Role::Client { host } => {
+            let mut raw = RawPort::open(&args.ends.device, &setting)?;
+            let mut link = Link::tcp(connect(&host, args.port)?)?;
             pin_side(Side::Client, args);
             let result = client_runs(args, &mut raw, &mut link, &setting);
             result.inspect_err(|error| link.send_failure(error))
         }
-        (None, _) => {
+        Role::Server => {
             let listener = Listener::bind(args.port)?;
-            let mut raw = RawPort::open(&args.device, &setting)?;
+            let mut raw = RawPort::open(&args.ends.device, &setting)?;
             eprintln!("waiting for a client on TCP port {}", args.port);
             let mut link = Link::tcp(listener.accept()?)?;
             pin_side(Side::Server, args);
@@ -172,7 +172,7 @@ pub(crate) fn run(args: &LimitsArgs) -> Result<(), BenchError> {
 }
 
 fn pin_side(side: Side, args: &LimitsArgs) {
-    if let Some(cpu) = cpu_of(side, args.device.lcores.as_ref(), cpus()) {
+    if let Some(cpu) = cpu_of(side, args.ends.device.lcores.as_ref(), cpus()) {
         pin(cpu);
     }
 }
@@ -260,7 +260,7 @@ fn json(limits: &Limits, device: &str, setting: &Setting, runs: u32) -> serde_js
 }
 
 fn table(limits: &Limits, device: &str, setting: &Setting, runs: u32) -> String {
-    let line = crate::report::line();
+    let line = crate::perf::report::line();
     format!(
         "{line}\n                    Limits of {device}: medians of {runs} runs\n{line}\n \
          frames of {frame} bytes        {:>10.3} Mpps  {:>10.2} Gb/s of payload\n \

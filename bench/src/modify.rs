@@ -18,7 +18,7 @@ use crate::error::{BenchError, Step};
 use crate::machine::Machine;
 use crate::node::{Drive, Node, PORT};
 use crate::pin::{cpus, pin};
-use crate::stats::{Latency, Quantiles};
+use crate::perf::measure::{Latency, Quantiles};
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::{Duration, Instant};

@@ -7,7 +7,6 @@
 
 use crate::cli::{DeviceArgs, Idle};
 use crate::error::{BenchError, Step};
-use crate::flood::Flood;
 use crate::pin::{Side, cpu_of, cpus, pin};
 use std::cell::Cell;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -35,6 +34,12 @@ const PATIENCE_TURNS: u32 = 64;
 /// Pause of an end that has nothing to poll, if polls drive the lcore.
 const WAIT: Duration = Duration::from_micros(200);
 
+/// Work of the driving thread beside the test.
+pub(crate) trait Background: Send {
+    /// Does a small part of the work. Called after each turn of the lcore.
+    fn after_turn(&mut self);
+}
+
 /// An open device and the way in which it is driven.
 pub(crate) struct Node {
     /// The device.
@@ -45,8 +50,8 @@ pub(crate) struct Node {
     pub(crate) device: String,
     /// GID index of the local address.
     pub(crate) gid_index: u8,
-    /// Flood of bad frames that the driving thread sends, one burst after each turn.
-    pub(crate) beside: Option<Arc<Mutex<Flood>>>,
+    /// Work of the driving thread after each turn.
+    pub(crate) background: Option<Arc<Mutex<dyn Background>>>,
     cpu: Option<usize>,
     lcore_thread: bool,
     poll_drives: bool,
@@ -136,7 +141,7 @@ impl Node {
             side,
             device: driver(device),
             gid_index,
-            beside: None,
+            background: None,
             cpu,
             lcore_thread: args.lcore_thread,
             poll_drives: args.poll_drives,
@@ -154,9 +159,9 @@ impl Node {
         } else {
             Some(self.context.adopt_lcore(0).step("taking over the lcore")?)
         };
-        let beside = self.beside.clone();
+        let background = self.background.clone();
         let polls = self.poll_drives;
-        Ok(Drive { guard, polls, beside, crowded: self.crowded, idle: Cell::new(0) })
+        Ok(Drive { guard, polls, background, crowded: self.crowded, idle: Cell::new(0) })
     }
 
     /// Returns the number of packets retransmitted so far.
@@ -181,7 +186,7 @@ pub(crate) struct Drive {
     guard: Option<LcoreGuard>,
     /// Polls drive the lcore.
     polls: bool,
-    beside: Option<Arc<Mutex<Flood>>>,
+    background: Option<Arc<Mutex<dyn Background>>>,
     crowded: bool,
     idle: Cell<u32>,
 }
@@ -197,8 +202,8 @@ impl Drive {
                 false
             }
         };
-        if let Some(flood) = &self.beside {
-            flood.lock().unwrap_or_else(PoisonError::into_inner).burst();
+        if let Some(work) = &self.background {
+            work.lock().unwrap_or_else(PoisonError::into_inner).after_turn();
         }
         if self.crowded && !busy {
             let idle = self.idle.get_mut();

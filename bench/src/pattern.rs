@@ -5,7 +5,7 @@
 //! never written is detected. The last byte is the low byte of the iteration, which is what tests
 //! that poll memory wait for.
 //!
-//! Not here: the place of a message in memory ([`crate::session`]).
+//! Not here: the place of a message in memory ([`crate::perf::traffic`]).
 
 /// The pattern of one stream of messages; both ends have its seed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

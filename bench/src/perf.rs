@@ -1,32 +1,40 @@
 //! perftest's tests from the command line: roles and output.
+//!
+//! [`plan`] has what both ends agree on, [`traffic`] the messages, [`measure`] the figures,
+//! [`report`] their output.
+
+pub(crate) mod measure;
+pub(crate) mod plan;
+pub(crate) mod report;
+pub(crate) mod traffic;
 
 use crate::cli::{PerfArgs, Role};
 use crate::error::BenchError;
-use crate::exchange::perftest::{Partner, greet};
-use crate::exchange::{Channel, Listener, connect};
+use crate::rendezvous::perftest::{Partner, greet};
+use crate::rendezvous::{Channel, Listener, connect};
 use crate::node::Node;
 use crate::pin::Side;
-use crate::plan::{Amount, Measure, Plan};
-use crate::report::{
+use plan::{Amount, Measure, Plan};
+use report::{
     Connection, Report, Row, Title, bandwidth_header, bandwidth_row, latency_duration_header,
     latency_duration_row, latency_header, latency_row, line, quantiles,
 };
-use crate::session::{self, Connected, End, Event, Outcome};
+use traffic::{self, Connected, End, Event, Outcome};
 use uroce::Gid;
 
 /// Runs a test in the role that the options choose.
 pub(crate) fn run(args: &PerfArgs) -> Result<(), BenchError> {
     let common = &args.common;
-    match common.role() {
+    match common.ends.role() {
         Role::Both => both(args),
         Role::Server => {
             let listener = Listener::bind(common.port)?;
-            let node = Node::open(&common.device, Side::Server, args.plan.mtu, common.gid_index)?;
+            let node = Node::open(&common.ends.device, Side::Server, args.plan.mtu, common.gid_index)?;
             println!("\n{}\n* Waiting for client to connect... *\n{}", stars(), stars());
             one(args, &node, Channel::tcp(listener.accept()?)?)
         }
         Role::Client { host } => {
-            let node = Node::open(&common.device, Side::Client, args.plan.mtu, common.gid_index)?;
+            let node = Node::open(&common.ends.device, Side::Client, args.plan.mtu, common.gid_index)?;
             one(args, &node, Channel::tcp(connect(&host, common.port)?)?)
         }
     }
@@ -52,9 +60,9 @@ fn session(
 ) -> Result<Outcome, BenchError> {
     let common = &args.common;
     match greet(channel, node.side, common.perftest_exchange)? {
-        Partner::Uroce(mut link) => session::run(node, &mut link, &args.plan, event),
+        Partner::Uroce(mut link) => traffic::run(node, &mut link, &args.plan, event),
         Partner::Perftest(talk) => {
-            session::run_stock(node, talk, &args.plan, common.report_gbits, event)
+            traffic::run_stock(node, talk, &args.plan, common.report_gbits, event)
         }
     }
 }
@@ -62,7 +70,7 @@ fn session(
 /// Runs both ends, each on its own thread. The client prints.
 fn both(args: &PerfArgs) -> Result<(), BenchError> {
     let common = &args.common;
-    let [server, client] = Node::open_both(&common.device, args.plan.mtu, common.gid_index)?;
+    let [server, client] = Node::open_both(&common.ends.device, args.plan.mtu, common.gid_index)?;
     let (far, near) = Channel::pair()?;
     let serving = move || session(args, &server, far, &mut |_| ());
     crate::both_ends(serving, move || one(args, &client, near))
@@ -150,7 +158,7 @@ impl Printer<'_> {
 
 /// Returns an end's parameters for printing. As in perftest, SEND tests do not show the memory.
 fn connection(side: &'static str, end: &End, plan: &Plan) -> Connection {
-    let one_sided = plan.operation != crate::plan::Operation::Send;
+    let one_sided = plan.operation != plan::Operation::Send;
     Connection {
         side,
         qpn: end.qpn,

@@ -21,7 +21,7 @@ pub(crate) use service::Service;
 
 use crate::cli::PingpongArgs;
 use crate::error::{BenchError, Step};
-use crate::exchange::{Listener, PATIENCE, connect};
+use crate::rendezvous::{Listener, PATIENCE, connect};
 use crate::node::{Drive, Node, PORT};
 use crate::pin::Side;
 use address::Address;

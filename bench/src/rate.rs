@@ -10,13 +10,13 @@
 
 use crate::cli::RateArgs;
 use crate::error::BenchError;
-use crate::exchange::Link;
+use crate::rendezvous::Link;
 use crate::machine::Machine;
 use crate::node::Node;
-use crate::plan::{Amount, Measure, Operation, Plan, Rate, Service};
-use crate::report::Row;
-use crate::session;
-use crate::stats::median;
+use crate::perf::plan::{Amount, Measure, Operation, Plan, Rate, Service};
+use crate::perf::report::Row;
+use crate::perf::traffic;
+use crate::perf::measure::median;
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -47,7 +47,7 @@ pub(crate) fn run(args: &RateArgs) -> Result<(), BenchError> {
     let (served, asked) = (plans.iter(), plans.iter());
     let serve = move || {
         served
-            .map(|plan| session::run(&server, &mut far, plan, &mut |_| ()))
+            .map(|plan| traffic::run(&server, &mut far, plan, &mut |_| ()))
             .try_for_each(|outcome| outcome.map(|_| ()))
     };
     let ask = move || asked.map(|plan| measure(&client, &mut near, plan)).collect();
@@ -95,7 +95,7 @@ fn limit(gbps: f64) -> Rate {
 
 /// Measures the rate of whole frames in Gb/s.
 fn measure(client: &Node, link: &mut Link, plan: &Plan) -> Result<f64, BenchError> {
-    let outcome = session::run(client, link, plan, &mut |_| ())?;
+    let outcome = traffic::run(client, link, plan, &mut |_| ())?;
     let Some(Row::Bandwidth(row)) = outcome.rows.first() else { return Ok(0.0) };
     Ok(row.gbps() * f64::from(on_the_wire(plan)) / f64::from(plan.size_max()))
 }

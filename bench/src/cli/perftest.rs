@@ -1,24 +1,56 @@
 //! Options of perftest's tests.
 
-use super::DeviceArgs;
+use super::EndsArgs;
 use crate::error::BenchError;
-use crate::plan::{Amount, Measure, Operation, Plan, Rate, Service};
-use clap::{Args, ValueEnum};
+use crate::perf::plan::{Amount, Measure, Operation, Plan, Rate, Service};
+use clap::{Args, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Role of this process.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Role {
-    /// Waits for a client.
-    Server,
-    /// Connects to a server and prints the report.
-    Client {
-        /// The server's name or address.
-        host: String,
-    },
-    /// Runs both ends, each on its own thread.
-    Both,
+/// perftest's tests.
+#[derive(Subcommand, Debug)]
+pub(crate) enum Test {
+    /// Bandwidth of RDMA WRITE
+    #[command(name = "write_bw")]
+    WriteBw(BwArgs),
+    /// Bandwidth of RDMA READ
+    #[command(name = "read_bw")]
+    ReadBw(ReadBwArgs),
+    /// Bandwidth of SEND
+    #[command(name = "send_bw")]
+    SendBw(SendBwArgs),
+    /// Rate of ATOMIC operations
+    #[command(name = "atomic_bw")]
+    AtomicBw(AtomicBwArgs),
+    /// Latency of RDMA WRITE: half of a round trip
+    #[command(name = "write_lat")]
+    WriteLat(LatArgs),
+    /// Latency of RDMA READ: a round trip
+    #[command(name = "read_lat")]
+    ReadLat(LatArgs),
+    /// Latency of SEND: half of a round trip
+    #[command(name = "send_lat")]
+    SendLat(SendLatArgs),
+    /// Latency of ATOMIC operations: a round trip
+    #[command(name = "atomic_lat")]
+    AtomicLat(AtomicLatArgs),
+}
+
+impl Test {
+    /// Returns plan and options of the test.
+    pub(crate) fn args(self) -> PerfArgs {
+        use Measure::{Bandwidth, Latency};
+        match self {
+            Self::WriteBw(args) => args.perf(Operation::Write, Bandwidth),
+            Self::ReadBw(args) => args.perf(),
+            Self::SendBw(args) => args.perf(),
+            Self::AtomicBw(args) => args.perf(),
+            Self::WriteLat(args) => args.perf(Operation::Write, Latency),
+            Self::ReadLat(args) => args.perf(Operation::Read, Latency),
+            Self::SendLat(args) => args.perf(),
+            Self::AtomicLat(args) => args.perf(),
+        }
+    }
 }
 
 /// A test with all its options.
@@ -83,15 +115,9 @@ pub(crate) struct CommonArgs {
     /// Use the exchange of perftest's programs over TCP even if the other end is uroce-perf
     #[arg(long)]
     pub(crate) perftest_exchange: bool,
-    /// Both ends in this process, joined by rings
-    #[arg(long, conflicts_with = "server_host")]
-    pub(crate) in_process: bool,
-    /// The device.
+    /// The ends.
     #[command(flatten)]
-    pub(crate) device: DeviceArgs,
-    /// The server; without it this is the server
-    #[arg(value_name = "SERVER_HOST")]
-    pub(crate) server_host: Option<String>,
+    pub(crate) ends: EndsArgs,
 }
 
 /// Options of message sizes.
@@ -256,7 +282,7 @@ subcommand! {
 }
 
 impl BwArgs {
-    pub(super) fn perf(self, operation: Operation, measure: Measure) -> PerfArgs {
+    fn perf(self, operation: Operation, measure: Measure) -> PerfArgs {
         let mut plan = self.common.plan(operation, measure);
         self.size.apply(&mut plan);
         self.bandwidth.apply(&mut plan);
@@ -265,7 +291,7 @@ impl BwArgs {
 }
 
 impl ReadBwArgs {
-    pub(super) fn perf(self) -> PerfArgs {
+    fn perf(self) -> PerfArgs {
         let mut plan = self.common.plan(Operation::Read, Measure::Bandwidth);
         self.size.apply(&mut plan);
         self.bandwidth.apply(&mut plan);
@@ -275,7 +301,7 @@ impl ReadBwArgs {
 }
 
 impl SendBwArgs {
-    pub(super) fn perf(self) -> PerfArgs {
+    fn perf(self) -> PerfArgs {
         let mut plan = self.common.plan(Operation::Send, Measure::Bandwidth);
         self.size.apply(&mut plan);
         self.bandwidth.apply(&mut plan);
@@ -285,7 +311,7 @@ impl SendBwArgs {
 }
 
 impl AtomicBwArgs {
-    pub(super) fn perf(self) -> PerfArgs {
+    fn perf(self) -> PerfArgs {
         let mut plan = self.common.plan(self.atomic.operation(), Measure::Bandwidth);
         self.bandwidth.apply(&mut plan);
         plan.outstanding = self.outs.outstanding;
@@ -294,7 +320,7 @@ impl AtomicBwArgs {
 }
 
 impl LatArgs {
-    pub(super) fn perf(self, operation: Operation, measure: Measure) -> PerfArgs {
+    fn perf(self, operation: Operation, measure: Measure) -> PerfArgs {
         let mut plan = self.common.plan(operation, measure);
         self.size.apply(&mut plan);
         PerfArgs { plan, common: self.common, quantiles: self.latency.quantiles }
@@ -302,7 +328,7 @@ impl LatArgs {
 }
 
 impl SendLatArgs {
-    pub(super) fn perf(self) -> PerfArgs {
+    fn perf(self) -> PerfArgs {
         let mut plan = self.common.plan(Operation::Send, Measure::Latency);
         self.size.apply(&mut plan);
         plan.rx_depth = self.receive.rx_depth;
@@ -311,7 +337,7 @@ impl SendLatArgs {
 }
 
 impl AtomicLatArgs {
-    pub(super) fn perf(self) -> PerfArgs {
+    fn perf(self) -> PerfArgs {
         let plan = self.common.plan(self.atomic.operation(), Measure::Latency);
         PerfArgs { plan, common: self.common, quantiles: self.latency.quantiles }
     }
@@ -376,15 +402,6 @@ impl CommonArgs {
         plan
     }
 
-    /// Returns the role of this process.
-    pub(crate) fn role(&self) -> Role {
-        match (&self.server_host, self.in_process) {
-            (Some(host), _) => Role::Client { host: host.clone() },
-            (None, true) => Role::Both,
-            (None, false) => Role::Server,
-        }
-    }
-
     /// Returns the JSON file to write, if any.
     pub(crate) fn json_file(&self) -> Option<PathBuf> {
         let default = self.out_json.then(|| PathBuf::from("perftest_out.json"));
@@ -400,8 +417,8 @@ impl PerfArgs {
         }
         if self.common.rdma_cm {
             return Err(BenchError::usage(
-                "-R is not supported here: the tests connect by an exchange over TCP; rping, ucmatose \
-                 and connect use the connection manager",
+                "-R is not supported here: the tests connect by an exchange over TCP; rping and \
+                 connect use the connection manager",
             ));
         }
         if self.plan.verify && self.common.duration.is_some() {

@@ -1,7 +1,7 @@
 //! The bad frames. Each has one fault and is otherwise correct.
 
 use crate::error::BenchError;
-use crate::session::End;
+use crate::perf::traffic::End;
 use uroce::{Context, Gid, Mac, Pkey, Psn, Qpn, Rkey, Va};
 use uroce_wire::{Bth, Encap, ExtHeaders, OpCode, Reth, emit_headers, seal};
 

@@ -1,6 +1,6 @@
-//! rping, ucmatose, udaddy and cmtime at both ends, as two processes joined by memif.
+//! rping at both ends, as two processes joined by memif.
 
-use super::common::{Memif, Output, Run};
+use super::common::{Memif, Run};
 
 const SERVER: [&str; 2] = ["192.0.2.1/24", "2001:db8::1/64"];
 const CLIENT: [&str; 2] = ["192.0.2.2/24", "2001:db8::2/64"];
@@ -61,50 +61,22 @@ fn a_persistent_server_serves_one_client_after_the_other() {
 }
 
 #[test]
-fn messages_go_both_ways_over_several_connections() {
-    let reports = session(
-        "ucmatose",
-        "ucmatose -c 5 -C 20 -S 3000",
-        "ucmatose -s 192.0.2.1 -c 5 -C 20 -S 3000",
-    );
+fn a_connection_comes_about_although_packets_are_lost() {
+    let common = "-a 192.0.2.1 -S 9000 -C 60 -V --loss-rx 0.03 --loss-tx 0.03 --seed 5";
+    let reports = session("lossy", &format!("rping -s {common}"), &format!("rping -c {common}"));
     for report in reports {
-        assert_eq!((&report["connections"], &report["count"]), (&5.into(), &20.into()));
-    }
-    session("udaddy", "udaddy -c 5 -C 20 -S 3000", "udaddy -s 2001:db8::1 -c 5 -C 20 -S 3000");
-}
-
-#[test]
-fn connections_come_about_although_their_messages_are_lost() {
-    let loss = "--loss-rx 0.03 --loss-tx 0.03 --seed 5";
-    let reports = session(
-        "lossy",
-        &format!("ucmatose -c 12 -C 20 {loss}"),
-        &format!("ucmatose -s 192.0.2.1 -c 12 -C 20 {loss}"),
-    );
-    for report in reports {
+        assert_eq!((&report["pings"], &report["verified"]), (&60.into(), &true.into()));
         assert!(report["lost"].as_u64().expect("a number") > 0);
     }
 }
 
 #[test]
-fn connections_are_made_and_ended_all_at_once_and_one_by_one() {
-    for one_by_one in ["", " --one-by-one"] {
-        let asking = format!("cmtime -s 192.0.2.1 -c 50{one_by_one}");
-        let [client, server] = session("cmtime", "cmtime -c 50", &asking);
-        assert!(client["us_per_connection"]["connect"].as_f64().expect("a number") > 0.0);
-        assert_eq!(server["connections"], 50);
-    }
-}
-
-#[test]
-fn whoever_comes_too_much_or_to_nobody_is_told_so() {
+fn a_client_without_a_listener_is_told_so() {
     let memif = Memif::new("rejected");
-    let server = server(&memif, "ucmatose -c 1 -C 0");
-    let refused = |output: Output| {
-        assert_eq!(output.code, Some(1), "{output:?}");
-        assert!(output.stderr.contains("reject"), "{output:?}");
-    };
-    refused(client(&memif, "rping -c -a 192.0.2.1 -p 7000 -C 1").finish());
-    refused(client(&memif, "ucmatose -s 192.0.2.1 -c 2 -C 0").finish());
+    let server = server(&memif, "rping -s");
+    let output = client(&memif, "rping -c -a 192.0.2.1 -p 7000 -C 1").finish();
+    assert_eq!(output.code, Some(1), "{output:?}");
+    assert!(output.stderr.contains("reject"), "{output:?}");
+    client(&memif, "rping -c -a 192.0.2.1 -C 1").finish().succeeded();
     server.finish().succeeded();
 }

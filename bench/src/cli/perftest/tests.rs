@@ -1,12 +1,14 @@
-use super::super::Cli;
+use super::super::{Cli, Command, Role};
 use super::*;
 use clap::Parser;
 
 fn parse(line: &str) -> Result<PerfArgs, String> {
     let words = std::iter::once("uroce-perf").chain(line.split_whitespace());
     let cli = Cli::try_parse_from(words).map_err(|error| error.to_string())?;
-    let perf = cli.command.perf().map_err(|_| "not a perftest test".to_owned())?;
-    perf.checked().map_err(|error| error.to_string())
+    let Command::Perftest(test) = cli.command else {
+        return Err("not a perftest test".to_owned());
+    };
+    test.args().checked().map_err(|error| error.to_string())
 }
 
 #[test]
@@ -46,7 +48,7 @@ fn without_options_the_plan_is_perftests() {
 
 #[test]
 fn the_role_follows_from_the_host() {
-    let role = |line| parse(line).expect("valid").common.role();
+    let role = |line| parse(line).expect("valid").common.ends.role();
     assert_eq!(role("send_lat"), Role::Server);
     assert_eq!(role("send_lat box"), Role::Client { host: "box".into() });
     assert_eq!(role("send_lat --in-process"), Role::Both);
@@ -98,7 +100,7 @@ fn the_json_file_has_perftests_name_unless_given() {
 
 #[test]
 fn a_probability_is_one() {
-    let loss = |line| parse(line).map(|perf| perf.common.device.loss_rx);
+    let loss = |line| parse(line).map(|perf| perf.common.ends.device.loss_rx);
     assert_eq!(loss("write_bw --loss-rx 0.01"), Ok(Some(0.01)));
     assert!(loss("write_bw --loss-rx 2").is_err());
 }

@@ -15,8 +15,8 @@
 //!
 //! Not here: connection set-up.
 
-use super::super::PATIENCE;
-use super::super::completions::Completions;
+use super::completions::Completions;
+use super::connection::PATIENCE;
 use super::text;
 use crate::error::{BenchError, Step};
 use uroce::{

@@ -12,7 +12,7 @@
 //! - An end that fails sends the reason to the other ([`Link::send_failure`]), so that both print
 //!   it.
 //!
-//! Not here: the order of the exchange ([`crate::session`]); the exchange of ibv_rc_pingpong
+//! Not here: the order of the exchange ([`crate::perf::traffic`]); the exchange of ibv_rc_pingpong
 //! ([`crate::pingpong`]).
 
 mod channel;

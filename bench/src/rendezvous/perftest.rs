@@ -10,7 +10,7 @@
 //! ```
 //!
 //! A key also serves as a barrier: to synchronize, both ends swap the key of their first queue pair
-//! once more. [`crate::session`] has the number and places of these swaps for each program.
+//! once more. [`crate::perf::traffic`] has the number and places of these swaps for each program.
 //!
 //! Source: perftest 4.5 (Debian 12) with programs of version 6.06. Records that they exchanged are
 //! in the tests.

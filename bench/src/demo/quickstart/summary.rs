@@ -5,7 +5,7 @@ use super::figures::{Figures, LARGE, MTU, WRITE, verifications};
 use crate::cli::QuickstartArgs;
 use crate::error::BenchError;
 use crate::machine::Machine;
-use crate::report::{bandwidth_header, bandwidth_row, latency_header, latency_row, line};
+use crate::perf::report::{bandwidth_header, bandwidth_row, latency_header, latency_row, line};
 use serde_json::{Value, json};
 use std::fmt;
 
@@ -34,7 +34,7 @@ pub(super) struct Report {
 
 /// Returns the number of payload bytes to be verified by both vdevs together.
 fn bytes_to_verify() -> u64 {
-    let of = |plan: &crate::plan::Plan| {
+    let of = |plan: &crate::perf::plan::Plan| {
         let sizes: u64 = plan.sizes.iter().map(|&size| u64::from(size)).sum();
         plan.amount.iterations().unwrap_or(0) * u64::from(plan.qps) * sizes
     };
@@ -189,7 +189,7 @@ fn percent(share: f64) -> String {
 mod tests {
     use super::*;
     use crate::limits::Limits;
-    use crate::stats::{Bandwidth, Quantiles};
+    use crate::perf::measure::{Bandwidth, Quantiles};
 
     fn report() -> Report {
         let sample =

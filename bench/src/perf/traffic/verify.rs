@@ -8,15 +8,15 @@
 //! Only the transfers are timed. Each round starts without messages in flight, so that rates are
 //! lower than those of a run without verification.
 
-use super::lane::{Bench, Operands, POLL_BATCH, poll, remote_slot, work_request};
+use super::worker::{Bench, Operands, POLL_BATCH, poll, remote_slot, work_request};
 use super::watch::Watch;
 use super::{Word, out_of_step};
 use crate::error::{BenchError, Step};
-use crate::exchange::Link;
+use crate::rendezvous::Link;
 use crate::pattern::Pattern;
 use crate::pin::Side;
-use crate::plan::{Operation, Plan};
-use crate::stats::Bandwidth;
+use crate::perf::plan::{Operation, Plan};
+use crate::perf::measure::Bandwidth;
 use std::time::{Duration, Instant};
 use uroce::{MemoryRegion, RecvWr, WorkCompletion};
 
@@ -385,7 +385,7 @@ impl Algebra {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::Measure;
+    use crate::perf::plan::Measure;
 
     #[test]
     fn a_round_is_of_the_test_and_fits_the_slots() {

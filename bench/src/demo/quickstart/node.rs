@@ -7,12 +7,12 @@ use super::figures::{
 };
 use crate::cli::{DeviceArgs, NodeArgs, NodePart};
 use crate::error::BenchError;
-use crate::exchange::Link;
+use crate::rendezvous::Link;
 use crate::limits::{self, Limits, RawPort, Setting};
 use crate::node::Node;
 use crate::pin::Side;
-use crate::report::Row;
-use crate::session;
+use crate::perf::report::Row;
+use crate::perf::traffic;
 use rustix::process::{Signal, set_parent_process_death_signal};
 use std::io::Write;
 use std::path::Path;
@@ -151,9 +151,9 @@ impl End<'_> {
         Ok(())
     }
 
-    fn test(&mut self, test: &Test) -> Result<session::Outcome, BenchError> {
+    fn test(&mut self, test: &Test) -> Result<traffic::Outcome, BenchError> {
         let plan = test.plan.clone().checked()?;
-        session::run(&self.node, self.link, &plan, &mut |_| ())
+        traffic::run(&self.node, self.link, &plan, &mut |_| ())
     }
 }
 

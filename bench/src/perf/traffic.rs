@@ -15,25 +15,25 @@
 //! - An end that fails sends the reason before it closes. A closed connection is noticed within
 //!   milliseconds, a standstill within [`PATIENCE`].
 //!
-//! Not here: opening devices ([`crate::node`]), printing ([`crate::report`]).
+//! Not here: opening devices ([`crate::node`]), printing ([`crate::perf::report`]).
 
 mod bandwidth;
-mod lane;
+mod worker;
 mod latency;
 mod stock;
 mod verify;
 mod watch;
 
-pub(crate) use lane::End;
+pub(crate) use worker::End;
 pub(crate) use stock::run as run_stock;
 
 use crate::error::BenchError;
-use crate::exchange::{Link, PATIENCE, pause};
+use crate::rendezvous::{Link, PATIENCE, pause};
 use crate::node::Node;
-use crate::plan::{Measure, Plan};
-use crate::report::Row;
-use crate::stats::{Bandwidth, Quantiles};
-use lane::Bench;
+use crate::perf::plan::{Measure, Plan};
+use crate::perf::report::Row;
+use crate::perf::measure::{Bandwidth, Quantiles};
+use worker::Bench;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 

@@ -13,27 +13,27 @@ const LOOK: Duration = Duration::from_micros(50);
 /// Waits until at least one operation is done, and takes all that are. `is_done` may block for the
 /// given time.
 pub(crate) fn take_done<T>(
-    under_way: &mut VecDeque<T>,
+    pending: &mut VecDeque<T>,
     limit: Duration,
     mut is_done: impl FnMut(&T, Duration) -> Result<bool, BenchError>,
     mut take: impl FnMut(T),
 ) -> Result<(), BenchError> {
-    let (begin, many) = (Instant::now(), under_way.len());
+    let (begin, many) = (Instant::now(), pending.len());
     loop {
         let mut index = 0;
-        while let Some(one) = under_way.get(index) {
+        while let Some(one) = pending.get(index) {
             if !is_done(one, Duration::ZERO)? {
                 index += 1;
-            } else if let Some(done) = under_way.remove(index) {
+            } else if let Some(done) = pending.remove(index) {
                 take(done);
             }
         }
-        if under_way.is_empty() || under_way.len() < many {
+        if pending.is_empty() || pending.len() < many {
             return Ok(());
         }
         // Most operations are done in the order in which they began.
-        if is_done(&under_way[0], LOOK)? {
-            under_way.drain(..1).for_each(take);
+        if is_done(&pending[0], LOOK)? {
+            pending.drain(..1).for_each(take);
             return Ok(());
         }
         if begin.elapsed() > limit {
@@ -56,7 +56,7 @@ mod tests {
 
     #[test]
     fn each_is_taken_when_it_is_done_whoever_began_first() {
-        let mut under_way: VecDeque<u32> = (0..6).collect();
+        let mut pending: VecDeque<u32> = (0..6).collect();
         let mut looks = 0;
         // Odd numbers are done from the second check of each on.
         let is_done = |number: &u32, _| {
@@ -65,15 +65,15 @@ mod tests {
         };
         let mut taken = Vec::new();
         let limit = Duration::from_secs(5);
-        take_done(&mut under_way, limit, is_done, |one| taken.push(one)).expect("some are");
-        assert_eq!((taken, under_way), (vec![1, 3, 5], VecDeque::from([0, 2, 4])));
+        take_done(&mut pending, limit, is_done, |one| taken.push(one)).expect("some are");
+        assert_eq!((taken, pending), (vec![1, 3, 5], VecDeque::from([0, 2, 4])));
     }
 
     #[test]
     fn what_is_never_done_is_given_up_and_nothing_is_not_waited_for() {
-        let mut under_way = VecDeque::from([1]);
+        let mut pending = VecDeque::from([1]);
         let limit = Duration::from_millis(1);
-        let error = take_done(&mut under_way, limit, |_, _| Ok(false), |_| ()).expect_err("late");
+        let error = take_done(&mut pending, limit, |_, _| Ok(false), |_| ()).expect_err("late");
         assert!(matches!(error, BenchError::TimedOut { .. }), "{error}");
         take_done(&mut VecDeque::<u32>::new(), limit, |_, _| Ok(false), |_| ()).expect("nothing");
     }

@@ -3,8 +3,8 @@
 use super::text::Title;
 use crate::error::BenchError;
 use crate::machine::Machine;
-use crate::plan::Measure;
-use crate::stats::{Bandwidth, Quantiles};
+use crate::perf::plan::Measure;
+use crate::perf::measure::{Bandwidth, Quantiles};
 use serde_json::{Map, Value, json};
 use std::path::Path;
 
@@ -124,7 +124,7 @@ impl Report<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::{Operation, Plan};
+    use crate::perf::plan::{Operation, Plan};
 
     #[test]
     fn the_keys_are_perftests_and_the_sweep_is_whole() {

@@ -1,7 +1,7 @@
 //! perftest's tables.
 
-use crate::plan::{Measure, Plan};
-use crate::stats::{Bandwidth, Quantiles};
+use crate::perf::plan::{Measure, Plan};
+use crate::perf::measure::{Bandwidth, Quantiles};
 use std::fmt;
 use uroce::Gid;
 

@@ -1,26 +1,27 @@
 //! `rping`: the client offers its memory, the server reads it and writes it back.
 //!
-//! [`ping`] has the messages, [`text`] the data. A server ends with its client; a persistent one
-//! goes on, with a thread per client.
+//! The work of rdmacm-utils' program of this name, over the Rust interface. The other end may be
+//! that program, or this one. [`connection`] has the connections, [`ping`] the messages, [`text`]
+//! the data. A server ends with its client; a persistent one goes on, with a thread per client.
 
+mod completions;
+mod connection;
 mod ping;
 mod text;
 
-use super::{
-    SETUP, destination, disconnect, init, linger, open, param, place, report, wait_until_ended,
-};
 use crate::cli::RpingArgs;
 use crate::error::{BenchError, Step};
 use crate::node::Node;
 use crate::pin::Side;
+use connection::{SETUP, disconnect, init, linger, open, param, place, report, wait_until_ended};
 use ping::Ping;
 use serde_json::json;
 use std::io::Write;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use uroce::ProtectionDomain;
-use uroce::cm::{CmError, ConnectRequest, Connection, Listener};
+use uroce::cm::{CmError, ConnectRequest, Connection, Destination, Listener};
 
 /// Clients that may wait.
 const BACKLOG: u32 = 128;
@@ -49,7 +50,7 @@ fn client(args: &RpingArgs, server: IpAddr) -> Result<(), BenchError> {
     let node = open(&args.device, Side::Client)?;
     let pd = node.context.allocate_pd();
     let mut ping = prepare(&node, &pd, args)?;
-    let to = destination(server, args.port, None);
+    let to = Destination::to(SocketAddr::new(server, args.port));
     let connection = Connection::connect(ping.qp(), to, &param(), SETUP).step("connecting")?;
     let mut number = 0;
     while args.count == 0 || number < args.count {
@@ -63,12 +64,7 @@ fn client(args: &RpingArgs, server: IpAddr) -> Result<(), BenchError> {
     ping.settle()?;
     disconnect(&connection)?;
     if args.json {
-        report(
-            "rping",
-            Side::Client,
-            &node,
-            json!({ "pings": number, "verified": args.validate }),
-        )?;
+        report(Side::Client, &node, json!({ "pings": number, "verified": args.validate }))?;
     }
     linger(&args.device);
     Ok(())
@@ -94,7 +90,7 @@ fn serve(args: &RpingArgs) -> Result<(), BenchError> {
         let more = json!({
             "pings": pings, "clients": clients, "failed": failed, "verified": args.validate,
         });
-        report("rping", Side::Server, &node, more)?;
+        report(Side::Server, &node, more)?;
     }
     linger(&args.device);
     if tally.failed > 0 && !args.persistent {

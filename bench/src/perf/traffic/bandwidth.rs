@@ -5,14 +5,14 @@
 //! posts receive requests again. An end that only serves (WRITE, READ, atomics) runs turns until
 //! the other end reports that it has finished.
 
-use super::lane::{Bench, Layout, Operands, POLL_BATCH, Way, poll, remote_slot, work_request};
+use super::worker::{Bench, Layout, Operands, POLL_BATCH, Way, poll, remote_slot, work_request};
 use super::watch::Watch;
 use super::{Peer, Word, out_of_step};
 use crate::error::{BenchError, Step};
-use crate::exchange::Link;
+use crate::rendezvous::Link;
 use crate::pin::Side;
-use crate::plan::{Amount, Operation, Plan};
-use crate::stats::{Bandwidth, Timeline};
+use crate::perf::plan::{Amount, Operation, Plan};
+use crate::perf::measure::{Bandwidth, Timeline};
 use uroce::{
     CompletionQueue, MemoryRegion, MemorySlice, QueuePair, RecvWr, RemoteBuffer, SendWr,
     WorkCompletion,
@@ -438,7 +438,7 @@ impl<'a> Receiver<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::Measure;
+    use crate::perf::plan::Measure;
 
     #[test]
     fn what_is_received_at_once_took_the_time_since_the_beginning() {

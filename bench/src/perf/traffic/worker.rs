@@ -7,10 +7,10 @@
 use super::watch::Watch;
 use super::{Connected, PATIENCE, Peer, Word, out_of_step};
 use crate::error::{BenchError, Step};
-use crate::exchange::{Link, pause};
+use crate::rendezvous::{Link, pause};
 use crate::node::{Drive, Node, PORT};
 use crate::pin::Side;
-use crate::plan::{Measure, Operation, Plan, Service};
+use crate::perf::plan::{Measure, Operation, Plan, Service};
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 use uroce::{
@@ -476,7 +476,7 @@ pub(super) fn remote_slot(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::Measure;
+    use crate::perf::plan::Measure;
 
     #[test]
     fn slots_do_not_overlap() {

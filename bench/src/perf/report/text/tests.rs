@@ -1,7 +1,7 @@
 //! Snapshots. The expected texts follow perftest's format strings.
 
 use super::*;
-use crate::plan::Operation;
+use crate::perf::plan::Operation;
 use std::net::Ipv4Addr;
 
 fn sample(size: u64, messages: u64, elapsed_ns: u64) -> Bandwidth {

@@ -1,5 +1,5 @@
 use super::*;
-use crate::exchange::Listener;
+use crate::rendezvous::Listener;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
