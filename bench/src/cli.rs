@@ -16,7 +16,7 @@ pub(crate) use perftest::PerfArgs;
 pub(crate) use pingpong::PingpongArgs;
 pub(crate) use rping::RpingArgs;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 
 /// perftest-style tests over uroce. Without SERVER_HOST a test waits as the server; with it, it is
@@ -238,10 +238,29 @@ pub(crate) struct ConnectArgs {
 pub(crate) struct CostArgs {
     /// The work
     #[arg(value_enum)]
-    pub(crate) case: crate::cost::CostCase,
+    pub(crate) case: CostCase,
     /// Queue pairs at each end that carry the messages
     #[arg(short = 'q', long, default_value_t = 1, value_name = "N")]
     pub(crate) qps: u32,
+}
+
+/// The kinds of work that `deploy/cost` measures.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CostCase {
+    /// RC SEND of 8 bytes
+    Send8,
+    /// RC RDMA WRITE of 8 bytes
+    Write8,
+    /// RC RDMA WRITE of 64 KiB, counted by the packet
+    Write64k,
+    /// RC RDMA READ of 64 KiB, counted by the packet
+    Read64k,
+    /// UD SEND of 64 bytes
+    Ud64,
+    /// One Modify QP that changes an attribute of a queue pair in RTS
+    Modify,
+    /// One connection by the connection manager: created, set up, ended and destroyed at both ends
+    Connect,
 }
 
 /// Options of `quickstart`.
@@ -275,7 +294,7 @@ pub(crate) struct NodeArgs {
 }
 
 /// Kind of a quickstart node.
-#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NodePart {
     /// Both ends in one process, joined by rings.
     Ring,

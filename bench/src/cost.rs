@@ -22,29 +22,10 @@ mod control;
 mod messages;
 mod valgrind;
 
-use crate::cli::{CostArgs, DeviceArgs, Idle};
+use crate::cli::{CostArgs, CostCase, DeviceArgs, Idle};
 use crate::error::BenchError;
 use crate::node::Node;
 use clap::ValueEnum;
-
-/// The kinds of work that `deploy/cost` measures.
-#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum CostCase {
-    /// RC SEND of 8 bytes
-    Send8,
-    /// RC RDMA WRITE of 8 bytes
-    Write8,
-    /// RC RDMA WRITE of 64 KiB, counted by the packet
-    Write64k,
-    /// RC RDMA READ of 64 KiB, counted by the packet
-    Read64k,
-    /// UD SEND of 64 bytes
-    Ud64,
-    /// One Modify QP that changes an attribute of a queue pair in RTS
-    Modify,
-    /// One connection by the connection manager: created, set up, ended and destroyed at both ends
-    Connect,
-}
 
 /// The subcommand.
 pub(crate) fn run(args: &CostArgs) -> Result<(), BenchError> {

@@ -16,16 +16,16 @@
 mod frames;
 
 use crate::cli::{DeviceArgs, FloodArgs};
+use crate::demo::quickstart::Folder;
 use crate::error::{BenchError, Step};
-use crate::rendezvous::Link;
 use crate::limits::{RawPort, Setting};
 use crate::machine::Machine;
 use crate::node::{Background, Node};
+use crate::perf::measure::median;
 use crate::perf::plan::{Amount, Measure, Operation, Plan};
-use crate::demo::quickstart::Folder;
 use crate::perf::report::Row;
 use crate::perf::traffic::{self, Event};
-use crate::perf::measure::median;
+use crate::rendezvous::Link;
 use frames::Aim;
 use serde_json::{Map, Value, json};
 use std::sync::{Arc, Mutex, PoisonError};

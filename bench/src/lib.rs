@@ -1,7 +1,7 @@
 //! `uroce-perf`: perftest-style tests over uroce, beside the limits they are measured against.
 //!
 //! ```text
-//!   cli ──► perf: plan ──► traffic ──► measure ──► report    options, semantics, columns of perftest
+//!   cli ──► perf: plan ──► traffic ──► measure ──► report    perftest's options and columns
 //!                            │  rendezvous: TCP connection on which both ends agree
 //!                            └► node: a device; the thread that posts and polls drives its lcore
 //!   pingpong           the same verbs, ibv_*_pingpong's exchange and messages

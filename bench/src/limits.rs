@@ -24,10 +24,10 @@ use memory::Packets;
 
 use crate::cli::{LimitsArgs, Role};
 use crate::error::BenchError;
-use crate::rendezvous::{Link, Listener, connect};
 use crate::machine::Machine;
-use crate::pin::{Side, cpu_of, cpus, pin};
 use crate::perf::measure::median;
+use crate::pin::{Side, cpu_of, cpus, pin};
+use crate::rendezvous::{Link, Listener, connect};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 

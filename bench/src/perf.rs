@@ -10,10 +10,10 @@ pub(crate) mod traffic;
 
 use crate::cli::{PerfArgs, Role};
 use crate::error::BenchError;
-use crate::rendezvous::perftest::{Partner, greet};
-use crate::rendezvous::{Channel, Listener, connect};
 use crate::node::Node;
 use crate::pin::Side;
+use crate::rendezvous::perftest::{Partner, greet};
+use crate::rendezvous::{Channel, Listener, connect};
 use plan::{Amount, Measure, Plan};
 use report::{
     Connection, Report, Row, Title, bandwidth_header, bandwidth_row, latency_duration_header,
@@ -29,12 +29,14 @@ pub(crate) fn run(args: &PerfArgs) -> Result<(), BenchError> {
         Role::Both => both(args),
         Role::Server => {
             let listener = Listener::bind(common.port)?;
-            let node = Node::open(&common.ends.device, Side::Server, args.plan.mtu, common.gid_index)?;
+            let node =
+                Node::open(&common.ends.device, Side::Server, args.plan.mtu, common.gid_index)?;
             println!("\n{}\n* Waiting for client to connect... *\n{}", stars(), stars());
             one(args, &node, Channel::tcp(listener.accept()?)?)
         }
         Role::Client { host } => {
-            let node = Node::open(&common.ends.device, Side::Client, args.plan.mtu, common.gid_index)?;
+            let node =
+                Node::open(&common.ends.device, Side::Client, args.plan.mtu, common.gid_index)?;
             one(args, &node, Channel::tcp(connect(&host, common.port)?)?)
         }
     }

@@ -21,9 +21,9 @@ pub(crate) use service::Service;
 
 use crate::cli::PingpongArgs;
 use crate::error::{BenchError, Step};
-use crate::rendezvous::{Listener, PATIENCE, connect};
 use crate::node::{Drive, Node, PORT};
 use crate::pin::Side;
+use crate::rendezvous::{Listener, PATIENCE, connect};
 use address::Address;
 use check::{Checker, Role};
 use service::Way;

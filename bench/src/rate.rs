@@ -10,13 +10,13 @@
 
 use crate::cli::RateArgs;
 use crate::error::BenchError;
-use crate::rendezvous::Link;
 use crate::machine::Machine;
 use crate::node::Node;
+use crate::perf::measure::median;
 use crate::perf::plan::{Amount, Measure, Operation, Plan, Rate, Service};
 use crate::perf::report::Row;
 use crate::perf::traffic;
-use crate::perf::measure::median;
+use crate::rendezvous::Link;
 use serde_json::{Value, json};
 use std::time::Duration;
 

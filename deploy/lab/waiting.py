@@ -1,4 +1,4 @@
-"""What the threads of a program wait for, from /proc: whether a server without a TCP port listens."""
+"""What the threads of a program wait for, from /proc: whether a server without TCP listens."""
 
 import os
 from pathlib import Path

@@ -5,9 +5,9 @@
 use super::memory::PAYLOAD;
 use super::{RawPort, doze};
 use crate::error::{BenchError, Step};
-use crate::rendezvous::Link;
-use crate::pin::Side;
 use crate::perf::measure::Latency;
+use crate::pin::Side;
+use crate::rendezvous::Link;
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 use std::time::{Duration, Instant};

@@ -18,24 +18,24 @@
 //! Not here: opening devices ([`crate::node`]), printing ([`crate::perf::report`]).
 
 mod bandwidth;
-mod worker;
 mod latency;
 mod stock;
 mod verify;
 mod watch;
+mod worker;
 
-pub(crate) use worker::End;
 pub(crate) use stock::run as run_stock;
+pub(crate) use worker::End;
 
 use crate::error::BenchError;
-use crate::rendezvous::{Link, PATIENCE, pause};
 use crate::node::Node;
+use crate::perf::measure::{Bandwidth, Quantiles};
 use crate::perf::plan::{Measure, Plan};
 use crate::perf::report::Row;
-use crate::perf::measure::{Bandwidth, Quantiles};
-use worker::Bench;
+use crate::rendezvous::{Link, PATIENCE, pause};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
+use worker::Bench;
 
 /// Version of the exchange. Two ends must have the same.
 const VERSION: u32 = 1;

@@ -2,8 +2,8 @@
 
 use super::capacity::Capacity;
 use crate::limits::Limits;
-use crate::perf::plan::{Amount, Measure, Operation, Plan};
 use crate::perf::measure::{Bandwidth, Quantiles, median};
+use crate::perf::plan::{Amount, Measure, Operation, Plan};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 

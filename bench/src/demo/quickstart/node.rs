@@ -7,12 +7,12 @@ use super::figures::{
 };
 use crate::cli::{DeviceArgs, NodeArgs, NodePart};
 use crate::error::BenchError;
-use crate::rendezvous::Link;
 use crate::limits::{self, Limits, RawPort, Setting};
 use crate::node::Node;
-use crate::pin::Side;
 use crate::perf::report::Row;
 use crate::perf::traffic;
+use crate::pin::Side;
+use crate::rendezvous::Link;
 use rustix::process::{Signal, set_parent_process_death_signal};
 use std::io::Write;
 use std::path::Path;

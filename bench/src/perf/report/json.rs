@@ -3,8 +3,8 @@
 use super::text::Title;
 use crate::error::BenchError;
 use crate::machine::Machine;
-use crate::perf::plan::Measure;
 use crate::perf::measure::{Bandwidth, Quantiles};
+use crate::perf::plan::Measure;
 use serde_json::{Map, Value, json};
 use std::path::Path;
 

@@ -1,7 +1,7 @@
 //! perftest's tables.
 
-use crate::perf::plan::{Measure, Plan};
 use crate::perf::measure::{Bandwidth, Quantiles};
+use crate::perf::plan::{Measure, Plan};
 use std::fmt;
 use uroce::Gid;
 

@@ -5,14 +5,14 @@
 //! posts receive requests again. An end that only serves (WRITE, READ, atomics) runs turns until
 //! the other end reports that it has finished.
 
-use super::worker::{Bench, Layout, Operands, POLL_BATCH, Way, poll, remote_slot, work_request};
 use super::watch::Watch;
+use super::worker::{Bench, Layout, Operands, POLL_BATCH, Way, poll, remote_slot, work_request};
 use super::{Peer, Word, out_of_step};
 use crate::error::{BenchError, Step};
-use crate::rendezvous::Link;
-use crate::pin::Side;
-use crate::perf::plan::{Amount, Operation, Plan};
 use crate::perf::measure::{Bandwidth, Timeline};
+use crate::perf::plan::{Amount, Operation, Plan};
+use crate::pin::Side;
+use crate::rendezvous::Link;
 use uroce::{
     CompletionQueue, MemoryRegion, MemorySlice, QueuePair, RecvWr, RemoteBuffer, SendWr,
     WorkCompletion,

@@ -7,16 +7,16 @@
 //!
 //! Not here: the order of steps with perftest's programs ([`super::stock`]).
 
-use super::worker::{Bench, LATENCY_DEPTH, Operands, POLL_BATCH, poll, remote_slot, work_request};
 use super::verify::{Algebra, check_at};
 use super::watch::Watch;
+use super::worker::{Bench, LATENCY_DEPTH, Operands, POLL_BATCH, poll, remote_slot, work_request};
 use super::{Peer, Word, out_of_step};
 use crate::error::{BenchError, Step};
-use crate::rendezvous::Link;
 use crate::pattern::Pattern;
-use crate::pin::Side;
-use crate::perf::plan::{Amount, Operation, Plan};
 use crate::perf::measure::{Latency, Quantiles};
+use crate::perf::plan::{Amount, Operation, Plan};
+use crate::pin::Side;
+use crate::rendezvous::Link;
 use uroce::WorkCompletion;
 use uroce_engine::clock::Clock;
 

@@ -21,17 +21,17 @@
 //! as a closed connection.
 
 use super::bandwidth::{Flow, Transferred, transfer};
-use super::worker::{Bench, End, Lanes, largest_mtu};
 use super::latency::PingPong;
+use super::worker::{Bench, End, Lanes, largest_mtu};
 use super::{Connected, Event, Outcome, Peer};
 use crate::error::BenchError;
-use crate::rendezvous::perftest::{Calling, Key, Report, Talk};
-use crate::rendezvous::{PATIENCE, pause};
 use crate::node::Node;
-use crate::pin::Side;
+use crate::perf::measure::{Bandwidth, Latency};
 use crate::perf::plan::{Measure, Operation, Plan};
 use crate::perf::report::Row;
-use crate::perf::measure::{Bandwidth, Latency};
+use crate::pin::Side;
+use crate::rendezvous::perftest::{Calling, Key, Report, Talk};
+use crate::rendezvous::{PATIENCE, pause};
 use std::time::{Duration, Instant};
 
 /// Timeout while the other end measures: none. A closed connection is noticed.

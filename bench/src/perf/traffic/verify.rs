@@ -8,15 +8,15 @@
 //! Only the transfers are timed. Each round starts without messages in flight, so that rates are
 //! lower than those of a run without verification.
 
-use super::worker::{Bench, Operands, POLL_BATCH, poll, remote_slot, work_request};
 use super::watch::Watch;
+use super::worker::{Bench, Operands, POLL_BATCH, poll, remote_slot, work_request};
 use super::{Word, out_of_step};
 use crate::error::{BenchError, Step};
-use crate::rendezvous::Link;
 use crate::pattern::Pattern;
-use crate::pin::Side;
-use crate::perf::plan::{Operation, Plan};
 use crate::perf::measure::Bandwidth;
+use crate::perf::plan::{Operation, Plan};
+use crate::pin::Side;
+use crate::rendezvous::Link;
 use std::time::{Duration, Instant};
 use uroce::{MemoryRegion, RecvWr, WorkCompletion};
 

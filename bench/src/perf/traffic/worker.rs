@@ -7,10 +7,10 @@
 use super::watch::Watch;
 use super::{Connected, PATIENCE, Peer, Word, out_of_step};
 use crate::error::{BenchError, Step};
-use crate::rendezvous::{Link, pause};
 use crate::node::{Drive, Node, PORT};
-use crate::pin::Side;
 use crate::perf::plan::{Measure, Operation, Plan, Service};
+use crate::pin::Side;
+use crate::rendezvous::{Link, pause};
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 use uroce::{
