@@ -21,7 +21,7 @@ packages_of() {
     # deploy/cost counts instructions with it.
     cost) echo valgrind ;;
     # The host side of the interop laboratory. The guest's packages are only unpacked, see
-    # lab/image.py.
+    # lab/vm/image.py.
     interop) echo qemu-system-x86 cpio iproute2 python3 ;;
     # The RDMA programs and libraries that run unmodified; their imports are checked too. rdma-core
     # contains the tests of python3-pyverbs, which use iproute2 to find addresses. infiniband-diags

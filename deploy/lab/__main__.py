@@ -1,4 +1,15 @@
-"""deploy/interop: parses arguments, checks requirements, enters the namespace, cleans up."""
+"""deploy/interop: parses arguments, checks requirements, enters the namespace, cleans up.
+
+  suites      the suites: their guests, peers and cases
+  dataplane   messages between uroce and Soft-RoCE; golden vectors
+  cm          connections
+  apps        unmodified programs
+  vm          the guest, its image and links, the namespace
+  report      verdicts, the table of them, tshark's reading of captures
+  build       the programs of uroce that the laboratory builds
+
+`unmodified.py` (deploy/unmodified) and `cost.py` (deploy/cost) are programs of their own.
+"""
 
 import argparse
 import os
@@ -11,13 +22,12 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-import image
-import network
+import build
 import suites
-import uroce
-import vectors
-from failure import LabFailure, StaleLists
-from report import Report
+from dataplane import vectors
+from report.failure import LabFailure, StaleLists
+from report.table import Report
+from vm import image, network
 
 LAB = Path(__file__).resolve().parent
 REPOSITORY = LAB.parent.parent
@@ -115,8 +125,8 @@ def prepare(arguments, report):
         packages("packages_need apps")
     network.enter_namespace([
         sys.executable, "-B", str(LAB), *sys.argv[1:], "--inside", str(built.folder),
-        program(uroce.PERF, arguments.suite in ("dataplane", "cm", "all"), report),
-        program(uroce.RUN, arguments.suite in ("cm", "apps", "all"), report),
+        program(build.PERF, arguments.suite in ("dataplane", "cm", "all"), report),
+        program(build.RUN, arguments.suite in ("cm", "apps", "all"), report),
     ])
 
 
@@ -126,7 +136,7 @@ def program(wanted, needed, report):
         return ""
     if wanted.variable not in os.environ:
         packages("packages_need build")
-    return uroce.build(wanted, REPOSITORY, report.say)
+    return build.build(wanted, REPOSITORY, report.say)
 
 
 def packages(command):

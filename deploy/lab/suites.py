@@ -3,16 +3,16 @@
 import contextlib
 import dataclasses
 
-import appsuite
-import cases
-import cmcases
-import cmsuite
-import network
-import session
-from guest import Guest
-from link import Tap, VhostUser
-from peers import GuestPeer
-from uroce import UrocePeer
+from apps import suite as apps_suite
+from cm import cases as cm_cases
+from cm import suite as cm_suite
+from dataplane import cases, session
+from dataplane.peers import GuestPeer
+from dataplane.uroce import UrocePeer
+from report.result import FAIL, PASS
+from vm import network
+from vm.guest import Guest
+from vm.link import Tap, VhostUser
 
 # Seconds for a suite: longer than it takes on a slow machine.
 BUDGET_SECONDS = 1200
@@ -33,12 +33,12 @@ def dataplane(context):
 
 def cm(context):
     """Runs uroce's connection manager against the kernel's, over each kind of link in turn."""
-    return cmsuite.run(context, guests)
+    return cm_suite.run(context, guests)
 
 
 def apps(context, brief=False):
     """Runs unmodified programs over uroce, with each other and with Soft-RoCE."""
-    return appsuite.run(context, guests, brief)
+    return apps_suite.run(context, guests, brief)
 
 
 def every(context):
@@ -77,19 +77,19 @@ def selftest(context):
 
 def expect_failure(result):
     """Turns the verdict of a case that must fail."""
-    if result.verdict == session.FAIL and result.pcap:
-        result.verdict, result.reason, result.pcap = session.PASS, "failed, as it must", None
-    elif result.verdict == session.PASS:
-        result.verdict, result.reason = session.FAIL, "passed although every packet was lost"
+    if result.verdict == FAIL and result.pcap:
+        result.verdict, result.reason, result.pcap = PASS, "failed, as it must", None
+    elif result.verdict == PASS:
+        result.verdict, result.reason = FAIL, "passed although every packet was lost"
     return result
 
 
 def list_cases(selection):
     """Prints the names of the selected cases and returns the exit status."""
     tables = {
-        "selftest": cases.selftest, "cm": cmcases.table,
+        "selftest": cases.selftest, "cm": cm_cases.table,
         "dataplane": lambda: cases.dataplane(selection.everything),
-        "apps": lambda: appsuite.table(selection.everything, brief=selection.suite == "all"),
+        "apps": lambda: apps_suite.table(selection.everything, brief=selection.suite == "all"),
     }
     suites = ("dataplane", "cm", "apps") if selection.suite == "all" else (selection.suite,)
     for case in chosen(selection, [case for suite in suites for case in tables[suite]()]):

@@ -4,7 +4,7 @@ import subprocess
 import sys
 import unittest
 
-import network
+from vm import network
 import unmodified
 
 LISTENS = "import socket, sys; socket.create_server(('127.0.0.1', int(sys.argv[1]))).accept()"

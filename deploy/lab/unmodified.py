@@ -28,7 +28,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-import network
+from vm import network
 
 ROOT = Path(__file__).resolve().parents[2]
 # Seconds that one run may take.

@@ -9,8 +9,8 @@ import itertools
 from dataclasses import dataclass
 from functools import partial
 
-import programs
-from programs import RC, UD
+from . import programs
+from .programs import RC, UD
 
 PATH_MTUS = (256, 512, 1024, 2048, 4096)
 FAMILIES = (4, 6)

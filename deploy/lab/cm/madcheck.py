@@ -1,6 +1,6 @@
 """Checks every MAD that uroce sends, as tshark reads it; SIDR messages from their bytes."""
 
-import dissect
+from report import dissect
 
 COMMON = {
     "infiniband.bth.opcode": 100, "infiniband.bth.padcnt": 0, "infiniband.bth.tver": 0,

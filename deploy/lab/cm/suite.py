@@ -4,21 +4,22 @@ sent."""
 import contextlib
 import time
 
-import cmcases
-import madcheck
-import session
-from cmends import OURS, CaseFault, Ends
-from failure import LabFailure
-from link import Bridged, Tap, VhostUser
-from session import FAIL, PASS, Result
+from report.failure import LabFailure
+from report.result import FAIL, NOT_RUN, PASS, Result, keep
+from vm.link import Bridged, Tap, VhostUser
 
+from . import cases, madcheck
+from .ends import OURS, CaseFault, Ends
+
+# Longer than the boot of a guest.
+STAND_BY_SECONDS = 120
 # A whole MAD with its headers.
 DUMP_BYTES = 400
 
 
 def run(context, guests):
     """Runs all cases that the command line selects. `guests` boots guests on links."""
-    table = [case for case in cmcases.table()
+    table = [case for case in cases.table()
              if all(word in case.name for word in context.only.split())]
     results = []
     links = (Tap(2), VhostUser(3, context.work, DUMP_BYTES), Bridged(4))
@@ -54,7 +55,7 @@ def over(context, guests, link, table):
 @contextlib.contextmanager
 def standing_by(ends):
     """Keeps the port open while the block runs, with a server that gets no client."""
-    server = ends.ours("rping", ["-s"], seconds=session.STAND_BY_SECONDS)
+    server = ends.ours("rping", ["-s"], seconds=STAND_BY_SECONDS)
     try:
         yield
     finally:
@@ -72,10 +73,10 @@ def attempt(case, ends, context):
             result.reason = fault(case, ends)
             result.verdict = FAIL if result.reason else PASS
             if result.reason:
-                result.pcap = session.keep(context.kept, case.name,
+                result.pcap = keep(context.kept, case.name,
                                            "\n".join([result.reason, *ends.log]), ends.captured())
     except (LabFailure, OSError) as error:
-        result.verdict, result.reason = session.NOT_RUN, str(error)
+        result.verdict, result.reason = NOT_RUN, str(error)
     finally:
         path.unlink(missing_ok=True)
     result.seconds = time.monotonic() - start

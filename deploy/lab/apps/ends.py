@@ -7,11 +7,11 @@ built-in configuration (two processes joined by memif) or a configuration file f
 
 import time
 
-import cmends
-import network
+from cm import ends
+from vm import network
 
 LISTEN_SECONDS = 20
-OURS = cmends.OURS
+OURS = ends.OURS
 
 
 class Place:
@@ -71,11 +71,11 @@ def embedded(number):
 
 def on_link(link, folder):
     """The host's end of a guest's link. The guest reaches it by TCP over the control network."""
-    path = cmends.configuration(link, folder)
+    path = ends.configuration(link, folder)
     return Place(OURS, network.CONTROL_HOST, ["--config", path])
 
 
-class Ends(cmends.Ends):
+class Ends(ends.Ends):
     """Starts programs at places. Programs learn their place only from the environment."""
 
     def __init__(self, guest, uroce_run, link, work):
@@ -90,7 +90,7 @@ class Ends(cmends.Ends):
         else:
             command = ["env", *self.environment, *case.environment, self.uroce_run, *place.words,
                        "--", *words]
-            process = cmends.OverUroce(self, [str(word) for word in command], case.seconds)
+            process = ends.OverUroce(self, [str(word) for word in command], case.seconds)
         self.processes.append(process)
         return process
 
@@ -105,25 +105,25 @@ class Ends(cmends.Ends):
             if server.is_listening(case.port):
                 return server
             if time.monotonic() > deadline:
-                text = cmends.last_words(server.kill().text)
-                raise cmends.CaseFault(f"{words[0]} at {place.name} does not listen: {text}")
+                text = ends.last_words(server.kill().text)
+                raise ends.CaseFault(f"{words[0]} at {place.name} does not listen: {text}")
             time.sleep(0.02)
         ending = server.wait()
-        raise cmends.CaseFault(f"{words[0]} at {place.name} ended at once, status "
-                               f"{ending.status}: {cmends.last_words(ending.text)}")
+        raise ends.CaseFault(f"{words[0]} at {place.name} ended at once, status "
+                               f"{ending.status}: {ends.last_words(ending.text)}")
 
     def clean_up(self):
         """Ends everything that a case may have left running."""
         stock = {process.program for process in self.processes if isinstance(process, Stock)}
         for process in self.processes:
-            if isinstance(process, cmends.Ours):
+            if isinstance(process, ends.Ours):
                 process.kill()
         if stock:
             self.guest.run(f"killall -9 {' '.join(stock)}", 10)
         self.processes.clear()
 
 
-class Stock(cmends.Stock):
+class Stock(ends.Stock):
     """A program in the guest."""
 
     def is_listening(self, port):

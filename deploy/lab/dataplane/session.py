@@ -1,31 +1,11 @@
 """Runs one case with a server, a client and a capture, and judges both endings."""
 
 import time
-from dataclasses import dataclass, field
 
-from failure import LabFailure
-from programs import RC
+from report.failure import LabFailure
+from report.result import ATTEMPTS, FAIL, PASS, Result, keep
 
-PASS, FAIL, NOT_RUN = "pass", "FAIL", "not run"
-# Longer than the boot of a guest.
-STAND_BY_SECONDS = 120
-# Most attempts of a session.
-ATTEMPTS = 3
-
-
-@dataclass
-class Result:
-    """The outcome of a case."""
-
-    case: object
-    verdict: str = NOT_RUN
-    reason: str = ""
-    endings: dict = field(default_factory=dict)
-    """Endings by peer name."""
-    seconds: float = 0.0
-    pcap: str = None
-    """The capture that was kept if the case failed."""
-
+from .programs import RC
 
 def run(case, ends, guest, work, kept):
     """Runs a case in the folder `work`. Keeps log and capture in the folder `kept` if it fails."""
@@ -37,18 +17,6 @@ def run(case, ends, guest, work, kept):
             result.pcap = keep(kept, case.name, f"{case}\n{result.reason}\n\n{logs}", captured())
     pcap.unlink(missing_ok=True)
     return result
-
-
-def keep(folder, name, text, capture):
-    """Writes the log of a failed case, and its capture if there is one. Returns the path with the
-    most information."""
-    folder.mkdir(parents=True, exist_ok=True)
-    log, pcap = folder / f"{name}.log", folder / f"{name}.pcap"
-    log.write_text(text)
-    if not capture:
-        return str(log)
-    pcap.write_bytes(capture)
-    return str(pcap)
 
 
 def attempt(case, ends, guest):

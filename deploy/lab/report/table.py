@@ -3,7 +3,7 @@
 import json
 import sys
 
-from session import FAIL, NOT_RUN, PASS
+from .result import FAIL, NOT_RUN, PASS
 
 NAME_WIDTH = 46
 

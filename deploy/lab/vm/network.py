@@ -14,7 +14,7 @@ import json
 import os
 import subprocess
 
-from failure import LabFailure
+from report.failure import LabFailure
 
 CONTROL_HOST = "198.51.100.254"
 CONTROL_PREFIX = 24

@@ -17,8 +17,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-import network
-from failure import LabFailure
+from . import network
+from report.failure import LabFailure
 
 AGENT_PORT = 7
 BOOT_SECONDS = 60

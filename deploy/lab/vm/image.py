@@ -19,7 +19,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from failure import LabFailure, StaleLists
+from report.failure import LabFailure, StaleLists
 
 HERE = Path(__file__).resolve().parent
 KERNEL = "linux-image-amd64"

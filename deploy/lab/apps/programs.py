@@ -16,7 +16,7 @@ import re
 from dataclasses import dataclass
 from typing import Callable
 
-import programs
+from dataplane import programs
 
 PERFTEST_PORT, QPERF_PORT, UCX_PORT = 18515, 19765, 13337
 # The group that mckey joins, by IP version.

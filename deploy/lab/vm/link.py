@@ -9,7 +9,7 @@ the guest). Over vhost-user uroce's lcore and the guest share memory, and QEMU s
 
 import contextlib
 
-import network
+from . import network
 
 # Memory of a guest, which vhost-user shares with uroce.
 GUEST_MEMORY = "512M"

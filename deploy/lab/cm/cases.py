@@ -9,8 +9,8 @@ import re
 from dataclasses import dataclass, field
 from typing import Callable
 
-import cmfaults
-from cmends import Loss, last_words
+from . import faults
+from .ends import Loss, last_words
 
 SECONDS = 30
 # A lost message of the connection manager costs the peer's response timeout, some seconds.
@@ -115,7 +115,7 @@ class Session:
 
 def table():
     """All cases."""
-    return [*sessions(), *cmfaults.table(Case)]
+    return [*sessions(), *faults.table(Case)]
 
 
 def sessions():

@@ -3,17 +3,14 @@
 import contextlib
 import time
 
-import appcases
-import appends
-import appoutput
-import network
-import pyverbssuite
-import session
-from appcases import ALONE, GUEST, NOBODY, ORACLE, PAIR, PAIRINGS
-from cmends import CaseFault, last_words
-from failure import LabFailure
-from link import Tap
-from session import FAIL, NOT_RUN, PASS, Result
+from cm.ends import CaseFault, last_words
+from report.failure import LabFailure
+from report.result import ATTEMPTS, FAIL, NOT_RUN, PASS, Result, keep
+from vm import network
+from vm.link import Tap
+
+from . import cases, ends, output, pyverbs_suite
+from .cases import ALONE, GUEST, NOBODY, ORACLE, PAIR, PAIRINGS
 
 # Seconds for the other end after one has ended, as its peer no longer answers.
 SECOND_END_SECONDS = 10
@@ -34,7 +31,7 @@ class Applications:
     def __init__(self, context):
         self.context = context
         self.link = Tap(2)
-        self.ends = appends.Ends(None, context.uroce_run, self.link, context.work)
+        self.ends = ends.Ends(None, context.uroce_run, self.link, context.work)
         self.said = {}
         """Outputs of both ends by session. None if the session failed."""
 
@@ -61,7 +58,7 @@ class Applications:
                 result.reason = self.fault(case)
                 result.verdict = FAIL if result.reason else PASS
                 if result.reason:
-                    result.pcap = session.keep(self.context.kept, case.file_name,
+                    result.pcap = keep(self.context.kept, case.file_name,
                                                "\n".join([result.reason, *ends.log]), captured())
         except (LabFailure, OSError) as error:
             result.verdict, result.reason = NOT_RUN, str(error)
@@ -79,7 +76,7 @@ class Applications:
     def fault(self, case):
         """Runs a case and returns what is wrong."""
         try:
-            for _ in range(MANAGED_ATTEMPTS if "-R" in case.options else session.ATTEMPTS):
+            for _ in range(MANAGED_ATTEMPTS if "-R" in case.options else ATTEMPTS):
                 waited = self.guest_waited()
                 said, faults = self.said_and_faults(case)
                 starved = self.guest_waited() - waited > STARVED_SECONDS
@@ -114,7 +111,7 @@ class Applications:
             self.fault(case.over_uroce())
         if self.said[case.session] is None:
             return ["it failed over uroce"]
-        return appoutput.differences(case.program.name, self.said[case.session], stock)
+        return output.differences(case.program.name, self.said[case.session], stock)
 
     def hold(self, case):
         """Runs the session and returns the endings by role."""
@@ -134,12 +131,12 @@ class Applications:
     def places(self, case):
         """The places of the server and the client."""
         if case.pairing in (PAIR, ALONE):
-            return appends.embedded(1), appends.embedded(2)
+            return ends.embedded(1), ends.embedded(2)
         guest = self.ends.guest
         if case.pairing == ORACLE:
-            return appends.GuestPlace(guest, LOOPBACK), appends.GuestPlace(guest, LOOPBACK)
-        places = {"uroce": appends.on_link(self.link, self.context.work),
-                  "rxe": appends.GuestPlace(guest, guest.addresses.control)}
+            return ends.GuestPlace(guest, LOOPBACK), ends.GuestPlace(guest, LOOPBACK)
+        places = {"uroce": ends.on_link(self.link, self.context.work),
+                  "rxe": ends.GuestPlace(guest, guest.addresses.control)}
         return places[case.server], places[case.client]
 
 
@@ -170,17 +167,17 @@ def run(context, guests, brief):
     chosen = [case for case in table(context.everything, brief)
               if all(word in case.name for word in context.only.split())]
     loopback_addresses()
-    of_pyverbs = [case for case in chosen if isinstance(case, pyverbssuite.Case)]
+    of_pyverbs = [case for case in chosen if isinstance(case, pyverbs_suite.Case)]
     results = Applications(context).run([case for case in chosen if case not in of_pyverbs], guests)
     for line in summary(results):
         context.report.line(line)
-    return results + pyverbssuite.run(context, of_pyverbs)
+    return results + pyverbs_suite.run(context, of_pyverbs)
 
 
 def table(everything, brief):
     """All cases, or those of a brief run."""
-    cases = [case for case in appcases.table(everything) if case.is_brief or not brief]
-    return [*cases, *pyverbssuite.table()]
+    chosen = [case for case in cases.table(everything) if case.is_brief or not brief]
+    return [*chosen, *pyverbs_suite.table()]
 
 
 def loopback_addresses():

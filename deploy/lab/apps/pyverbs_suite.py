@@ -12,9 +12,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-import network
-import session
-from session import FAIL, PASS, Result
+from vm import network
+from report.result import FAIL, PASS, Result, keep
 
 TESTS = Path("/usr/share/doc/rdma-core/tests")
 LIST = Path(__file__).resolve().parent / "pyverbs.txt"
@@ -87,7 +86,7 @@ def run(context, cases):
         reason = fault(case, said)
         result = Result(case, FAIL if reason else PASS, reason)
         if reason:
-            result.pcap = session.keep(context.kept, case.module, text, b"")
+            result.pcap = keep(context.kept, case.module, text, b"")
         result.seconds = time.monotonic() - start
         results.append(result)
         context.report.tell(result)

@@ -9,9 +9,9 @@ capture has tshark's reading of each MAD.
 import json
 from dataclasses import dataclass
 
-import dissect
+from report import dissect
 import suites
-from failure import LabFailure
+from report.failure import LabFailure
 
 # Port of the programs' TCP exchange.
 PORT = 18515

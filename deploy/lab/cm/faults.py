@@ -10,10 +10,10 @@ import time
 from functools import partial
 from pathlib import Path
 
-from cmends import last_words
-from failure import LabFailure
-from link import Bridged
-from madcheck import DREP, DREQ, REJ, REP, REQ, SIDR_REP, attribute, number
+from report.failure import LabFailure
+from vm.link import Bridged
+from .ends import last_words
+from .madcheck import DREP, DREQ, REJ, REP, REQ, SIDR_REP, attribute, number
 
 SECONDS = 30
 PORT = 7174

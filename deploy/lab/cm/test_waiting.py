@@ -6,7 +6,7 @@ import time
 import unittest
 from pathlib import Path
 
-import waiting
+from cm import waiting
 
 SECONDS = 20
 SEMAPHORE = "import threading; lock = threading.Lock(); lock.acquire(); lock.acquire()"

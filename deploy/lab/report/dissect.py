@@ -7,7 +7,7 @@ and packet rate than it masks. It does not dissect SIDR_REQ and SIDR_REP.
 import json
 import subprocess
 
-from failure import LabFailure
+from .failure import LabFailure
 
 MISREAD = ("flowlabel", "pktrate")
 SECONDS = 60

@@ -9,7 +9,7 @@ import signal
 import time
 from dataclasses import dataclass
 
-import programs
+from . import programs
 
 ROCE_PORT = 4791
 LISTEN_SECONDS = 15

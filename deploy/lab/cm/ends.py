@@ -16,10 +16,11 @@ import subprocess
 import time
 from dataclasses import dataclass
 
-import dissect
-import network
-import waiting
-from guest import Output
+from report import dissect
+from vm import network
+from vm.guest import Output
+
+from . import waiting
 
 LISTEN_SECONDS = 15
 PROGRAMS = ("rping", "ucmatose", "udaddy", "cmtime")

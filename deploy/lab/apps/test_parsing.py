@@ -2,11 +2,10 @@
 
 import unittest
 
-import appcases
-import appoutput
-import appprograms as apps
-import programs
-import pyverbssuite
+from apps import cases as appcases
+from apps import output, pyverbs_suite
+from apps import programs as apps
+from dataplane import programs
 
 UNITTEST = """test_create_ah (tests.test_addr.AHTest.test_create_ah)
 Test ibv_create_ah. ... ok
@@ -67,7 +66,7 @@ class Pyverbs(unittest.TestCase):
     """Verdicts of pyverbs' tests."""
 
     def test_verdicts_stand_after_what_a_test_prints(self):
-        self.assertEqual(pyverbssuite.verdicts(UNITTEST), {
+        self.assertEqual(pyverbs_suite.verdicts(UNITTEST), {
             "test_addr.AHTest.test_create_ah": "pass",
             "test_device.DMTest.test_dm_read": "skip Device memory is not supported",
             "test_fork.ForkAPITest.test_is_fork_initialized": "pass",
@@ -77,19 +76,19 @@ class Pyverbs(unittest.TestCase):
         })
 
     def test_each_test_of_the_list_has_a_right_verdict_and_a_case(self):
-        modules = {case.module for case in pyverbssuite.table()}
-        for test, verdicts in pyverbssuite.expected().items():
-            self.assertIn(pyverbssuite.module_of(test), modules)
+        modules = {case.module for case in pyverbs_suite.table()}
+        for test, verdicts in pyverbs_suite.expected().items():
+            self.assertIn(pyverbs_suite.module_of(test), modules)
             for verdict in verdicts:
                 self.assertRegex(verdict, "^(pass|skip .+)$", test)
 
     def test_what_is_not_in_the_list_is_a_fault(self):
-        module = pyverbssuite.Case("test_fork")
-        [test] = [test for test in pyverbssuite.expected() if test.startswith("test_fork.")]
-        self.assertEqual(pyverbssuite.fault(module, {test: "pass"}), "")
-        self.assertIn("not run", pyverbssuite.fault(module, {}))
-        self.assertIn("fail", pyverbssuite.fault(module, {test: "fail"}))
-        self.assertIn("not in the list", pyverbssuite.fault(module, {test: "pass", "x": "pass"}))
+        module = pyverbs_suite.Case("test_fork")
+        [test] = [test for test in pyverbs_suite.expected() if test.startswith("test_fork.")]
+        self.assertEqual(pyverbs_suite.fault(module, {test: "pass"}), "")
+        self.assertIn("not run", pyverbs_suite.fault(module, {}))
+        self.assertIn("fail", pyverbs_suite.fault(module, {test: "fail"}))
+        self.assertIn("not in the list", pyverbs_suite.fault(module, {test: "pass", "x": "pass"}))
 
 
 class Judgement(unittest.TestCase):
@@ -142,7 +141,7 @@ class Comparison(unittest.TestCase):
 
 def differences(program, ours, stock):
     """The differences of one role."""
-    return appoutput.differences(program, {"client": ours}, {"client": stock})
+    return output.differences(program, {"client": ours}, {"client": stock})
 
 
 class Cases(unittest.TestCase):

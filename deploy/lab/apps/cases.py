@@ -9,8 +9,9 @@ import itertools
 import re
 from dataclasses import dataclass, field
 
-import appprograms as apps
-from programs import RC, UC, UD
+from dataplane.programs import RC, UC, UD
+
+from . import programs as apps
 
 # Two processes over uroce; one over uroce and one over Soft-RoCE; two over Soft-RoCE, to compare
 # their output with that over uroce; a program without a peer.

@@ -1,0 +1,1 @@
+"""The suite `apps`: unmodified programs over uroce."""

@@ -1,0 +1,1 @@
+"""The suite `cm`: connections between uroce's connection manager and the kernel's."""

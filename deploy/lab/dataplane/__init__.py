@@ -1,0 +1,1 @@
+"""The suite `dataplane`: messages between uroce and Soft-RoCE, and the golden vectors."""

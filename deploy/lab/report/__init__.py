@@ -1,0 +1,1 @@
+"""Results: the verdicts, the table of them, and tshark's reading of captures."""
