@@ -155,19 +155,19 @@ fn round(
     latency: &mut Latency,
 ) -> Result<Vec<Connection>, BenchError> {
     let mut made = Vec::with_capacity(count as usize);
-    let mut under_way: VecDeque<(Instant, Connection)> = VecDeque::new();
+    let mut pending: VecDeque<(Instant, Connection)> = VecDeque::new();
     let mut begun = 0;
     while made.len() < count as usize {
-        while begun < count && under_way.len() < args.under_way as usize {
+        while begun < count && pending.len() < args.under_way as usize {
             let begin = Instant::now();
             let qp = maker.create()?;
             let to = Destination::to(server);
             let connection = Connection::begin(&qp, to, &ConnectParam::default());
-            under_way.push_back((begin, connection.step("connecting")?));
+            pending.push_back((begin, connection.step("connecting")?));
             begun += 1;
         }
         let is_done = |(_, connection): &(_, Connection), wait| is_established(connection, wait);
-        take_done(&mut under_way, PATIENCE, is_done, |(begin, connection)| {
+        take_done(&mut pending, PATIENCE, is_done, |(begin, connection)| {
             latency.record(begin.elapsed().as_nanos() as u64);
             made.push(connection);
         })?;

@@ -19,7 +19,7 @@ use report::{
     Connection, Report, Row, Title, bandwidth_header, bandwidth_row, latency_duration_header,
     latency_duration_row, latency_header, latency_row, line, quantiles,
 };
-use traffic::{self, Connected, End, Event, Outcome};
+use traffic::{Connected, End, Event, Outcome};
 use uroce::Gid;
 
 /// Runs a test in the role that the options choose.

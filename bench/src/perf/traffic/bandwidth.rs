@@ -158,12 +158,12 @@ fn requests<'a>(
     remotes: &[RemoteBuffer],
     ways: &'a [Way],
 ) -> Result<Vec<SendWr<'a>>, BenchError> {
-    let lanes = locals.iter().zip(remotes).enumerate();
-    let request = |(lane, (local, remote)): (usize, (&'a _, &RemoteBuffer))| {
+    let workers = locals.iter().zip(remotes).enumerate();
+    let request = |(worker, (local, remote)): (usize, (&'a _, &RemoteBuffer))| {
         let remote = remote_slot(layout, remote, 0, size)?;
-        Ok(work_request(plan, local, remote, ways.get(lane), Operands::default()))
+        Ok(work_request(plan, local, remote, ways.get(worker), Operands::default()))
     };
-    lanes.map(request).collect()
+    workers.map(request).collect()
 }
 
 /// Returns one slice of each region.
@@ -208,7 +208,7 @@ struct Sender<'a> {
 
 impl<'a> Sender<'a> {
     fn new(plan: &'a Plan, clock: &Clock, requests: Vec<SendWr<'a>>, leaves: bool) -> Self {
-        let lanes = requests.len();
+        let workers = requests.len();
         let now = clock.now();
         let (limit, deadline) = match plan.amount {
             Amount::Iterations(count) => (count, u64::MAX),
@@ -220,8 +220,8 @@ impl<'a> Sender<'a> {
             moderation: plan.moderation().into(),
             clock: *clock,
             requests,
-            counts: vec![Count::default(); lanes],
-            open: all(lanes),
+            counts: vec![Count::default(); workers],
+            open: all(workers),
             limit,
             deadline,
             leaves,
@@ -243,16 +243,16 @@ impl<'a> Sender<'a> {
     fn post(&mut self, qps: &mut [QueuePair]) -> Result<(), BenchError> {
         let (depth, list) = (u64::from(self.plan.tx_depth), u64::from(self.plan.post_list));
         let mut open = std::mem::take(&mut self.open);
-        for lane in open.drain(..) {
-            let lane = lane as usize;
+        for worker in open.drain(..) {
+            let worker = worker as usize;
             loop {
-                let Count { posted, completed } = self.counts[lane];
+                let Count { posted, completed } = self.counts[worker];
                 let left = self.limit - posted;
                 let count = list.min(left);
                 if count == 0 || posted - completed + count > depth {
                     break;
                 }
-                self.post_list(lane, &mut qps[lane], count)?;
+                self.post_list(worker, &mut qps[worker], count)?;
             }
         }
         self.open = open;
@@ -260,27 +260,32 @@ impl<'a> Sender<'a> {
     }
 
     #[inline]
-    fn post_list(&mut self, lane: usize, qp: &mut QueuePair, count: u64) -> Result<(), BenchError> {
-        let first = self.counts[lane].posted + 1;
+    fn post_list(
+        &mut self,
+        worker: usize,
+        qp: &mut QueuePair,
+        count: u64,
+    ) -> Result<(), BenchError> {
+        let first = self.counts[worker].posted + 1;
         if self.timeline.wanted() {
             self.timeline.post(count, self.clock.now());
         }
         if count == 1 {
-            let request = self.request(lane, first);
+            let request = self.request(worker, first);
             qp.post_send(&request).step("posting")?;
         } else {
-            let requests = (first..first + count).map(|number| self.request(lane, number));
+            let requests = (first..first + count).map(|number| self.request(worker, number));
             qp.post_sends(requests).step("posting")?;
         }
-        self.counts[lane].posted += count;
+        self.counts[worker].posted += count;
         Ok(())
     }
 
-    /// Returns the lane's message `number`, counted from 1. Its completion completes all messages
+    /// Returns the worker's message `number`, counted from 1. Its completion completes all messages
     /// before it.
     #[inline]
-    fn request(&self, lane: usize, number: u64) -> SendWr<'a> {
-        let request = self.requests[lane].id(number << 16 | lane as u64);
+    fn request(&self, worker: usize, number: u64) -> SendWr<'a> {
+        let request = self.requests[worker].id(number << 16 | worker as u64);
         let moderated = number.is_multiple_of(self.moderation);
         if moderated || number == self.limit { request.signaled() } else { request }
     }
@@ -296,11 +301,11 @@ impl<'a> Sender<'a> {
         if !polled.is_empty() {
             let now = self.clock.now();
             for completion in polled {
-                let (number, lane) = (completion.wr_id >> 16, completion.wr_id & 0xffff);
-                let count = &mut self.counts[lane as usize];
+                let (number, worker) = (completion.wr_id >> 16, completion.wr_id & 0xffff);
+                let count = &mut self.counts[worker as usize];
                 self.completed += number - count.completed;
                 count.completed = number;
-                self.open.push(lane as u32);
+                self.open.push(worker as u32);
             }
             self.last_completion = now;
             self.timeline.complete(self.completed, now);
@@ -334,8 +339,8 @@ impl<'a> Sender<'a> {
 }
 
 /// Returns the indices of all queue pairs.
-fn all(lanes: usize) -> Vec<u32> {
-    (0..lanes as u32).collect()
+fn all(workers: usize) -> Vec<u32> {
+    (0..workers as u32).collect()
 }
 
 /// The receiving part of an end, for SEND.
@@ -362,7 +367,7 @@ impl<'a> Receiver<'a> {
         targets: &'a [[MemorySlice<'a>; 1]],
         posted: &'a mut [u32],
     ) -> Self {
-        let request = |(lane, target): (usize, &'a [_; 1])| RecvWr::new(target).id(lane as u64);
+        let request = |(worker, target): (usize, &'a [_; 1])| RecvWr::new(target).id(worker as u64);
         Self {
             requests: targets.iter().enumerate().map(request).collect(),
             list: Vec::with_capacity(REPOST as usize),
@@ -406,14 +411,14 @@ impl<'a> Receiver<'a> {
 
     /// Counts a message received on a queue pair, and posts used requests again, several at a time.
     #[inline]
-    fn give_back(&mut self, lane: usize, qps: &mut [QueuePair]) -> Result<(), BenchError> {
-        self.posted[lane] -= 1;
-        let used = self.depth - self.posted[lane];
+    fn give_back(&mut self, worker: usize, qps: &mut [QueuePair]) -> Result<(), BenchError> {
+        self.posted[worker] -= 1;
+        let used = self.depth - self.posted[worker];
         if used >= self.repost {
             self.list.clear();
-            self.list.resize(used.min(REPOST) as usize, self.requests[lane]);
-            qps[lane].post_recvs(&self.list).step("posting receive requests")?;
-            self.posted[lane] += self.list.len() as u32;
+            self.list.resize(used.min(REPOST) as usize, self.requests[worker]);
+            qps[worker].post_recvs(&self.list).step("posting receive requests")?;
+            self.posted[worker] += self.list.len() as u32;
         }
         Ok(())
     }

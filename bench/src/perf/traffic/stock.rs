@@ -22,7 +22,7 @@
 
 use super::bandwidth::{Flow, Transferred, transfer};
 use super::latency::PingPong;
-use super::worker::{Bench, End, Lanes, largest_mtu};
+use super::worker::{Bench, End, Workers, largest_mtu};
 use super::{Connected, Event, Outcome, Peer};
 use crate::error::BenchError;
 use crate::node::Node;
@@ -59,11 +59,11 @@ pub(crate) fn run(
     let mut stock = Stock { talk, leaves_silently: false, expected: None, called: None };
     let (mtu, cycle) = stock.talk.agree(largest_mtu(node, plan.mtu)?)?;
     // The program cycles through this much of our memory with shorter messages.
-    let mut lanes = Lanes::create(node, plan, cycle)?;
-    let connected = connect(node, &mut stock, plan, mtu, &mut lanes)?;
+    let mut workers = Workers::create(node, plan, cycle)?;
+    let connected = connect(node, &mut stock, plan, mtu, &mut workers)?;
     event(Event::Connected(&connected));
     let key = key(plan, &connected.local[0]);
-    let bench = Bench::new(node, &mut stock, plan, lanes, connected)?;
+    let bench = Bench::new(node, &mut stock, plan, workers, connected)?;
     let mut test = Test { bench, key, gbits, rows: Vec::new(), event };
     match plan.measure {
         Measure::Bandwidth => test.bandwidth()?,
@@ -114,9 +114,9 @@ fn connect(
     stock: &mut Stock,
     plan: &Plan,
     mtu: u32,
-    lanes: &mut Lanes,
+    workers: &mut Workers,
 ) -> Result<Connected, BenchError> {
-    let keys: Vec<Key> = lanes.ends.iter().map(|end| key(plan, end)).collect();
+    let keys: Vec<Key> = workers.ends.iter().map(|end| key(plan, end)).collect();
     let mut swap = |keys: &[Key]| -> Result<Vec<Key>, BenchError> {
         keys.iter().map(|key| stock.talk.swap_key(key, PATIENCE, pause)).collect()
     };
@@ -125,7 +125,7 @@ fn connect(
         swap(&keys[..1])?;
     }
     let theirs = swap(&keys)?;
-    let len = lanes.ends[0].len;
+    let len = workers.ends[0].len;
     let remote = theirs.iter().map(|key| End {
         gid: key.gid,
         qpn: key.qpn,
@@ -135,9 +135,9 @@ fn connect(
         len,
     });
     let reads = theirs.iter().map(|key| u8::try_from(key.reads).unwrap_or(u8::MAX)).min();
-    let (local, remote) = (lanes.ends.clone(), remote.collect());
+    let (local, remote) = (workers.ends.clone(), remote.collect());
     let connected = Connected { mtu, reads: reads.unwrap_or(0), local, remote };
-    lanes.connect(node, plan, &connected)?;
+    workers.connect(node, plan, &connected)?;
     let (first, then) = if send { (&keys[..1], &keys[..]) } else { (&keys[..], &keys[..1]) };
     swap(first)?;
     swap(then)?;
@@ -196,11 +196,11 @@ impl Test<'_, '_> {
         if send || both {
             self.barrier()?;
         }
-        let lanes = u64::from(plan.qps);
+        let workers = u64::from(plan.qps);
         // With one direction, the other end's next record is the reliable sign that it has sent
         // all.
         let count = plan.amount.iterations().filter(|_| both || !plan.is_lossy());
-        self.bench.link.expected = count.map(|count| count * lanes);
+        self.bench.link.expected = count.map(|count| count * workers);
         // In a run by time with both directions, the other end stops at the same time.
         let known = !flow.receives || (timed && flow.sends);
         let done = transfer(&mut self.bench, size, flow, known.then_some(0))?;

@@ -41,7 +41,7 @@ fn client(bench: &mut Bench<'_, Link>, size: u32) -> Result<Bandwidth, BenchErro
     bench.barrier()?;
     let total = bench.plan.amount.iterations().unwrap_or(0);
     let mut algebra: Vec<Algebra> =
-        (0..bench.qps.len()).map(|lane| Algebra::new(bench.plan, lane)).collect();
+        (0..bench.qps.len()).map(|worker| Algebra::new(bench.plan, worker)).collect();
     let (mut first, mut elapsed) = (0, 0);
     while first < total {
         let count = u64::from(bench.layout.slots).min(total - first);
@@ -51,7 +51,7 @@ fn client(bench: &mut Bench<'_, Link>, size: u32) -> Result<Bandwidth, BenchErro
         }
         elapsed += round(bench, size, first, count, &mut algebra)?;
         if bench.plan.operation != Operation::Read {
-            let words = algebra.iter().map(|lane| lane.word).collect();
+            let words = algebra.iter().map(|worker| worker.word).collect();
             bench.link.send(&Word::Check { first, count, words })?;
             checked(bench)?;
         }
@@ -73,8 +73,8 @@ fn round(
 ) -> Result<u64, BenchError> {
     let plan = bench.plan;
     let mut buffer = vec![0; size as usize];
-    for (lane, region) in bench.regions.iter().enumerate() {
-        let pattern = pattern_of(plan.operation, lane);
+    for (worker, region) in bench.regions.iter().enumerate() {
+        let pattern = pattern_of(plan.operation, worker);
         for number in first..first + count {
             match plan.operation {
                 Operation::Write | Operation::Send => pattern.fill(number, &mut buffer),
@@ -87,58 +87,58 @@ fn round(
     }
     let begin = bench.clock.now();
     let mut expected = Vec::new();
-    for (lane, algebra) in algebra.iter_mut().enumerate() {
+    for (worker, algebra) in algebra.iter_mut().enumerate() {
         for number in first..first + count {
             // The depth may be less than a round.
             if (number - first) >= u64::from(plan.tx_depth) {
                 bench.await_sends(1)?;
             }
             let (operands, original) = algebra.next(number);
-            expected.push((lane, number, original));
-            post(bench, lane, number, size, operands)?;
+            expected.push((worker, number, original));
+            post(bench, worker, number, size, operands)?;
         }
         bench.await_sends(count.min(u64::from(plan.tx_depth)))?;
     }
     let elapsed = bench.clock.now() - begin;
-    for (lane, number, original) in expected {
-        check_answer(bench, lane, number, size, original, &mut buffer)?;
+    for (worker, number, original) in expected {
+        check_answer(bench, worker, number, size, original, &mut buffer)?;
     }
     Ok(elapsed)
 }
 
 fn post(
     bench: &mut Bench<'_, Link>,
-    lane: usize,
+    worker: usize,
     number: u64,
     size: u32,
     operands: Operands,
 ) -> Result<(), BenchError> {
     let slot = number as u32;
     let range = bench.layout.local(slot, size);
-    let local = [bench.regions[lane].slice(range).step("a slice of memory")?];
+    let local = [bench.regions[worker].slice(range).step("a slice of memory")?];
     // All atomic operations use one word.
     let target = if bench.plan.operation.is_atomic() { 0 } else { slot };
-    let remote = remote_slot(&bench.layout, &bench.remotes[lane], target, size)?;
-    let way = bench.ways.get(lane);
+    let remote = remote_slot(&bench.layout, &bench.remotes[worker], target, size)?;
+    let way = bench.ways.get(worker);
     let request = work_request(bench.plan, &local, remote, way, operands);
-    bench.qps[lane].post_send(&request.id(number).signaled()).step("posting")
+    bench.qps[worker].post_send(&request.id(number).signaled()).step("posting")
 }
 
 /// Checks the results of READs and atomic operations.
 fn check_answer(
     bench: &Bench<'_, Link>,
-    lane: usize,
+    worker: usize,
     number: u64,
     size: u32,
     original: u64,
     buffer: &mut [u8],
 ) -> Result<(), BenchError> {
-    let (region, place) = (&bench.regions[lane], bench.layout.local(number as u32, size).start);
+    let (region, place) = (&bench.regions[worker], bench.layout.local(number as u32, size).start);
     match bench.plan.operation {
         Operation::Write | Operation::Send => Ok(()),
         Operation::Read => {
             region.read_at(place, buffer).step("reading memory")?;
-            check(bench.plan.operation, lane, number, buffer).map_err(BenchError::Corrupt)
+            check(bench.plan.operation, worker, number, buffer).map_err(BenchError::Corrupt)
         }
         Operation::FetchAdd | Operation::CompareSwap => {
             let returned = region.load_u64(place).step("reading memory")?;
@@ -146,7 +146,7 @@ fn check_answer(
                 return Ok(());
             }
             Err(BenchError::Corrupt(format!(
-                "{} {number} of queue pair {lane} returned {returned:#x}, not {original:#x}",
+                "{} {number} of queue pair {worker} returned {returned:#x}, not {original:#x}",
                 bench.plan.operation.name()
             )))
         }
@@ -206,9 +206,9 @@ fn check_range(slots: u32, total: u64, first: u64, count: u64) -> Result<(), Ben
 /// Writes the messages for the client's READs.
 fn prepare(bench: &Bench<'_, Link>, size: u32, first: u64, count: u64) -> Result<(), BenchError> {
     let mut buffer = vec![0; size as usize];
-    for (lane, region) in bench.regions.iter().enumerate() {
+    for (worker, region) in bench.regions.iter().enumerate() {
         for number in first..first + count {
-            pattern_of(Operation::Read, lane).fill(number, &mut buffer);
+            pattern_of(Operation::Read, worker).fill(number, &mut buffer);
             let place = bench.layout.target(number as u32, size).start;
             region.write_at(place, &buffer).step("filling memory")?;
         }
@@ -274,11 +274,11 @@ fn check_round(
 ) -> Result<Option<String>, BenchError> {
     let operation = bench.plan.operation;
     let mut buffer = vec![0; size as usize];
-    for (lane, region) in bench.regions.iter().enumerate() {
+    for (worker, region) in bench.regions.iter().enumerate() {
         if operation.is_atomic() {
             let word =
                 region.load_u64(bench.layout.target(0, size).start).step("reading memory")?;
-            let expected = words.get(lane).copied().unwrap_or_default();
+            let expected = words.get(worker).copied().unwrap_or_default();
             if word != expected {
                 let name = operation.name();
                 return Ok(Some(format!(
@@ -292,7 +292,7 @@ fn check_round(
             let place = bench.layout.target(number as u32, size).start;
             let fault = settle(bench.drive.is_concurrent(), || {
                 region.read_at(place, &mut buffer).step("reading memory")?;
-                Ok(check(operation, lane, number, &buffer).err())
+                Ok(check(operation, worker, number, &buffer).err())
             })?;
             if fault.is_some() {
                 return Ok(fault);
@@ -318,11 +318,11 @@ fn settle(
 }
 
 /// Compares a message with its pattern.
-fn check(operation: Operation, lane: usize, number: u64, bytes: &[u8]) -> Result<(), String> {
-    match pattern_of(operation, lane).mismatch(number, bytes) {
+fn check(operation: Operation, worker: usize, number: u64, bytes: &[u8]) -> Result<(), String> {
+    match pattern_of(operation, worker).mismatch(number, bytes) {
         None => Ok(()),
         Some(offset) => Err(format!(
-            "{} {number} of queue pair {lane}: byte {offset} of {} is not what was sent",
+            "{} {number} of queue pair {worker}: byte {offset} of {} is not what was sent",
             operation.name(),
             bytes.len()
         )),
@@ -348,8 +348,8 @@ pub(super) fn check_at(
 }
 
 /// Returns the pattern of an operation and a queue pair, which differs from all others.
-fn pattern_of(operation: Operation, lane: usize) -> Pattern {
-    Pattern::new((operation as u64) << 32 | lane as u64)
+fn pattern_of(operation: Operation, worker: usize) -> Pattern {
+    Pattern::new((operation as u64) << 32 | worker as u64)
 }
 
 /// Expected value of a word under atomic operations.
@@ -363,8 +363,8 @@ pub(super) struct Algebra {
 
 impl Algebra {
     /// Creates the state of a word with value 0.
-    pub(super) fn new(plan: &Plan, lane: usize) -> Self {
-        Self { operation: plan.operation, pattern: pattern_of(plan.operation, lane), word: 0 }
+    pub(super) fn new(plan: &Plan, worker: usize) -> Self {
+        Self { operation: plan.operation, pattern: pattern_of(plan.operation, worker), word: 0 }
     }
 
     /// Returns the operands of operation `number` and the value that it must return. Every second

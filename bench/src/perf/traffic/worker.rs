@@ -1,7 +1,7 @@
 //! Resources of a session: queue pairs, their memory, and the other end's.
 //!
-//! Each queue pair has a lane of memory. Its `local` slots are used by its own work requests, its
-//! `target` slots are read, written or filled by the peer's. Measurements use one slot of each
+//! A worker is a queue pair with its part of the memory. Its `local` slots are used by its own work
+//! requests, its `target` slots are read, written or filled by the peer's. Measurements use one slot of each
 //! kind, verification several, so that many messages can be in flight.
 
 use super::watch::Watch;
@@ -20,9 +20,9 @@ use uroce::{
 };
 use uroce_engine::clock::Clock;
 
-/// Most slots of a verified lane.
+/// Most slots of a verified worker.
 const SLOTS_MAX: u32 = 64;
-/// Most bytes of a verified lane's local slots; there is at least one slot.
+/// Most bytes of a verified worker's local slots; there is at least one slot.
 const SLOT_BYTES_MAX: usize = 32 << 20;
 /// Most bytes of all memory regions together.
 const MEMORY_MAX: usize = 4 << 30;
@@ -82,7 +82,7 @@ impl End {
     }
 }
 
-/// Places of a lane's slots.
+/// Places of a worker's slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Layout {
     /// Number of slots of each kind.
@@ -139,7 +139,7 @@ impl Layout {
 }
 
 /// Queue pairs and memory of a session before they are connected.
-pub(super) struct Lanes {
+pub(super) struct Workers {
     qps: Vec<QueuePair>,
     regions: Vec<MemoryRegion>,
     send_cq: CompletionQueue,
@@ -151,19 +151,19 @@ pub(super) struct Lanes {
     ways: Vec<Way>,
 }
 
-/// Destination of a lane's datagrams.
+/// Destination of a worker's datagrams.
 pub(super) struct Way {
     handle: AddressHandle,
     qpn: Qpn,
 }
 
-impl Lanes {
+impl Workers {
     /// Creates this end's queue pairs and memory, with slots of at least `least` bytes.
     pub(super) fn create(node: &Node, plan: &Plan, least: u32) -> Result<Self, BenchError> {
         let context = &node.context;
         let layout = Layout::new(plan, least);
-        let lanes = plan.qps as usize;
-        if layout.bytes().saturating_mul(lanes) > MEMORY_MAX {
+        let workers = plan.qps as usize;
+        if layout.bytes().saturating_mul(workers) > MEMORY_MAX {
             return Err(BenchError::usage("the messages of all queue pairs take over 4 GiB"));
         }
         let depth = match plan.measure {
@@ -181,7 +181,7 @@ impl Lanes {
             max_inline_data: plan.inline,
         };
         let (mut qps, mut regions, mut ends) = (Vec::new(), Vec::new(), Vec::new());
-        for _ in 0..lanes {
+        for _ in 0..workers {
             let init = QpInit { recv_cq: &recv_cq, caps, ..QpInit::new(&send_cq) };
             let init = init.qp_type(plan.service.qp_type());
             let qp = pd.create_qp(&init).step("creating a QP")?;
@@ -258,10 +258,10 @@ impl<'a> Bench<'a, Link> {
         link: &'a mut Link,
         plan: &'a Plan,
     ) -> Result<Self, BenchError> {
-        let mut lanes = Lanes::create(node, plan, 0)?;
-        let connected = exchange(node, link, plan, &lanes.ends)?;
-        lanes.connect(node, plan, &connected)?;
-        Self::new(node, link, plan, lanes, connected)
+        let mut workers = Workers::create(node, plan, 0)?;
+        let connected = exchange(node, link, plan, &workers.ends)?;
+        workers.connect(node, plan, &connected)?;
+        Self::new(node, link, plan, workers, connected)
     }
 
     /// Waits until the other end has reached the same point.
@@ -302,10 +302,10 @@ impl<'a, P: Peer> Bench<'a, P> {
         node: &Node,
         peer: &'a mut P,
         plan: &'a Plan,
-        lanes: Lanes,
+        workers: Workers,
         connected: Connected,
     ) -> Result<Self, BenchError> {
-        let Lanes { qps, regions, send_cq, recv_cq, layout, ways, .. } = lanes;
+        let Workers { qps, regions, send_cq, recv_cq, layout, ways, .. } = workers;
         Ok(Self {
             drive: node.drive()?,
             remotes: connected.remote.iter().map(End::remote).collect(),
@@ -346,10 +346,10 @@ impl<'a, P: Peer> Bench<'a, P> {
     /// Posts receive requests for whole slots up to the depth of each queue pair.
     pub(super) fn post_receives(&mut self) -> Result<(), BenchError> {
         let range = self.layout.receive(0, self.plan.size_max());
-        let lanes = self.qps.iter_mut().zip(&self.regions).zip(&mut self.receives_posted);
-        for (lane, ((qp, region), posted)) in lanes.enumerate() {
+        let workers = self.qps.iter_mut().zip(&self.regions).zip(&mut self.receives_posted);
+        for (worker, ((qp, region), posted)) in workers.enumerate() {
             let target = [region.slice(range.clone()).step("a slice of memory")?];
-            let request = RecvWr::new(&target).id(lane as u64);
+            let request = RecvWr::new(&target).id(worker as u64);
             while *posted < self.plan.rx_depth {
                 qp.post_recv(&request).step("posting a receive request")?;
                 *posted += 1;
