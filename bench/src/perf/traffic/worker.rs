@@ -1,8 +1,8 @@
 //! Resources of a session: queue pairs, their memory, and the other end's.
 //!
 //! A worker is a queue pair with its part of the memory. Its `local` slots are used by its own work
-//! requests, its `target` slots are read, written or filled by the peer's. Measurements use one slot of each
-//! kind, verification several, so that many messages can be in flight.
+//! requests, its `target` slots are read, written or filled by the peer's. Measurements use one
+//! slot of each kind, verification several, so that many messages can be in flight.
 
 use super::watch::Watch;
 use super::{Connected, PATIENCE, Peer, Word, out_of_step};
