@@ -14,7 +14,7 @@ use crate::pin::Side;
 use serde_json::{Map, Value, json};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::time::{Duration, Instant};
-use uroce::cm::{ConnectParam, Connection, ConnEvent};
+use uroce::cm::{CmError, ConnEvent, ConnectParam, Connection};
 use uroce::{AccessFlags, ConnectOptions};
 
 /// Longest wait for the other end's next message.
