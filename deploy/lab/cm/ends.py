@@ -146,7 +146,7 @@ class Ends:
 
     def lost(self):
         """Packets that Debian's programs over uroce have dropped on purpose in this case, by their
-        files of counters. A file is up to a second behind when the program ends."""
+        files of counters. They are written once more when a program exits."""
         files = [path for folder in self.runs for name in INJECTED_LOSS
                  for path in folder.rglob(f"hw_counters/{name}")]
         return sum(int(path.read_text()) for path in files)

@@ -6,8 +6,8 @@
 //! ```
 //!
 //! The process that runs the engine writes the files once a second, from a thread of its own, where
-//! they have changed and the path shim shows a tree. The files keep their last values when the
-//! process is gone.
+//! they have changed and the path shim shows a tree, and once more when it exits. The files keep
+//! their last values when the process is gone.
 //!
 //! Invariants
 //! - A reader finds a complete number, the old or the new one.
@@ -114,23 +114,51 @@ fn with_own_descriptors(work: impl FnOnce() + Send) {
     });
 }
 
-/// Starts a thread that keeps a device's files up to date for the life of the process. Does nothing
-/// if no tree is shown.
-pub(super) fn keep(device: &str, engine: Context) {
-    let Some(mut tree) = shown().clone() else { return };
-    let device = device.to_owned();
-    let mut files = Files::new(&tree, &device);
-    // If the thread cannot be started the files keep their values; the engine works without them.
-    let _ = start::spawn("uroce-counts", move || {
-        loop {
-            if let Some(new) = shown().as_ref().filter(|new| **new != tree) {
-                tree.clone_from(new);
-                files = Files::new(&tree, &device);
-            }
-            files.say(counts(&engine));
-            std::thread::sleep(PERIOD);
+/// A device and its files.
+struct Kept {
+    device: String,
+    engine: Context,
+    /// The tree of `files`.
+    tree: PathBuf,
+    files: Files,
+}
+
+/// All devices of the process with files.
+static KEPT: Mutex<Vec<Kept>> = Mutex::new(Vec::new());
+
+impl Kept {
+    fn update(&mut self) {
+        if let Some(new) = shown().as_ref().filter(|new| **new != self.tree) {
+            self.tree.clone_from(new);
+            self.files = Files::new(&self.tree, &self.device);
         }
-    });
+        self.files.say(counts(&self.engine));
+    }
+}
+
+/// Writes the counters that have changed, of all devices. Called once a second, and when the
+/// process exits.
+pub(super) fn update() {
+    KEPT.lock().unwrap_or_else(PoisonError::into_inner).iter_mut().for_each(Kept::update);
+}
+
+/// Keeps a device's files up to date from now on, by a thread of the process. Does nothing if no
+/// tree is shown.
+pub(super) fn keep(device: &str, engine: Context) {
+    let Some(tree) = shown().clone() else { return };
+    let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
+    let files = Files::new(&tree, device);
+    kept.push(Kept { device: device.to_owned(), engine, tree, files });
+    if kept.len() == 1 {
+        // If the thread cannot be started the files keep their values; the engine works without
+        // them.
+        let _ = start::spawn("uroce-counts", || {
+            loop {
+                update();
+                std::thread::sleep(PERIOD);
+            }
+        });
+    }
 }
 
 #[cfg(test)]

@@ -22,7 +22,7 @@ use rustix::thread::futex::{self, Flags, Timespec};
 use uroce::Context;
 
 use super::say::say;
-use super::start;
+use super::{counting, start};
 
 /// How long `exit` waits for the engine to stop.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -106,6 +106,7 @@ pub(super) fn watch(running: fn() -> Vec<Context>) -> io::Result<()> {
     let exit = Exit::new()?;
     start::spawn("uroce-exit", move || {
         BEGUN.wait(None);
+        counting::update();
         running().iter().for_each(|context| context.shut_down(DRAIN));
         DONE.announce();
     })?;
