@@ -1,14 +1,14 @@
 //! Calls of application threads on the control-plane thread.
 //!
-//! A call is a [`Job`]: a closure that the thread runs once on its own state. The closure carries
-//! the channel for its reply. The type of the reply is that of the call's result.
+//! A call is a [`Job`]: a closure that the thread runs once on its own state. The closure contains
+//! the channel for its reply.
 //!
 //! Invariants
-//! - A job that is dropped without a reply, because the thread has ended, tells its caller so: the
-//!   caller's end of the channel is closed.
+//! - A job that the thread drops because it ends closes the reply channel, and the caller gets
+//!   [`RequestError::Gone`].
 //!
-//! Not here: calls that wait for a peer or for a frame; they keep their [`Reply`] in
-//! [`crate::thread`].
+//! Not here: calls that wait for a neighbour or for a frame to be sent. They keep their [`Reply`]
+//! in [`crate::thread`].
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -22,14 +22,15 @@ use crate::path::PathError;
 use crate::rdma_cm::ConnError;
 use crate::thread::Thread;
 
-/// Longest wait for a reply: longer than a resolution and a stalled lcore together.
+/// Longest wait for a reply. An address resolution and a stalled lcore together take less.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Reason for which a request was refused. A refused request has changed nothing.
+/// Reason for which a request was refused. A refused request has changed nothing; one that is
+/// [`Stalled`](RequestError::Stalled) may still be executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RequestError {
-    /// The engine refused the request, for another reason than the rules of Modify QP.
+    /// The engine refused the request, for a reason other than the rules of Modify QP.
     #[error(transparent)]
     Control(ControlError),
     /// The rules of Modify QP forbid the change.
@@ -44,7 +45,8 @@ pub enum RequestError {
     /// The connection manager refused the request.
     #[error(transparent)]
     Connection(#[from] ConnError),
-    /// The change contains packet headers. Paths are given as an [`AddressVector`] and resolved.
+    /// The change contains packet headers. Paths are given as an
+    /// [`AddressVector`](crate::AddressVector) and resolved.
     #[error("a path is given as an address vector, not as packet headers")]
     RawPath,
     /// The system has no random number for the starting PSN.
@@ -70,7 +72,7 @@ impl From<ControlError> for RequestError {
 /// Work for the control-plane thread, which runs it once.
 pub(crate) type Job = Box<dyn FnOnce(&mut Thread) + Send>;
 
-/// Sending end of the channel of jobs to the control-plane thread.
+/// Sending end of the channel through which the control-plane thread gets jobs.
 #[derive(Clone, Debug)]
 pub(crate) struct Calls {
     sender: Sender<Job>,
@@ -111,7 +113,8 @@ impl Calls {
         self.begin(|thread, reply| reply.give(call(thread)))
     }
 
-    /// Runs `call` on the thread, which replies at once or later, and returns the reply.
+    /// Runs `call` on the thread, which replies at once or later. Blocks until the reply and
+    /// returns it.
     ///
     /// # Errors
     ///

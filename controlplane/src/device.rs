@@ -4,8 +4,8 @@
 //! thread and waits for the reply; no function here accesses a QP.
 //!
 //! Invariants
-//! - A call returns with the reply, with [`RequestError::Gone`] if the thread has ended, and in any
-//!   case within a minute.
+//! - A call gives the reply, [`RequestError::Gone`] if the thread has ended, or
+//!   [`RequestError::Stalled`] after a minute.
 //! - When a [`Device`] has been dropped, its lcores and its thread have ended and its ports are
 //!   closed.
 //!
@@ -45,10 +45,11 @@ pub struct Device {
     engine: Engine,
     ports: PortTable,
     calls: Calls,
-    /// Watches the netdevs of ports. It is dropped before the thread to which it reports.
+    /// Watch of the ports' netdevs. It reports to the thread, so it is dropped before the thread
+    /// ends.
     netdevs: Option<Watch>,
     thread: Mutex<Option<JoinHandle<()>>>,
-    /// Dropped after the thread has closed the ports.
+    /// Ends of ring links. They are given back after the thread has closed the ports.
     leases: Vec<RingLease>,
 }
 
@@ -56,7 +57,7 @@ impl Device {
     /// Opens the device `name` of a configuration: starts EAL if it is not running, then ports,
     /// lcores and the control-plane thread.
     ///
-    /// The calling thread's CPUs and signals stay as they are.
+    /// The calling thread keeps its CPU affinity and its signal mask.
     ///
     /// # Errors
     ///
@@ -160,7 +161,7 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// See [`RequestError`]; the QP has its old queues then.
+    /// See [`RequestError`]. The QP keeps its old queues.
     pub fn resize_qp(
         &self,
         qpn: Qpn,
@@ -188,8 +189,8 @@ impl Device {
         self.calls.begin(move |thread, reply| thread.resolve(port, &vector, reply))
     }
 
-    /// Creates an address handle for UD QPs of protection domain `pd`, for datagrams from `port`,
-    /// counted from 1. The destination may be a multicast group.
+    /// Creates an address handle for UD QPs of protection domain `pd`. Datagrams leave through
+    /// `port`, counted from 1. The destination may be a multicast group.
     ///
     /// # Errors
     ///
@@ -239,8 +240,9 @@ impl Device {
         self.calls.call(move |thread| thread.set_loss(port, loss))
     }
 
-    /// Takes a port's link, counted from 1, down, or up again, as an administrator does. The other
-    /// end of a ring or memif link sees the change; other peers get no answers.
+    /// Takes the link of a port, counted from 1, down, or up again, as an administrator would. The
+    /// other end of a ring or memif link sees the change. Other peers get no answers while the link
+    /// is down.
     ///
     /// # Errors
     ///

@@ -1,18 +1,20 @@
-//! Log of control paths, for people: off unless the environment variable `UROCE_LOG` asks for it.
+//! Log of control paths, for human readers: off unless the environment variable `UROCE_LOG` asks
+//! for it.
 //!
 //! `UROCE_LOG` is a filter in the syntax of `tracing-subscriber`'s `EnvFilter`, for example `debug`
 //! or `info,uroce_controlplane::rdma_cm=debug`. Levels: `info` for devices, links and events of
 //! ports; `debug` for Modify QP, path resolution and states of connections; `error` for faults of
-//! uroce itself. No event is per packet.
+//! uroce itself. Nothing is logged per packet.
 //!
 //! Invariants
-//! - Without `UROCE_LOG`, or with a subscriber of the program's own, no subscriber is installed.
-//!   Without any, an event costs a comparison with a static level.
+//! - No subscriber is installed without `UROCE_LOG`, or if the program has one of its own. Without
+//!   a subscriber, an event costs a comparison with a static level.
 //! - Nothing here ends the program or a thread: errors of writing are ignored.
-//! - A line is written to descriptor 2 only while that is the file that it was when the log began.
-//!   The program may have closed its stderr, and opened a file or socket in its place.
+//! - A line is written to descriptor 2 only while the descriptor refers to the file that it
+//!   referred to when the log began. The program may have closed its stderr and opened a file or
+//!   socket in its place.
 //!
-//! Not here: messages to the user about errors, which are written without being asked for.
+//! Not here: messages to the user about errors, which need no `UROCE_LOG`.
 
 use std::ffi::OsStr;
 use std::io::{self, Write};
@@ -44,7 +46,7 @@ pub(crate) fn start() {
     });
 }
 
-/// Parses a filter; `None` if it is empty or `off`, which also suppresses messages elsewhere.
+/// Parses a filter; `None` if it is empty or `off`: there is no log then.
 fn filter(text: &OsStr) -> Result<Option<EnvFilter>, String> {
     let text = text.to_str().ok_or("it is not UTF-8")?.trim();
     if text.is_empty() || text == "off" {
@@ -64,7 +66,7 @@ fn install(filter: EnvFilter) {
     let _ = tracing::subscriber::set_global_default(subscriber);
 }
 
-/// Writes to stderr while it is the file that it was when the log began.
+/// Writer to stderr, while that is the file that it was when the log began.
 #[derive(Clone, Copy)]
 struct Stderr {
     file: (u64, u64),
@@ -74,7 +76,8 @@ impl Write for Stderr {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         let mut stderr = io::stderr().lock();
         if fstat(&stderr).is_ok_and(|file| identity(&file) == self.file) {
-            // The subscriber would report an error by `eprintln!`, which panics.
+            // The subscriber would report an error with `eprintln!`, which panics if stderr is
+            // closed.
             let _ = stderr.write_all(line);
         }
         Ok(line.len())
@@ -93,7 +96,7 @@ impl MakeWriter<'_> for Stderr {
     }
 }
 
-/// Returns device and inode number, which no other open file has.
+/// Returns device and inode number, which together no other open file has.
 fn identity(file: &Stat) -> (u64, u64) {
     (file.st_dev, file.st_ino)
 }

@@ -8,8 +8,9 @@
 //!                     both sides: Established … Disconnected (QP in ERR) … TimewaitExit
 //! ```
 //!
-//! The service ID contains port space and port as in Linux's `rdma_cm`, and requests carry its
-//! header in their private data. Either end may be an unmodified Linux program.
+//! The service ID contains port space and port as in Linux's `rdma_cm`. The private data of a
+//! request begins with the address header of Annex A11. Either end may be an unmodified Linux
+//! program.
 
 mod channel;
 mod connection;

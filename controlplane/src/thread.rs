@@ -13,7 +13,7 @@
 //! and all other work goes on.
 //!
 //! Invariants
-//! - Every call is answered once, also when the thread ends.
+//! - Every call is answered once, even if the thread ends.
 //! - Only this thread calls [`Control`].
 //!
 //! Not here: effects of the calls on a QP (`uroce-engine` and `uroce-transport`).
@@ -48,11 +48,11 @@ use waiting::Waiting;
 
 pub(crate) use waiting::ModifyQp;
 
-/// Longest sleep while lcores are adopted or MADs wait to be sent, and interval at which adopted
-/// lcores are served.
+/// Longest sleep while lcores are adopted or MADs wait to be sent. Adopted lcores, which
+/// application threads turn, are also served at this interval.
 const QUIET: Duration = Duration::from_millis(1);
-/// Time for peers to take the last frames. A polling peer needs microseconds, on a machine with few
-/// CPUs a time slice or two.
+/// Time for peers to receive the last frames. A polling peer needs microseconds; on a machine with
+/// few CPUs it may have to wait for a time slice or two.
 const LINGER: Duration = Duration::from_millis(20);
 
 /// Initial state of the thread.
@@ -99,8 +99,9 @@ pub(crate) fn start(
     std::thread::Builder::new().name("uroce-control".into()).spawn(body)
 }
 
-/// Returns the CPU for the thread: the configured one, or if the lcores' CPUs are listed, the first
-/// that no lcore of the process uses.
+/// Returns the CPU for the thread: the configured one, else the first CPU that no lcore of the
+/// process uses. `None` if there is no such CPU, or if the configuration does not list the CPUs of
+/// all lcores.
 pub(crate) fn choose_cpu(config: &Config, device: &DeviceConfig) -> Option<usize> {
     if device.control_cpu.is_some() {
         return device.control_cpu;
@@ -130,7 +131,7 @@ pub(crate) struct Thread {
     /// Time of the next check of the process's signal handlers.
     guard_due: Instant,
     ended: bool,
-    /// Longest time for sending posted work when the thread ends.
+    /// Longest time that the ending thread may take to send posted work.
     patience: Duration,
 }
 
@@ -141,8 +142,8 @@ impl Thread {
         while !self.ended {
             let now = self.now();
             self.watch_links();
-            // At most once per interval, because a turn of this thread takes the lcore from its
-            // driver.
+            // At most once per interval: while this thread turns an lcore, the lcore's adopter
+            // cannot.
             if now >= serve_due {
                 self.control.serve_adopted();
                 serve_due = now + QUIET;
@@ -169,7 +170,7 @@ impl Thread {
         }
     }
 
-    /// Handles all inputs but calls. Returns whether there were any.
+    /// Handles all inputs except calls. Returns whether there were any.
     fn turn(&mut self, now: Instant) -> bool {
         let mut busy = self.take_frames(now);
         busy |= self.take_mads(now);

@@ -6,8 +6,9 @@
 //!   Id ──> its Channel, the Qp of its Groups
 //! ```
 //!
-//! Registries own the objects ([`crate::handle`]). An object keeps those busy that it was made
-//! from. Fields that programs read directly are in the public structures.
+//! Registries own the objects ([`crate::handle`]). An object keeps the objects busy that it was
+//! made from: they cannot be destroyed before it. Fields that programs read directly are in the
+//! public structures.
 //!
 //! Not here: C's calls, which create and change objects ([`crate::ibv`], [`crate::rdma`]). Nothing
 //! here imports from them.

@@ -8,24 +8,24 @@
 //!   rdma_cm_id = Entry<Id> { mailbox, acks, state() }                            (objects/id.rs)
 //! ```
 //!
-//! An [`Id`] is the object behind a program's `rdma_cm_id`. Its `state()` records what is known
-//! about it and its ids at connection managers: for the addresses that it is bound to, and for one
+//! An [`Id`] is the object behind a program's `rdma_cm_id`. Its `state()` has its stage and
+//! addresses, and the numbers ([`uroce::cm::raw::CmId`]) under which the devices' connection
+//! managers have it: one for each address that it is bound to, one for a look-up and one for a
 //! connection. The control plane never takes the state's lock, so the lock may be held during calls
 //! to the control plane.
 //!
 //! Events are queued as [`Happening`]s: those of the control plane unchanged, those that are made
-//! here as [`Draft`](crate::objects::id::draft::Draft)s. Their effect on the id happens
-//! when the program takes them, on the program's thread. So the fields of its structures only
-//! change during its own calls. An event counts ([`crate::acks::Acks`]) from then until it is
-//! acknowledged.
+//! here as [`Draft`](crate::objects::id::draft::Draft)s. An event is applied to its id when the
+//! program takes it, on the program's thread, so the fields of public structures change only during
+//! the program's calls. From then until it is acknowledged the event counts
+//! ([`crate::acks::Acks`]).
 //!
 //! A call on an id that has a channel of its own (`rdma_create_id` without one) ends with
 //! [`sync::complete`], which waits for the event and stores it in `id->event`.
 //!
-//! Not here: messages and retries, which are the control plane's; states of queue pairs that a
-//! connection drives. The connection drives those of the active side
-//! ([`uroce::cm::raw::ConnQp::Begun`]); the passive side's are modified here when it accepts
-//! ([`qp::begin`]).
+//! Not here: messages and retries, which are the control plane's; the states of the active side's
+//! queue pair, which the connection modifies ([`uroce::cm::raw::ConnQp::Begun`]). The passive
+//! side's queue pair is modified here when the program accepts ([`qp::begin`]).
 //!
 //! [`Id`]: crate::objects::id::Id
 //! [`Happening`]: crate::objects::id::channel::Happening

@@ -1,4 +1,4 @@
-//! State of objects: what handles share, and what one object keeps alive of others.
+//! State of objects: what the handles of an object share, and which other objects it keeps alive.
 //!
 //! ```text
 //!   QpShared ──> PdShared ──> Device
@@ -7,7 +7,7 @@
 //! ```
 //!
 //! The public types are handles of these, with the calls on them. Nothing here imports a handle, so
-//! that every arrow between files of this crate runs down.
+//! that imports between the files of this crate run one way.
 
 mod cq;
 mod pd;

@@ -18,17 +18,17 @@ use crate::path::prefix::{IpPrefix, link_local};
 use crate::path::route::{Routes, StaticRoute};
 use crate::port_watch::{PortWatch, Ports, port_addresses};
 
-/// Packet buffers in a thread's cache. While they suffice, a thread allocates the buffers that it
-/// has freed last.
+/// Packet buffers in a thread's cache. As long as the cache suffices, a thread allocates the
+/// buffers that it freed last.
 const POOL_CACHE: u32 = 256;
-/// Packet buffers in a thread's cache on a ring link, on which the sender of a buffer does not free
-/// it. The pool hands out the buffer that was freed first, so that all of them pass through the
-/// processor's caches: few are better.
+/// Packet buffers in a thread's cache on a ring link, where the sender of a buffer does not free
+/// it. Buffers then come from the pool, which hands out the one that was freed first, so that all
+/// of them pass through the processor's caches. Therefore a small number is better.
 const RING_POOL_CACHE: u32 = 64;
-/// Bytes of a packet buffer, also with a small MTU: net_af_packet accepts no buffer smaller than
+/// Least bytes of a packet buffer, whatever the MTU: net_af_packet accepts no buffer smaller than
 /// the frames of its own ring, which are 8 KiB for jumbo frames.
 const MBUF_ROOM: u16 = 9216;
-/// Packet buffers in use by an lcore and the control plane.
+/// Packet buffers that an lcore and the control plane use besides those in queues and caches.
 const IN_FLIGHT: u32 = 256;
 
 /// Reason for which a device was not opened. A failed call leaves nothing open.
@@ -65,7 +65,7 @@ pub enum OpenError {
         /// The error.
         error: RingError,
     },
-    /// The interface that `netdev` names does not exist.
+    /// The interface that a port's `netdev` names does not exist.
     #[error("port {port}: there is no network interface {name:?}")]
     NoNetdev {
         /// Port, from 1.
@@ -91,7 +91,7 @@ pub enum OpenError {
 }
 
 impl OpenError {
-    /// The errnos behind the error, of the operating system or named in DPDK's log.
+    /// Returns the errnos behind the error: the operating system's, or those named in DPDK's log.
     pub fn errnos(&self) -> Vec<i32> {
         let of_system = |error: &std::io::Error| error.raw_os_error().into_iter().collect();
         match self {
@@ -148,7 +148,7 @@ pub(super) fn open(config: &Config, device: &DeviceConfig) -> Result<Opened, Ope
         let port = open_port(eal, device, port_config, number, &pool, &mut leases)?;
         opened.push((port, pool));
     }
-    // After the ports, because some DPDK devices create their own interface.
+    // Looked up after the ports are opened, because some DPDK devices create the named interface.
     let netdevs = find_netdevs(device)?;
     let mut ports = Ports::default();
     let mut bindings = Vec::new();
@@ -184,7 +184,7 @@ fn find_netdevs(device: &DeviceConfig) -> Result<Option<Netdevs>, OpenError> {
 }
 
 impl Netdevs {
-    /// Reports every change to the control-plane thread.
+    /// Starts to report every change of the netdevs to the control-plane thread.
     pub(super) fn watch(self, calls: Calls) -> std::io::Result<Watch> {
         let Self { watcher, ports } = self;
         watcher.watch(move |at, state| {
@@ -200,7 +200,7 @@ impl Netdevs {
     }
 }
 
-/// Returns EAL's parameters, which are the same for all devices of a configuration.
+/// Returns EAL's parameters. They depend on the whole configuration, not on one device.
 fn eal_config(config: &Config) -> uroce_engine::eal::EalConfig {
     let eal = &config.eal;
     let pci = config.devices.iter().flat_map(|device| &device.ports).filter_map(|port| match &port
@@ -249,15 +249,15 @@ fn create_pool(
     device: &DeviceConfig,
     port: &PortConfig,
 ) -> Result<Mempool, PoolError> {
-    // Only hardware keeps a buffer for each receive descriptor. net_tap does, too, and has enough
-    // in the caches' share. On rings, mbufs are only handed from thread to thread.
+    // Hardware keeps a buffer for each receive descriptor. So does net_tap, but the share of the
+    // caches is enough for it. On rings, mbufs are only handed from thread to thread.
     let (received, cache, apart) = match &port.ethdev {
         Ethdev::Pci(_) => (port.rx_descriptors, POOL_CACHE, false),
         Ethdev::Vdev(device) => (0, POOL_CACHE, port::vdev::copies(device)),
         Ethdev::Ring(_) => (0, RING_POOL_CACHE, true),
     };
     let queues = u32::from(received) + u32::from(port.tx_descriptors);
-    // The caches of two threads, each of which may hold half as many buffers again.
+    // The caches of two threads. Each may hold one and a half times its size.
     let caches = 3 * cache;
     let lcores = device.lcores.count() as u32;
     let enough = (lcores * (queues + caches + IN_FLIGHT)).next_power_of_two() - 1;
@@ -319,7 +319,7 @@ pub(super) fn addresses(
     }
     let mut addresses = config.ip.clone();
     if config.link_local {
-        // A link-local address is always a host's, so that this succeeds.
+        // A link-local address is always a host's address, so `IpPrefix::new` accepts it.
         addresses.extend(IpPrefix::new(link_local(mac.0).into(), 64));
     }
     addresses

@@ -17,7 +17,6 @@ use crate::port_watch::{PortAttr, PortWatch, Ports};
 ///
 /// Returns `None` if an address depends on something that opening creates: a kernel interface, or
 /// the Ethernet address from which a link-local address is derived.
-/// Ethernet address that a link-local one is made of.
 ///
 /// # Errors
 ///
@@ -44,7 +43,8 @@ pub fn preview(config: &Config, name: &str) -> Result<Option<Vec<PortAttr>>, Ope
     Ok(Some(ports.table.all()))
 }
 
-/// Returns the state of the existing kernel interfaces behind the ports, by name.
+/// Returns the states of the ports' kernel interfaces, by name. Interfaces that do not exist are
+/// left out.
 fn netdevs(device: &DeviceConfig) -> Result<BTreeMap<&str, NetdevState>, OpenError> {
     let names: Vec<&str> = device.ports.iter().filter_map(|port| port.netdev_name()).collect();
     if names.is_empty() {

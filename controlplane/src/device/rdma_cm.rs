@@ -1,7 +1,7 @@
-//! Connections by IP address and port: calls of the connection manager.
+//! Connections by IP address and port: the device's calls for listeners and connections.
 //!
-//! Each call returns as soon as the control plane has started; events on the given channel report
-//! the outcome.
+//! No call waits for a peer: events on the given channel report the outcome. A rejection and a
+//! disconnect wait a short time until their message has been sent.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -17,8 +17,8 @@ use crate::rdma_cm::{
 };
 
 impl Device {
-    /// Binds an id to a port at an address of the device, or at all addresses if it is unspecified
-    /// or a loopback one. Port 0 chooses a free port. Requests are received only after
+    /// Binds an id to a port at an address of the device, or at all its addresses if `address` is
+    /// unspecified or a loopback one. Port 0 chooses a free port. Requests are received only after
     /// [`cm_begin_listening`](Self::cm_begin_listening). Returns the id and the bound address.
     ///
     /// # Errors
@@ -55,9 +55,9 @@ impl Device {
     }
 
     /// Looks up the path to an address: local port and address, and the next hop's Ethernet
-    /// address. The outcome is [`AddressResolved`](crate::rdma_cm::ConnEvent::AddressResolved),
-    /// or at the latest after `timeout`
-    /// [`AddressError`](crate::rdma_cm::ConnEvent::AddressError); the id ends with it.
+    /// address. The outcome is [`AddressResolved`](crate::rdma_cm::ConnEvent::AddressResolved), or
+    /// [`AddressError`](crate::rdma_cm::ConnEvent::AddressError), which comes after `timeout` at
+    /// the latest. The id ends with this event.
     ///
     /// # Errors
     ///
@@ -72,9 +72,9 @@ impl Device {
         self.cm(move |cm, context| cm.resolve(channel, &path, timeout, context))
     }
 
-    /// Listens at an address of the device, or at all addresses if it is unspecified or a loopback
-    /// one; IPv6's unspecified address includes IPv4. Port 0 chooses a free port. Up to `backlog`
-    /// requests wait for the application; further ones are rejected.
+    /// Listens at an address of the device, or at all its addresses if `address` is unspecified or
+    /// a loopback one; IPv6's unspecified address includes IPv4. Port 0 chooses a free port. Up to
+    /// `backlog` requests wait for the application; further ones are rejected.
     ///
     /// Returns the listener's id and address. Its events are
     /// [`ConnectRequest`](crate::rdma_cm::ConnEvent::ConnectRequest)s, each with the id of a new
@@ -117,13 +117,14 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// See [`ConnError`](crate::rdma_cm::ConnError); the request still waits.
+    /// See [`ConnError`](crate::rdma_cm::ConnError). The request still waits.
     pub fn cm_accept(&self, id: CmId, qp: ConnQp, param: ConnParam) -> Result<(), RequestError> {
         self.on(id, move |it, common, context| it.accept(qp, param, common, context))
     }
 
-    /// Rejects a request, with up to 148 bytes (for the look-up of a UD QP 136) for the peer's
-    /// application. The id ends.
+    /// Rejects a request, or the peer's reply that
+    /// [`ConnectResponse`](crate::rdma_cm::ConnEvent::ConnectResponse) has reported. The peer's
+    /// application gets up to 148 bytes (136 for the look-up of a UD QP). The id ends.
     ///
     /// # Errors
     ///
@@ -132,7 +133,8 @@ impl Device {
         self.cm_reject_for(id, RejectReason::CONSUMER, private_data)
     }
 
-    /// Rejects a request with a given reason. For the look-up of a UD QP the reason is ignored.
+    /// Rejects a request or a reply as [`cm_reject`](Self::cm_reject) does, with a given reason.
+    /// For the look-up of a UD QP the reason is ignored.
     ///
     /// # Errors
     ///
@@ -149,7 +151,7 @@ impl Device {
         Ok(())
     }
 
-    /// Reports that the [foreign](ConnQp::Foreign) QP of a connection is in RTS. Called after
+    /// Reports that the [foreign](ConnQp::Foreign) QP of a connection is in RTS. To be called after
     /// [`ConnectResponse`](crate::rdma_cm::ConnEvent::ConnectResponse), or on the accepting side
     /// when a packet of the peer has arrived.
     ///
@@ -161,9 +163,9 @@ impl Device {
     }
 
     /// Ends a connection, with up to 220 bytes for the peer's application. When this returns, the
-    /// QP is in ERR if the driver modifies it.
-    /// [`Disconnected`](crate::rdma_cm::ConnEvent::Disconnected) follows when the peer has
-    /// answered or all retries are used up. Has no effect on a connection that is ending or over.
+    /// QP is in ERR if the control plane modifies it.
+    /// [`Disconnected`](crate::rdma_cm::ConnEvent::Disconnected) follows when the peer has answered
+    /// or all retries are used up. Has no effect on a connection that is ending or over.
     ///
     /// # Errors
     ///
@@ -185,7 +187,8 @@ impl Device {
         self.on(id, move |it, common, context| it.load_alternate(&path, common, context))
     }
 
-    /// Answers an [`AlternateRequest`](crate::rdma_cm::ConnEvent::AlternateRequest).
+    /// Answers an [`AlternateRequest`](crate::rdma_cm::ConnEvent::AlternateRequest). An accepted
+    /// path is loaded into the QP once it is resolved.
     ///
     /// # Errors
     ///
@@ -208,7 +211,7 @@ impl Device {
         self.cm(move |cm, _| cm.set_channel(id, channel))
     }
 
-    /// Destroys an id; no event of it follows. The waiting requests of a listener are rejected; a
+    /// Destroys an id; no event of it follows. Requests that wait for a listener are rejected. A
     /// connection is disconnected, and its QPN stays held until TimeWait is over.
     ///
     /// # Errors
@@ -218,7 +221,7 @@ impl Device {
         self.cm(move |cm, context| cm.destroy(id, context))
     }
 
-    /// Waits until the messages of connections have been sent, for at most a bounded time.
+    /// Waits until the messages of all connections have been sent, normally for at most 200 ms.
     fn see_off(&self) {
         let _ = self.calls.begin(|thread, reply| thread.see_off(reply));
     }

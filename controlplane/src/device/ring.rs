@@ -6,7 +6,7 @@
 //! - A name is free again when both ends are given back, or when the first is given back before
 //!   there is a second.
 //!
-//! The table of names belongs to the process, as DPDK's names of rings do.
+//! There is one table of names per process, as DPDK has one table of ring names.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -61,7 +61,7 @@ struct Link {
 
 static LINKS: Mutex<BTreeMap<String, Link>> = Mutex::new(BTreeMap::new());
 
-/// Ownership of one end. It is dropped after the end's port.
+/// Ownership of one end of a ring link. It must be dropped after the end's port.
 #[derive(Debug)]
 pub struct RingLease {
     name: String,

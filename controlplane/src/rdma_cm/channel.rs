@@ -2,9 +2,10 @@
 //!
 //! Invariants
 //! - The descriptor is readable exactly while an event waits.
-//! - No event of an id is delivered once [`CmSink::forget`] has returned.
-//! - At most [`PER_ID`] events of an id wait. A further event replaces the oldest one of a kind
-//!   that can occur any number of times, or is dropped if there is none.
+//! - Events of an id that wait when [`CmSink::forget`] is called are never delivered.
+//! - At most [`PER_ID`] events of an id wait. A further event takes the place of the oldest one of
+//!   a kind that can occur any number of times. If there is no such event, the further one is
+//!   dropped.
 
 use std::collections::VecDeque;
 use std::io;
@@ -17,7 +18,8 @@ use uroce_engine::EventFd;
 
 use super::{CmId, CmSink, ConnEvent};
 
-/// Most waiting events of one id. A connection has fewer, apart from changes of its path.
+/// Most waiting events of one id. A connection causes fewer, not counting changes of its alternate
+/// path.
 const PER_ID: usize = 16;
 
 /// A queue of connection events. Listeners and connections created with the same channel share it.
@@ -45,8 +47,8 @@ impl CmChannel {
         self.pop(&mut self.lock())
     }
 
-    /// Takes the oldest event and the id that it belongs to. Blocks until there is one or `timeout`
-    /// has passed.
+    /// Takes the oldest event and the id that it belongs to. Blocks until there is one; returns
+    /// `None` once `timeout` has passed.
     pub fn next(&self, timeout: Duration) -> Option<(CmId, ConnEvent)> {
         let end = Instant::now().checked_add(timeout);
         let mut waiting = self.lock();
@@ -54,7 +56,7 @@ impl CmChannel {
             if let Some(event) = self.pop(&mut waiting) {
                 return Some(event);
             }
-            // `timeout` may lie beyond the range of the clock; then each wait lasts `timeout`.
+            // `timeout` may lie beyond the range of the clock. Each wait then lasts `timeout`.
             let left = end.map_or(timeout, |end| end.saturating_duration_since(Instant::now()));
             if left.is_zero() {
                 return None;
@@ -73,7 +75,7 @@ impl CmChannel {
     }
 
     fn drain(&self) {
-        // The eventfd is 1, so that the read does not block.
+        // The eventfd is 1: the read resets it to 0.
         self.readable.drain();
     }
 
@@ -93,7 +95,7 @@ impl CmSink for CmChannel {
         }
         waiting.push_back((id, event));
         if waiting.len() == 1 {
-            // The eventfd is 0, so that the write does not block.
+            // The eventfd is 0: the write sets it to 1.
             self.readable.signal();
         }
         self.came.notify_one();

@@ -19,20 +19,21 @@ pub(super) struct Listener {
     pub(super) address: SocketAddr,
     /// Most requests that may wait; `None` while the id does not listen.
     pub(super) backlog: Option<u32>,
-    /// Number of requests that the application has neither accepted nor refused.
+    /// Number of requests in the backlog: the application has neither accepted nor rejected them,
+    /// nor moved them to another channel.
     pub(super) waiting: u32,
 }
 
 /// Stage of a connection: the state of `uroce-cm`, and whether neighbours are being resolved.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Stage {
-    /// Neighbours are being resolved; the step that follows is [`Next`].
+    /// Neighbours are being resolved, for the step that follows.
     Resolving(Next),
     /// A REQ or SIDR_REQ is sent.
     Asked,
     /// A request is reported; the application has to accept or reject it.
     Requested,
-    /// A REP is reported; the application is making its own QP ready.
+    /// A REP is reported. The application is taking its own QP to RTS.
     Answered,
     /// A REP is sent.
     Replied,
@@ -75,12 +76,12 @@ pub(super) struct OwnQp {
     pub(super) qp_type: QpType,
     pub(super) psn: Psn,
     pub(super) has_srq: bool,
-    /// The service modifies its state.
+    /// The service modifies the QP.
     pub(super) is_driven: bool,
-    /// The service stops modifying its state once it is in RTS; the application does so from then
-    /// on.
+    /// The application modifies the QP from RTS on: the service stops modifying it there.
     pub(super) is_kept: bool,
-    /// The QP goes to ERR when the peer's process has ended, even if the driver does not modify it.
+    /// The QP goes to ERR when the peer's process has ended, even if the service has stopped
+    /// modifying the QP.
     pub(super) stops_with_peer: bool,
 }
 
@@ -89,12 +90,12 @@ pub(super) struct OwnQp {
 pub(crate) struct Connection {
     pub(super) id: CmId,
     pub(super) channel: Arc<dyn CmSink>,
-    /// The application has destroyed the id; no further event is reported.
+    /// The application has destroyed or rejected the id; no further event is reported.
     pub(super) is_orphan: bool,
-    /// The listener with the backlog in which the connection counts.
+    /// The listener, while the connection counts in its backlog.
     pub(super) listener: Option<CmId>,
     pub(super) space: PortSpace,
-    /// Step that follows once the neighbours are resolved; `None` if none waits for them.
+    /// Step that follows once the neighbours are resolved; `None` if no step waits for them.
     pub(super) next: Option<Next>,
     /// The connection has been established.
     pub(super) was_established: bool,
@@ -158,8 +159,8 @@ impl Connection {
         }
     }
 
-    /// Returns the stage of the connection: the state of `uroce-cm` unless a step waits for
-    /// neighbours, or the end has been reported before `uroce-cm` is through with it.
+    /// Returns the stage of the connection. It follows from the state of `uroce-cm`, except while a
+    /// step waits for neighbours, and once the end has been reported.
     pub(super) fn stage(&self, cm: &Cm) -> Stage {
         if self.is_over {
             return Stage::Over;
@@ -174,7 +175,7 @@ impl Connection {
             Some(State::RepRcvd | State::MraRepSent) => Stage::Answered,
             Some(State::RepSent | State::MraRepRcvd) => Stage::Replied,
             Some(State::Established) => Stage::Established,
-            // The answer to a look-up is kept for copies of its request.
+            // An accepted look-up stays in TimeWait, to answer copies of its request.
             Some(State::TimeWait) if self.space == PortSpace::Udp && self.was_established => {
                 Stage::Established
             }
@@ -183,12 +184,12 @@ impl Connection {
     }
 
     /// Tells whether this is a peer's request that the application has neither accepted nor
-    /// rejected. Of the connections only those have no QP.
+    /// rejected. Every other connection of [`PortSpace::Tcp`] has a QP.
     pub(super) fn is_unanswered_request(&self) -> bool {
         self.space == PortSpace::Tcp && self.qp.is_none()
     }
 
-    /// Tells whether neither the application nor `uroce-cm` has the connection any more.
+    /// Tells whether neither the application nor `uroce-cm` uses the connection any more.
     pub(super) fn is_finished(&self) -> bool {
         self.is_orphan && self.is_over && self.conn.is_none()
     }
@@ -220,8 +221,8 @@ impl Connection {
         }
     }
 
-    /// Called when the peer's process has ended. The service will stop a QP in use with the
-    /// connection, even if it has handed the QP over to the application.
+    /// Called when the peer's process has ended. If the QP is in use and `stops_with_peer`, the
+    /// service modifies it again, to take it to ERR.
     pub(super) fn take_back(&mut self, cm: &Cm) {
         let is_in_use = matches!(self.stage(cm), Stage::Replied | Stage::Established);
         if let Some(own) = &mut self.qp {

@@ -1,4 +1,4 @@
-//! The parts of the control-plane thread that the driver uses: QPs, neighbours, frames.
+//! The parts of the control-plane thread that the service uses: QPs, neighbours, frames.
 
 use uroce_cm::MadAddr;
 use uroce_engine::{Control, ControlError, QpInfo};
@@ -11,7 +11,7 @@ use crate::log;
 use crate::path::{AddressVector, PathError, Route};
 use crate::port_watch::Ports;
 
-/// The parts of the control-plane thread that connections need, lent for one call.
+/// The parts of the control-plane thread that the service uses, lent to it for one call.
 pub(crate) struct ServiceContext<'a> {
     pub(crate) now: Instant,
     pub(crate) control: &'a mut Control,
@@ -20,7 +20,7 @@ pub(crate) struct ServiceContext<'a> {
 }
 
 impl ServiceContext<'_> {
-    /// Returns the headers of a connected QP's packets; `None` while the next hop is being
+    /// Returns the packet headers of a connected QP's path; `None` while the next hop is being
     /// resolved.
     pub(super) fn path(
         &mut self,
@@ -46,8 +46,8 @@ impl ServiceContext<'_> {
         Ok(path.map(|path| AltPath { path, port: way.port, pkey: Pkey::DEFAULT, timeout }))
     }
 
-    /// Returns the port and the headers of MADs to an address; `None` while the next hop is being
-    /// resolved.
+    /// Returns the port and the packet headers for MADs to an address; `None` while the next hop is
+    /// being resolved.
     pub(super) fn mad_path(&mut self, to: &MadAddr) -> Result<Option<(u8, Encap)>, PathError> {
         let own = find_own(&self.ports.neighbours, to.src.to_ip(), to.port);
         let (port, sgid_index) = own.ok_or(PathError::NoPort(to.port))?;

@@ -10,7 +10,7 @@ use super::CmId;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnError {
-    /// No listener or connection has this id, or not any more.
+    /// No listener or connection has this id, or the id has been destroyed.
     #[error("no connection {0:?}")]
     UnknownId(CmId),
     /// Another id is bound to the same address and port.
@@ -39,7 +39,8 @@ pub enum ConnError {
     /// The call is not allowed for this id or in this state of its connection.
     #[error("not possible in this state of the connection")]
     WrongState,
-    /// The QP's service does not fit the port space, for example a UD QP for a connection.
+    /// The QP's transport service does not fit the port space, for example a UD QP for a
+    /// connection.
     #[error("the service of {0:?} does not fit the port space")]
     WrongService(Qpn),
     /// The QP is part of a connection already.

@@ -9,8 +9,8 @@ use super::param::{Agreed, Datagrams, ResolvedPath};
 use super::{CmId, PortSpace};
 use crate::call::RequestError;
 
-/// An event of a listener, a connection or a look-up. Names are those of `RDMA_CM_EVENT_*` where
-/// one exists.
+/// An event of a listener, a connection or a look-up. Names are those of Linux's `RDMA_CM_EVENT_*`
+/// where one exists.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum ConnEvent {
@@ -18,11 +18,12 @@ pub enum ConnEvent {
     AddressResolved(ResolvedPath),
     /// The path to an address could not be resolved.
     AddressError(RequestError),
-    /// A peer requests a connection, which has a new id. The application accepts, rejects or
-    /// destroys it.
+    /// A peer requests a connection. The event has the id of the new connection, which the
+    /// application accepts, rejects or destroys.
     ConnectRequest(Box<ConnectRequest>),
-    /// The peer has accepted a connection with a QP that the caller modifies. The caller takes the
-    /// QP to RTR and RTS, then calls `cm_establish`.
+    /// The peer has accepted the connection. Reported if the application modifies the QP
+    /// ([`ConnQp::Foreign`](super::ConnQp::Foreign)). The application takes the QP to RTR and RTS,
+    /// then calls [`cm_establish`](crate::Device::cm_establish).
     ConnectResponse {
         /// Attributes for Modify QP.
         agreed: Agreed,
@@ -52,9 +53,10 @@ pub enum ConnEvent {
     },
     /// The peer did not answer within all retries. The connection is over.
     Unreachable,
-    /// The local side failed: no path, or Modify QP was refused. The connection is over.
+    /// The connection failed on the local side: there is no path, or Modify QP was refused. The
+    /// connection is over.
     ConnectError(RequestError),
-    /// The connection has ended; a QP that the control plane modifies is in ERR.
+    /// The connection has ended. A QP that the control plane modifies is in ERR.
     Disconnected {
         /// Private data of the peer's DREQ or DREP; empty without one.
         private_data: Vec<u8>,
@@ -65,7 +67,7 @@ pub enum ConnEvent {
     AlternateRequest(AlternateRequest),
     /// The alternate path that the peer proposed is accepted and loaded.
     AlternateChanged(AlternateRequest),
-    /// Outcome of `cm_load_alternate`.
+    /// Outcome of [`cm_load_alternate`](crate::Device::cm_load_alternate).
     AlternateLoaded(Result<(), AlternateFailure>),
 }
 
@@ -81,7 +83,7 @@ impl ConnEvent {
         )
     }
 
-    /// Tells whether this kind can occur any number of times for one connection.
+    /// Tells whether this kind of event can occur any number of times for one connection.
     pub(crate) fn repeats(&self) -> bool {
         matches!(
             self,
@@ -105,11 +107,11 @@ pub struct ConnectRequest {
     pub peer: SocketAddr,
     /// The peer's QPN; 0 for a look-up.
     pub peer_qpn: Qpn,
-    /// Service of the peer's QP, which ours must have, too.
+    /// Transport service of the peer's QP. The QP that accepts must have it, too.
     pub qp_type: QpType,
-    /// READs and ATOMICs that the peer would have outstanding here.
+    /// READs and ATOMICs that the peer asks to have outstanding at this side.
     pub responder_resources: u8,
-    /// READs and ATOMICs that the peer would execute at a time.
+    /// READs and ATOMICs that the peer executes at a time.
     pub initiator_depth: u8,
     /// The peer uses end-to-end flow control.
     pub flow_control: bool,
@@ -142,13 +144,13 @@ pub struct AlternateRequest {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AlternateFailure {
-    /// The peer refused it; status code of the APR.
+    /// The peer refused it, with this status code in the APR.
     #[error("the peer refuses the alternate path: APR status {0}")]
     Refused(u8),
-    /// The peer did not answer, as Linux never does on RoCE. The connection is unchanged.
+    /// The peer did not answer. Linux never answers on RoCE. The connection is unchanged.
     #[error("no answer about the alternate path")]
     NoAnswer,
-    /// The local side could not load it.
+    /// The local side could not load the path.
     #[error(transparent)]
     Local(RequestError),
 }

@@ -1,8 +1,9 @@
-//! MADs to be sent. Most are sent at once, some wait for their neighbour's address.
+//! MADs to be sent. Most are sent at once. Some wait for their neighbour's address, or for room in
+//! a port's queue.
 //!
 //! Invariants
-//! - At most [`WAITING_MAX`] MADs wait, so that at most as many neighbours are being resolved for
-//!   them: unknown senders cannot fill the neighbour table.
+//! - At most [`WAITING_MAX`] MADs wait, and they cause at most that many resolutions: unknown
+//!   senders cannot fill the neighbour table.
 //! - MADs to one peer are sent in order.
 //!
 //! A MAD that cannot be sent is dropped, as if lost on the link: `uroce-cm` sends its message
@@ -45,7 +46,7 @@ enum Fate {
 }
 
 impl Outbox {
-    /// Sends a MAD, or queues it until its neighbour is resolved.
+    /// Sends a MAD, or queues it until its neighbour is resolved and the port's queue has room.
     pub(super) fn post(&mut self, letter: Letter, context: &mut ServiceContext<'_>) {
         let follows = self.waiting.iter().any(|other| other.addr.dst == letter.addr.dst);
         if !follows && let Fate::Done = self.send(&letter, context) {

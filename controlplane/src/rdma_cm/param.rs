@@ -1,4 +1,4 @@
-//! Parameters of connections: those each side asks for, and those both agree on.
+//! Parameters of connections: those that each side asks for, and those that both agree on.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -13,8 +13,8 @@ const ACK_TIMEOUT: u8 = 14;
 /// Default code of the minimum RNR NAK timer: 0.64 ms.
 const MIN_RNR_TIMER: u8 = 12;
 
-/// Parameters that one side brings to a connection: those of `rdma_conn_param`, and attributes of
-/// the QP that go with them.
+/// Parameters that one side brings to a connection: those of Linux's `rdma_conn_param`, and some
+/// attributes of the QP.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ConnParam {
     /// Private data for the peer's application. For connections, at most 56 bytes when connecting
@@ -34,7 +34,7 @@ pub struct ConnParam {
     pub rnr_retry_count: u8,
     /// RNR NAK timer code sent to the peer, 0 to 31.
     pub min_rnr_timer: u8,
-    /// Local ACK timeout code of both QPs, 0 (never) to 31. The connecting side decides.
+    /// Local ACK timeout code of both QPs, 0 (no timeout) to 31. The connecting side decides.
     pub ack_timeout: u8,
     /// When accepting: local ACK timeout code of our QP, instead of the one from the REQ.
     pub own_ack_timeout: Option<u8>,
@@ -44,8 +44,8 @@ pub struct ConnParam {
     pub access: AccessFlags,
     /// Treatment of an alternate path that the peer proposes.
     pub alternate_policy: AlternatePolicy,
-    /// When connecting: neither side listens. The peer connects to us with the same port before our
-    /// retries are used up, and both requests become one connection. Linux's `rdma_cm` does not
+    /// When connecting: neither side listens. The peer connects to us at this port number before
+    /// our retries are used up, and both requests become one connection. Linux's `rdma_cm` does not
     /// support this.
     pub peer_to_peer: bool,
 }
@@ -80,7 +80,8 @@ pub enum AlternatePolicy {
     /// refused if the application modifies the QP.
     #[default]
     Accept,
-    /// The proposal is reported; the application answers with `cm_answer_alternate`.
+    /// The proposal is reported. The application answers it with
+    /// [`cm_answer_alternate`](crate::Device::cm_answer_alternate).
     Ask,
     /// The path is refused.
     Refuse,
@@ -89,13 +90,13 @@ pub enum AlternatePolicy {
 /// QP of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ConnQp {
-    /// A QP of the device in RESET or INIT (UD: or in RTS). The driver takes it to INIT, RTR and
-    /// RTS, and to ERR when the connection ends.
+    /// A QP of the device in RESET or INIT (UD: or in RTS). The control plane takes it to INIT, RTR
+    /// and RTS, and to ERR when the connection ends.
     Driven(Qpn),
-    /// A QP of the device that the driver takes to RTS, and the caller modifies from then on, as
-    /// with `librdmacm`. A disconnect does not flush work that it has outstanding.
+    /// A QP of the device that the control plane takes to RTS and the application modifies from
+    /// then on, as with `librdmacm`. A disconnect does not flush the QP's outstanding work.
     Begun(Qpn),
-    /// A QP that the caller modifies. The events contain the attributes for its Modify QP.
+    /// A QP that the application modifies. Events contain the attributes for its Modify QP.
     Foreign {
         /// QPN for the peer.
         qpn: Qpn,
@@ -129,7 +130,7 @@ impl PathSpec {
     }
 }
 
-/// Arguments of `cm_connect`.
+/// Arguments of [`cm_connect`](crate::Device::cm_connect).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ConnectSpec {
     /// [`PortSpace::Tcp`] makes a connection, [`PortSpace::Udp`] looks up a UD QP.
@@ -210,11 +211,11 @@ pub struct ResolvedPath {
 /// Options for binding to an address and port.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct BindOptions {
-    /// Other ids with this option may bind to the same address. An id can listen only while no
-    /// other is bound to it, and none can be from then on.
+    /// Other ids with this option may bind to the address of this id. An id can listen only while
+    /// no other id is bound to its address, and from then on no other id can bind to it.
     pub reuse: bool,
-    /// A wildcard covers its own IP version only. By default this is true of the IPv4 wildcard, and
-    /// false of the IPv6 wildcard, which covers IPv4, too.
+    /// Whether a wildcard covers its own IP version only. `None` means true for IPv4's wildcard,
+    /// and false for IPv6's, which then covers IPv4, too.
     pub one_version: Option<bool>,
 }
 

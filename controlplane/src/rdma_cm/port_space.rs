@@ -3,8 +3,8 @@
 //! Invariants
 //! - Two ids of a port space are bound to the same address and port only if both allow it and
 //!   neither listens.
-//! - A loopback address covers as much as the unspecified one, because no port of a device has it.
-//! - A port handed out to an id that asks for any port is free.
+//! - A loopback address is a wildcard, as the unspecified address is: no port of a device has it.
+//! - An id that asks for any port gets one to which no id of the port space is bound.
 //!
 //! Not here: service IDs (`uroce-wire`), backlogs (the service and `uroce-cm`).
 
@@ -17,7 +17,7 @@ use super::{BindOptions, CmId, ConnError, PortSpace};
 /// Range of ports for ids that ask for any port, as on Linux.
 pub(super) const EPHEMERAL: RangeInclusive<u16> = 32768..=60999;
 
-/// Ids bound to each port.
+/// Addresses to which ids are bound, by port space and port.
 #[derive(Debug)]
 pub(super) struct PortSpaces {
     bound: BTreeMap<(PortSpace, u16), Vec<Bound>>,
@@ -25,20 +25,20 @@ pub(super) struct PortSpaces {
     next: u16,
 }
 
-/// An id's address at a port.
+/// Address to which an id is bound at a port.
 #[derive(Clone, Copy, Debug)]
 struct Bound {
     ip: IpAddr,
-    /// May share its address with others that allow it; cleared once it listens.
+    /// The id may share its address with others that allow it. Cleared once it listens.
     reuse: bool,
-    /// Covers addresses of its own IP version only.
+    /// A wildcard covers addresses of its own IP version only.
     one_version: bool,
     id: CmId,
     listens: bool,
 }
 
 impl PortSpaces {
-    /// Creates the table without entries. `seed` chooses the first free port that is handed out.
+    /// Creates an empty table. `seed` chooses the first free port that is handed out.
     pub(super) fn new(seed: u32) -> PortSpaces {
         let count = u32::from(EPHEMERAL.end() - EPHEMERAL.start()) + 1;
         PortSpaces { bound: BTreeMap::new(), next: EPHEMERAL.start() + (seed % count) as u16 }
@@ -71,7 +71,7 @@ impl PortSpaces {
     }
 
     /// Lets `id` receive requests at its port. From then on no other id can share its address.
-    /// Returns whether it is the first listener of the port.
+    /// Returns whether `id` is the first listener of the port.
     ///
     /// # Errors
     ///
@@ -92,7 +92,7 @@ impl PortSpaces {
         Ok(is_first)
     }
 
-    /// Removes an id's address. Returns whether another id listens at the port.
+    /// Unbinds `id` from the port. Returns whether another id listens at the port.
     pub(super) fn release(&mut self, space: PortSpace, port: u16, id: CmId) -> bool {
         let Some(bound) = self.bound.get_mut(&(space, port)) else { return false };
         bound.retain(|bound| bound.id != id);
@@ -112,7 +112,8 @@ impl PortSpaces {
         first.or_else(|| heard.next()).map(|bound| bound.id)
     }
 
-    /// Returns a free port. Successive calls return different ones while several are free.
+    /// Returns a port to which no id is bound; `None` if there is none. Successive calls return
+    /// different ports while several are free.
     pub(super) fn free(&mut self, space: PortSpace) -> Option<u16> {
         for _ in EPHEMERAL {
             let port = self.next;
@@ -126,7 +127,7 @@ impl PortSpaces {
 }
 
 impl Bound {
-    /// Tells whether the address covers more than itself.
+    /// Tells whether the address is a wildcard, which covers other addresses, too.
     fn is_wide(&self) -> bool {
         is_own_node(self.ip)
     }
@@ -137,13 +138,14 @@ impl Bound {
         self.ip == ip || (self.is_wide() && is_of_version)
     }
 
-    /// Tells whether the address may be used beside another one at the same port, by the rules of
-    /// Linux's `rdma_cm`: addresses of different IP versions conflict, too, unless both cover their
-    /// own version only.
+    /// Checks that the address may be used beside `other` at one port, by the rules of Linux's
+    /// `rdma_cm`. Nothing conflicts if both ids allow it. Otherwise an address conflicts with an
+    /// equal one, and a wildcard with every address. Addresses of different IP versions do not
+    /// conflict if both ids cover their own version only.
     ///
     /// # Errors
     ///
-    /// [`ConnError::PortInUse`] if one of both is a wildcard, else [`ConnError::AddressInUse`].
+    /// [`ConnError::PortInUse`] if either address is a wildcard, else [`ConnError::AddressInUse`].
     fn check(&self, other: &Bound, port: u16) -> Result<(), ConnError> {
         let shares = self.reuse && other.reuse;
         let is_apart = self.ip.is_ipv4() != other.ip.is_ipv4();

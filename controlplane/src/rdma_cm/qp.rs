@@ -1,19 +1,19 @@
-//! Attributes of the Modify QPs of a connection.
+//! Changes that take a connection's QP from RESET to RTS, and one that loads an alternate path.
 //!
 //! Read first: IBA 10 and 11 for the transitions and their attributes.
 //!
-//! Not here: when each is executed (the driver).
+//! Not here: when each is executed ([`super::service`]).
 
 use uroce_transport::{AltPath, PathAttr, PathMigState, QpChange, QpType, RtrAttr, RtsAttr};
 
 use super::{Agreed, ConnParam};
 
-/// Builds RESET to INIT of a connected QP.
+/// Builds the change of a connected QP from RESET to INIT.
 pub(super) fn to_init(port: u8, param: &ConnParam) -> QpChange {
     QpChange { access: Some(param.access), ..QpChange::to_init(port) }
 }
 
-/// Builds INIT to RTR.
+/// Builds the change from INIT to RTR, with the paths of the connection.
 pub(super) fn to_rtr(
     qp_type: QpType,
     agreed: &Agreed,
@@ -31,7 +31,8 @@ pub(super) fn to_rtr(
     QpChange { path: Some(path), alt_path: alternate, ..QpChange::to_rtr(qp_type, &attr) }
 }
 
-/// Builds RTR to RTS; the QP is armed if both sides have the alternate path.
+/// Builds the change from RTR to RTS. `is_armed` also arms the QP for migration: both sides then
+/// have the alternate path.
 pub(super) fn to_rts(qp_type: QpType, agreed: &Agreed, is_armed: bool) -> QpChange {
     let attr = RtsAttr {
         sq_psn: agreed.sq_psn,

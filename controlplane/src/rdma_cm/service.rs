@@ -59,7 +59,7 @@ use look_up::LookUp;
 /// Most listeners, connections and look-ups of a device, including those that are ending.
 const IDS_MAX: usize = 131_072;
 
-/// Listeners, connections and look-ups of a device.
+/// Listeners, connections and look-ups of a device, and the protocol behind them.
 #[derive(Debug)]
 pub(crate) struct Service {
     connections: HashMap<CmId, Connection>,
@@ -69,8 +69,8 @@ pub(crate) struct Service {
 }
 
 impl Service {
-    /// Creates the service of a device. `ca_guid` is the GUID of its channel adapter, `seed` is
-    /// secret.
+    /// Creates the service of a device. `ca_guid` is the GUID of its channel adapter. `seed` must
+    /// be secret.
     pub(crate) fn new(ca_guid: u64, seed: [u8; 16]) -> Service {
         let common = Common::new(ca_guid, seed);
         Service { connections: HashMap::new(), look_ups: Vec::new(), common }
@@ -83,11 +83,12 @@ impl Service {
         if let Err(reason) = handled {
             tracing::debug!(src = ?arrived.src, reason = reason.name(), "CM message dropped");
         }
-        // The next message may end a connection that this one has begun.
+        // Events are handled before the next message, which may end a connection that this one
+        // began.
         self.take_events(context);
     }
 
-    /// Handles an event of a QP, which its lcore has reported.
+    /// Handles an event of a QP that its lcore has reported.
     pub(crate) fn notice(&mut self, qpn: Qpn, kind: EventKind) {
         let Some(id) = self.common.by_qpn.get(&qpn).copied() else { return };
         self.with_known(id, |connection, common| match kind {
@@ -127,7 +128,7 @@ impl Service {
         self.common.cm.next_timeout().into_iter().chain(patience).chain(look_ups).min()
     }
 
-    /// Tells whether a DREQ waits for its DREP.
+    /// Tells whether a connection waits for the DREP to its DREQ.
     pub(crate) fn is_disconnecting(&self) -> bool {
         let waits = |conn: &ConnId| self.common.cm.state(*conn) == Some(State::DreqSent);
         self.common.by_conn.keys().any(waits)
@@ -194,8 +195,8 @@ impl Service {
     ///
     /// # Errors
     ///
-    /// [`ConnError::UnknownId`] if the application has destroyed the id, or never had it. Those of
-    /// `call`.
+    /// [`ConnError::UnknownId`] if the id does not exist or the application has destroyed it.
+    /// Otherwise the error of `call`.
     pub(crate) fn call<R>(
         &mut self,
         id: CmId,
@@ -210,8 +211,8 @@ impl Service {
         }
     }
 
-    /// Runs `step` on a connection that an index of the service names. The connection exists, or
-    /// the index is wrong: that is logged and counted.
+    /// Runs `step` on a connection that an index of the service names. If the connection does not
+    /// exist, the index is wrong: this is logged and counted.
     fn with_known(&mut self, id: CmId, step: impl FnOnce(&mut Connection, &mut Common)) {
         if self.with(id, step).is_none() {
             tracing::error!(id = id.0, "an index names a connection that does not exist");
@@ -219,8 +220,8 @@ impl Service {
         }
     }
 
-    /// Runs `step` on connection `id` if it exists, and removes the connection if it is finished
-    /// then.
+    /// Runs `step` on connection `id`; returns `None` if there is none. Removes the connection if
+    /// it is finished afterwards.
     fn with<R>(
         &mut self,
         id: CmId,
@@ -245,8 +246,8 @@ impl Service {
             Some(listener) => move_events(id, &mut listener.channel, channel),
             None => self.call(id, |connection, common| {
                 move_events(id, &mut connection.channel, channel);
-                // A request moved to another channel has been taken from the backlog, whatever
-                // happens to its listener.
+                // An application that moves a request has taken it: the request leaves the backlog,
+                // and its listener may end.
                 if connection.stage(&common.cm) == Stage::Requested {
                     connection.leave_backlog(common);
                 }
@@ -277,7 +278,7 @@ fn service_id(space: PortSpace, port: u16) -> ServiceId {
     }
 }
 
-/// Checks and pads private data to the length of its message field.
+/// Checks that private data fits into its field of a message, and pads it to the field's length.
 fn private_data<const MAX: usize>(
     bytes: &[u8],
 ) -> Result<uroce_wire::cm::PrivateData<MAX>, ConnError> {

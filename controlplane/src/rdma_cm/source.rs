@@ -30,7 +30,7 @@ impl Way {
     }
 }
 
-/// Returns the path for `spec`. Without a source in `spec`, the ports' best source is used. A
+/// Returns the path for `spec`. If `spec` has no source, the best source of all ports is used. A
 /// loopback or unspecified destination means the device itself.
 pub(super) fn choose(ports: &Ports, spec: &PathSpec) -> Result<Way, PathError> {
     let source = named_source(spec);
@@ -42,8 +42,8 @@ pub(super) fn choose(ports: &Ports, spec: &PathSpec) -> Result<Way, PathError> {
     Ok(way(ports, &spec, ports.source_for(spec.destination, source)?))
 }
 
-/// Returns an address of the device itself. Preferred is one of the IP version of `like`, then one
-/// of a port that is up, then one that is not link-local, then the first.
+/// Returns an address of the device itself. Prefers, in this order, the IP version of `like`, a
+/// port that is up, an address that is not link-local, and the address that comes first.
 fn own_address(ports: &Ports, like: IpAddr) -> Option<IpAddr> {
     let all = ports.neighbours.iter().zip(&ports.watches).flat_map(|(neighbours, watch)| {
         let own = neighbours.routes().own().prefixes();
@@ -74,7 +74,7 @@ fn way(ports: &Ports, spec: &PathSpec, source: Source) -> Way {
 }
 
 /// Returns the port with the local address `source`, and the address's GID index. Port `first` is
-/// preferred if it has the address: link-local addresses may be the same on each link.
+/// preferred if it has the address: several ports may have one link-local address.
 pub(super) fn find_own(ports: &[Neighbours], source: IpAddr, first: u8) -> Option<(u8, u8)> {
     let holds = |(neighbours, port): (&Neighbours, u8)| Some((port, index_of(neighbours, source)?));
     let mut holders = ports.iter().zip(1..).filter_map(holds);

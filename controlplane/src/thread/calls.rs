@@ -11,10 +11,11 @@ use super::Thread;
 use crate::call::{Job, PortStatus, Reply, RequestError};
 use crate::path::PathError;
 
-/// Jobs run before frames have their turn.
+/// Most jobs that are run before frames are handled again.
 const JOBS: usize = 16;
 
 impl Thread {
+    /// Runs jobs that wait. Returns whether there were any.
     pub(super) fn take_jobs(&mut self, jobs: &Receiver<Job>) -> bool {
         for taken in 0..JOBS {
             match jobs.try_recv() {
@@ -29,15 +30,14 @@ impl Thread {
         true
     }
 
-    /// Runs one job. A function of its own in every build, since `deploy/cost` counts what happens
-    /// in it.
+    /// Runs one job. Never inlined, because `deploy/cost` finds the function by its name.
     #[inline(never)]
     pub(super) fn run_job(&mut self, job: Job) {
         job(self);
     }
 
-    /// Creates a QP. It is destroyed again if its caller has given up, because no other reference
-    /// to it exists.
+    /// Creates a QP. If the caller has given up, the QP is destroyed again, because nothing else
+    /// refers to it.
     pub(crate) fn create_qp(&mut self, mut spec: QpSpec, reply: Reply<QpHandle>) {
         // A connection needs the QP's events.
         spec.notices = true;
@@ -72,7 +72,7 @@ impl Thread {
         Ok(self.control.set_link(port, up)?)
     }
 
-    /// Ends the thread, which has `patience` to send posted work.
+    /// Makes the thread end. It may take up to `patience` to send posted work.
     pub(crate) fn shut_down(&mut self, patience: Duration) {
         self.patience = patience;
         self.ended = true;

@@ -10,9 +10,9 @@ use crate::call::RequestError;
 use crate::gsi::Verdict;
 use crate::rdma_cm::{Service, ServiceContext};
 
-/// MADs handled before other work has its turn.
+/// Most MADs that are handled before other inputs are.
 const MADS: usize = 64;
-/// Rounds of [`MADS`] for the last messages of a process that has ended: more than can wait.
+/// Most rounds of [`MADS`] for the last messages of a process that has ended. Fewer MADs can wait.
 const LAST_WORDS: usize = 64;
 /// Longest wait of a closing device for its peers' DREPs.
 const FAREWELL: Duration = Duration::from_millis(50);

@@ -1,4 +1,4 @@
-//! Frames that are not RoCE: received, sent, and requested by the neighbour protocols.
+//! Frames that are not RoCE: those received, and those that the neighbour protocols send.
 
 use uroce_engine::Control;
 use uroce_transport::Instant;
@@ -6,7 +6,7 @@ use uroce_transport::Instant;
 use super::Thread;
 use super::counts::Counts;
 
-/// Frames handled before requests have their turn.
+/// Most frames that are handled before other inputs are.
 const FRAMES: usize = 64;
 
 impl Thread {

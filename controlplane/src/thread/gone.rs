@@ -1,5 +1,5 @@
-//! Registered memory that the program has unmapped: each region that lcores find is reported once
-//! on stderr, and the signal handler that lets them find it is kept in place.
+//! Registered memory that the program has unmapped. Each memory region in which an lcore finds such
+//! memory is reported once on stderr. The signal handler by which lcores find it is kept in place.
 
 use std::io::Write;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use super::Thread;
 const LOOK: Duration = Duration::from_secs(1);
 
 impl Thread {
-    /// Reports regions with memory that is gone. Returns whether there was one.
+    /// Reports on stderr the regions that have lost memory. Returns whether there were any.
     pub(super) fn tell_gone(&mut self) -> bool {
         let mut any = false;
         while let Some(region) = self.control.next_gone() {
@@ -24,8 +24,8 @@ impl Thread {
         any
     }
 
-    /// Puts our signal handler back in front of one that the program has installed since. Called
-    /// while the thread is awake; acts once per [`LOOK`].
+    /// Puts our signal handler in front again if the program has installed another one. Called on
+    /// each turn of the thread; acts at most once per [`LOOK`].
     pub(super) fn guard_memory(&mut self, now: Instant) {
         if now >= self.guard_due {
             Engine::guard_memory();

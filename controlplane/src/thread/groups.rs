@@ -1,4 +1,4 @@
-//! Multicast groups of QPs, and of the ports that the QPs use.
+//! Multicast groups: those that QPs are attached to, and that their ports join.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,7 @@ use super::Thread;
 use super::frames::send;
 use crate::call::RequestError;
 
-/// Port through which each QP is a member of a group: the QP's port at the time of the attach.
+/// Port that has joined a group for a QP: the QP's port at the time of the attach.
 pub(super) type Members = HashMap<(Qpn, Gid), u8>;
 
 impl Thread {

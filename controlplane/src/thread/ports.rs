@@ -1,4 +1,4 @@
-//! Changes of ports while they are used: links and addresses.
+//! Changes of ports that are in use: links and addresses.
 
 use uroce_engine::EventKind;
 
@@ -21,7 +21,7 @@ impl Thread {
         }
     }
 
-    /// Handles links that went up or down, and processes that ended at the other end of a link.
+    /// Handles links that went up or down, and peers' processes that ended.
     pub(super) fn watch_links(&mut self) {
         while let Some((port, is_up)) = self.control.next_link_change() {
             if let Some(change) = self.ports.watch(port).set_link(is_up) {
@@ -35,7 +35,8 @@ impl Thread {
         }
     }
 
-    /// Handles a change of a port's netdev: the port follows its state, MTU and addresses.
+    /// Handles a change of a port's netdev: the port takes over link state, MTU and, if it follows
+    /// them, addresses.
     pub(crate) fn follow_netdev(&mut self, port: u8, state: NetdevState) {
         let at = usize::from(port) - 1;
         tracing::info!(port, ?state, "netdev");
@@ -67,7 +68,7 @@ impl Thread {
                 self.raise(port, EventKind::PortActive);
             }
             LinkChange::Down => {
-                // Migration comes first: it ends the interruption for QPs with another path.
+                // Migration comes first: for a QP with another path it ends the interruption.
                 if self.ports.watch(port).migrates_on_link_down() {
                     self.migrate(port);
                 }

@@ -28,16 +28,15 @@ pub(crate) struct ModifyQp {
     pub(crate) alternate: Option<AlternateVector>,
 }
 
-/// Rest of a call, which follows the resolution of its routes.
+/// What a call does once its routes are resolved.
 #[derive(Debug)]
 enum Then {
-    /// The routes are those of the primary and of the alternate path, as far as they are given.
-    Modify {
-        modify: Box<ModifyQp>,
-        attr: Box<QpAttr>,
-        reply: Reply<()>,
-    },
+    /// Executes the Modify QP. The routes are those of its primary and of its alternate path, in
+    /// this order, as far as it has these paths.
+    Modify { modify: Box<ModifyQp>, attr: Box<QpAttr>, reply: Reply<()> },
+    /// Replies with the next hop's Ethernet address.
     Tell(Reply<Mac>),
+    /// Replies with the path of an address handle.
     Handle(Reply<PathAttr>),
 }
 
@@ -52,7 +51,7 @@ impl Thread {
             Err(error) => return reply.give(Err(error.into())),
         };
         if !may_take_paths(qp_type, attr.state, &modify) {
-            // The engine refuses it for any path and returns the reason.
+            // The engine refuses the change whatever its paths are, and returns the reason.
             let path = PathAttr::default();
             return reply.give(self.command(&modify, Some(path), Some(path)));
         }
@@ -68,8 +67,8 @@ impl Thread {
         }
     }
 
-    /// Resolves the Ethernet address of a path's next hop. For an address of the device itself it
-    /// is that of the address's port.
+    /// Resolves the Ethernet address of a path's next hop. For an address of the device itself, it
+    /// is the Ethernet address of the port that has the address.
     pub(crate) fn resolve(&mut self, port: u8, vector: &AddressVector, reply: Reply<Mac>) {
         let dst = vector.dgid.to_ip();
         let own = |(number, neighbours): &(u8, &Neighbours)| {
@@ -88,7 +87,7 @@ impl Thread {
         }
     }
 
-    /// Resolves the path of an address handle. A group's Ethernet address follows from the group.
+    /// Resolves the path of an address handle. A group's Ethernet address is derived from its GID.
     pub(crate) fn resolve_handle(
         &mut self,
         port: u8,
@@ -155,7 +154,7 @@ impl Thread {
         let mut macs = Vec::new();
         for route in routes {
             let neighbours = &mut self.ports.neighbours[usize::from(route.port) - 1];
-            // All next hops are requested at once.
+            // No early return at an unresolved hop: the resolution of all hops starts at once.
             macs.extend(route.resolve(now, neighbours)?);
         }
         Ok((macs.len() == routes.len()).then_some(macs))

@@ -1,5 +1,5 @@
 //! Lane: one lcore's state of a port. Packets of QPs and frames of the control plane leave through
-//! it, or are looped back; frames come in by it.
+//! it, or are looped back; received frames come in through it.
 //!
 //! ```text
 //!              ┌▶ tx_lane: frame ─▶ batch ─▶ tx_burst
@@ -12,11 +12,11 @@
 //! both ways if QPs of this device are in the group.
 //!
 //! Invariants
-//! - A packet that is refused has left nothing behind, and is refused with
-//!   [`TransmitError::Full`] while it may be accepted later.
+//! - A refused packet leaves nothing behind. It is refused with [`TransmitError::Full`] if it may
+//!   be accepted later.
 //!
-//! Not here: the order in which QPs send ([`crate::qp::schedule`]); what a frame is for
-//! ([`crate::rx`]).
+//! Not here: the order in which QPs send ([`crate::qp::schedule`]); where a received
+//! frame goes ([`crate::rx`]).
 
 pub(crate) mod binding;
 mod frame;
@@ -47,7 +47,7 @@ const GUESTS: usize = 4;
 pub(crate) struct Lane {
     pub(crate) queue: Queue,
     pub(crate) addresses: Box<PortAddresses>,
-    /// The largest path MTU that fits the port, which datagrams use.
+    /// The largest path MTU that fits the port. Datagrams use it.
     pub(crate) path_mtu: Option<PathMtu>,
     pub(crate) rx: RxLane,
     pub(crate) looped: Loopback,
@@ -71,7 +71,8 @@ impl Lane {
         }
     }
 
-    /// Builds a packet behind `template` and queues it. Returns the frame's length in bytes.
+    /// Builds a packet behind the headers of `template` and queues it, for the port or to be looped
+    /// back. Returns the frame's length in bytes.
     ///
     /// # Errors
     /// [`TransmitError`]; nothing was queued.
@@ -175,7 +176,8 @@ impl Lane {
         self.tx.copy_of(frame)
     }
 
-    /// Returns whether there is room for a complete frame, in the batch or to be looped back.
+    /// Returns whether [`inject`](Lane::inject) can take a complete frame: there is room for it in
+    /// the batch or to be looped back, or its link is set down, so that it needs none.
     pub(crate) fn can_inject(&mut self, frame: &Mbuf) -> bool {
         match is_looped(frame) {
             true => self.looped.has_room(),
@@ -183,7 +185,8 @@ impl Lane {
         }
     }
 
-    /// Queues a complete frame. [`can_inject`](Lane::can_inject) must have returned true.
+    /// Queues a complete frame, or drops and counts it if its link is set down.
+    /// [`can_inject`](Lane::can_inject) must have returned true.
     pub(crate) fn inject(&mut self, frame: Mbuf, counters: &CounterBlock) {
         if is_looped(&frame) {
             counters.count(EngineCounter::Looped);
@@ -211,13 +214,13 @@ impl Lane {
         }
     }
 
-    /// Returns the number of packets taken since the start.
+    /// Returns the number of packets that the lane has accepted from QPs since the start.
     #[inline]
     pub(crate) fn taken(&self) -> u64 {
         self.tx.taken
     }
 
-    /// Returns the bytes of the frames of all packets taken since the start.
+    /// Returns the bytes of all frames that the lane has made of QPs' packets since the start.
     #[inline]
     pub(crate) fn taken_bytes(&self) -> u64 {
         self.tx.taken_bytes

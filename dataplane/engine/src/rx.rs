@@ -5,8 +5,8 @@
 //!   rx_burst ─▶ Frame ─▶ ours? ─▶ ICRC ─▶ Packet ─▶ QPN ─▶ Qp::handle_packet
 //!                 │                                  ├───▶ the owner's hand-over queue
 //!                 │                                  ├───▶ a group's QPs ([`group`])
-//!                 │                                  └───▶ QP 1: the control plane's other queue
-//!                 └ not RoCEv2 ─▶ the control plane's queue
+//!                 │                                  └───▶ QP 1: the control plane's GSI queue
+//!                 └ not RoCEv2 ─▶ the control plane's slow-path queue
 //! ```
 //!
 //! Frames that this lcore has sent to one of the device's own addresses are received first, by the
@@ -20,7 +20,7 @@
 //!   packet that another lcore handed over was verified by that lcore. A looped packet never left
 //!   the host and is not verified.
 //! - Each early exit has a [`DropReason`], which is counted. The lcore that drops a frame frees it;
-//!   all frames of a burst are freed at once.
+//!   all frames of a burst are freed together.
 //!
 //! Not here: checks of the source address, the QP's state and its P_Key (`Qp::handle_packet`).
 
@@ -54,9 +54,9 @@ use uroce_wire::{Frame, OuterSums, Packet, ParseError};
 /// Packets are acknowledged at the end of a turn, so a peer's window should be larger than what one
 /// turn takes, or the two sides wait for each other.
 const BURSTS: usize = 2;
-/// How many frames ahead the rest of a frame is prefetched, and the fewest bytes of a frame for
-/// which summing takes long enough to prefetch meanwhile.
+/// How many frames ahead the bytes behind a frame's headers are prefetched.
 const REST_AHEAD: usize = 2;
+/// Fewest bytes of a frame for which summing takes long enough to prefetch another one meanwhile.
 const LARGE: usize = HEADERS + LEAST;
 
 /// The receiving half of an lcore.
@@ -186,7 +186,8 @@ impl Receiver {
         self.burst.clear();
     }
 
-    /// Moves the frames that leave out of the burst, to another lcore or to the control plane.
+    /// Moves the frames that leave this lcore out of the burst, to another lcore or to the control
+    /// plane.
     #[cold]
     fn send_off(&mut self, port: usize, to: &[Destination; BATCH], counters: &CounterBlock) {
         let mut staying = MbufBatch::new();

@@ -7,7 +7,7 @@
 //!   memory                   regions and windows, found by their keys
 //!   table                    tables that lcores read without waiting
 //!   copy · time              moving bytes; clock, timers, rates
-//!   sync                     atomics, locks, rings and descriptors; loom's in models
+//!   sync                     atomics, locks, rings and descriptors; in models, those of loom
 //! ```
 //!
 //! Each module imports from those below it only. All atomics, locks and rings come from `sync`, so
@@ -16,7 +16,7 @@
 //!
 //! Invariants
 //! - An lcore neither waits for another thread nor allocates in anything that it calls here.
-//! - Unsafe code is in the files that lift the denial below by name, and nowhere else.
+//! - Unsafe code is only in the files that lift this crate's `deny(unsafe_code)` by name.
 //!
 //! Not here: an lcore's turn, ports and DPDK (`uroce-engine`); the protocol
 //! ([`uroce_transport`]).

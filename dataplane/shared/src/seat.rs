@@ -9,17 +9,17 @@
 //! ```
 //!
 //! Invariants
-//! - The driving thread holds the lock. The lcore's own thread takes it once and keeps it while it
-//!   runs, so there is no lock on its way. An adopter or poller takes it for one turn at a time,
-//!   with one uncontended exchange, and never waits for it.
+//! - The driving thread holds the lock. The lcore's own thread keeps it from turn to turn, so its
+//!   turns take no lock. An adopter or poller takes it for one turn at a time, with one uncontended
+//!   exchange, and never waits for it.
 //! - Between an adopter's turns the control plane may drive the lcore. So a thread that has adopted
 //!   an lcore may call the control plane for something that needs this lcore.
-//! - A stopped lcore never runs again.
+//! - A stopped lcore never starts again. Once it is taken out of the seat, no thread can turn it.
 //! - While the lcore's thread sleeps it does not hold the lock. Another thread that makes a turn
 //!   meanwhile wakes it ([`rest`]), because the turn may have set a new deadline.
 //!
-//! Not here: a turn, which the lcore brings as a [`Drive`]; how pollers and the lcore's thread take
-//! turns ([`pollers`]).
+//! Not here: the turn itself, which is the lcore's ([`Drive`]); how pollers and the lcore's thread
+//! take turns ([`pollers`]).
 
 pub mod idle;
 mod pollers;
@@ -41,20 +41,20 @@ const STOPPED: u8 = 2;
 
 /// An lcore, as its seat sees it.
 pub trait Drive: fmt::Debug {
-    /// The number of the lcore's own thread, with which pollers make their turns.
+    /// The number under which the lcore's own thread is registered. A poller borrows it for a turn.
     type Number: fmt::Debug;
 
-    /// Does all work that there is, once.
+    /// Runs one turn: does the work that there is, and returns without waiting for more.
     fn turn(&mut self) -> Work;
 
     /// Makes a turn on a thread that borrows the number of the lcore's own thread.
     fn turn_as(&mut self, number: &mut Self::Number) -> Work;
 
-    /// Returns whether no work is waiting that only further turns can move.
+    /// Returns whether no work is left that needs a further turn. Only then may the lcore sleep.
     fn is_at_rest(&self) -> bool;
 
-    /// Arms the ports: each wakes the lcore's bed from now on if a frame arrives. Returns false if
-    /// a port cannot do so now.
+    /// Arms the ports: from now on a frame that arrives wakes the thread in the lcore's bed.
+    /// Returns false if a port cannot do so now.
     fn arm(&self) -> bool;
 
     /// Disarms the ports: they are polled again.
@@ -68,11 +68,13 @@ pub trait Drive: fmt::Debug {
 #[derive(Debug)]
 pub struct Seat<D: Drive> {
     held: Mutex<SeatState<D>>,
+    /// What the lcore's own thread is to do: `RUN`, `PARKED` or `STOPPED`.
     wanted: AtomicU8,
     adopted: AtomicBool,
-    /// Whether the control plane never turns the adopted lcore.
+    /// Whether the adopted lcore is turned by its adopter only, not by the control plane.
     exclusive: AtomicBool,
     thread: OnceLock<Thread>,
+    /// Whether the lcore's own thread is ready to run the lcore.
     settled: AtomicBool,
     pollers: Pollers,
     /// Wakes the thread while it sleeps.
@@ -108,15 +110,15 @@ pub enum Turn {
 pub enum Work {
     /// There was nothing to do.
     Nothing,
-    /// All work that there was found no room, for example in a full queue. The thread that makes
-    /// room may need this core.
+    /// There was work, but no room to do any of it, for example because a queue was full. The
+    /// thread that makes room may need this core.
     Blocked,
-    /// Some of it was done.
+    /// There was work, and some of it was done.
     Done,
 }
 
 impl From<bool> for Work {
-    /// Converts the result of a duty that is never refused.
+    /// Converts the result of a part of a turn that is never blocked: whether it did anything.
     #[inline]
     fn from(any: bool) -> Work {
         if any { Work::Done } else { Work::Nothing }
@@ -124,7 +126,7 @@ impl From<bool> for Work {
 }
 
 impl Work {
-    /// Returns whether anything was done. If not, a thread that only turns may rest.
+    /// Returns whether any work was done. If not, the lcore's own thread may rest.
     #[inline]
     fn is_done(self) -> bool {
         self == Work::Done
@@ -148,7 +150,7 @@ impl Turn {
 }
 
 impl<D: Drive> Seat<D> {
-    /// Makes the slot of an lcore. `bell` wakes it; it sleeps if it has a bed.
+    /// Makes the seat of an lcore. `bell` wakes the lcore, which can sleep if it has a bed.
     pub fn new(lcore: D, bell: Arc<Bell>, bed: Option<Bed>) -> Seat<D> {
         Seat {
             held: Mutex::new(SeatState { lcore: Some(lcore), number: None, is_asleep: false }),
@@ -165,11 +167,11 @@ impl<D: Drive> Seat<D> {
 
     /// Sets the thread that will call [`run`](Seat::run). Call it before the lcore can be adopted.
     pub fn set_thread(&self, thread: &Thread) {
-        // This cannot fail: a slot has one thread, which is set once.
+        // This cannot fail: a seat has one thread, which is set once.
         let _ = self.thread.set(thread.clone());
     }
 
-    /// Called by the lcore's own thread, with its number, just before it runs the lcore.
+    /// Called by the lcore's own thread just before it runs the lcore; `number` is the thread's.
     pub fn tell_settled(&self, number: D::Number) {
         self.held.lock().unwrap_or_else(PoisonError::into_inner).number = Some(number);
         self.settled.store(true, Ordering::Release);
@@ -238,14 +240,14 @@ impl<D: Drive> Seat<D> {
         }
     }
 
-    /// Runs a closure while no thread can turn the lcore, as tests of late replies need it.
+    /// Runs a closure while no thread can turn the lcore, for tests of replies that come late.
     #[doc(hidden)]
     pub fn while_held(&self, run: impl FnOnce()) {
         let _held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         run();
     }
 
-    /// Returns whether an [`SeatGuard`] has the lcore.
+    /// Returns whether a [`SeatGuard`] has adopted the lcore.
     pub fn is_adopted(&self) -> bool {
         self.adopted.load(Ordering::Acquire)
     }
@@ -266,7 +268,7 @@ impl<D: Drive> Seat<D> {
         self.wake();
     }
 
-    /// Takes a stopped lcore out. Waits for a turn that is under way.
+    /// Takes a stopped lcore out of the seat. Waits for a turn that is under way.
     pub fn take(&self) -> Option<D> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner).lcore.take()
     }
@@ -291,7 +293,7 @@ impl<D: Drive> Seat<D> {
     }
 }
 
-/// A seat that the holder of this guard has adopted: its thread runs the turns, by
+/// An adopted seat: the thread that holds this guard runs the lcore's turns, by
 /// [`turn`](Self::turn).
 ///
 /// The lcore's own thread sleeps meanwhile, and continues when the guard is dropped.
@@ -299,14 +301,14 @@ impl<D: Drive> Seat<D> {
 pub struct SeatGuard<D: Drive>(Arc<Seat<D>>);
 
 impl<D: Drive> SeatGuard<D> {
-    /// Claims the seat for a thread that is going to [`park`](Self::park) the lcore's own. `None`
-    /// if another guard has it.
+    /// Claims the seat for the calling thread, which has to [`park`](Self::park) the lcore's own
+    /// thread next. Returns `None` if another guard has the seat.
     pub fn claim(seat: &Arc<Seat<D>>) -> Option<SeatGuard<D>> {
         let is_free = !seat.adopted.swap(true, Ordering::AcqRel);
         is_free.then(|| SeatGuard(Arc::clone(seat)))
     }
 
-    /// Parks the lcore's own thread. Returns false if there is no lcore to be driven any more.
+    /// Parks the lcore's own thread. Returns false if the lcore is stopped or has panicked.
     pub fn park(&self) -> bool {
         self.0.park()
     }
@@ -318,7 +320,7 @@ impl<D: Drive> SeatGuard<D> {
     }
 
     /// Sets whether the control plane leaves the lcore alone between the guard's turns. If it does,
-    /// peers are answered in those turns only, and each run of a program is alike.
+    /// peers are answered in those turns only, which makes runs of a program reproducible.
     pub fn set_exclusive(&self, exclusive: bool) {
         self.0.exclusive.store(exclusive, Ordering::Release);
     }

@@ -30,7 +30,7 @@ pub use std::sync::{Condvar, Mutex, MutexGuard};
 #[cfg(not(loom))]
 pub use std::thread::{Thread, park, park_timeout, sleep, yield_now};
 
-/// Returns `count` null pointers; the kernel provides the memory when it is written.
+/// Returns `count` null pointers. The kernel provides their memory when it is first written.
 #[cfg(not(loom))]
 #[allow(unsafe_code)]
 pub fn null_pointers<T>(count: usize) -> Box<[AtomicPtr<T>]> {
@@ -51,7 +51,7 @@ impl Meetings {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Waits for one more, at most for a minute.
+    /// Waits until the other thread's value is seen once more. Panics after a minute.
     pub fn wait(&self) {
         let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
         let before = self.0.load(Ordering::Relaxed);

@@ -121,7 +121,8 @@ fn way_back(
     Ok(attr)
 }
 
-/// Reads the arguments of the entries below, and computes the path with [`way_back`].
+/// Reads the arguments of `ibv_init_ah_from_wc` and `ibv_create_ah_from_wc`, and computes the path
+/// with [`way_back`].
 ///
 /// # Safety
 ///

@@ -24,7 +24,7 @@ pub(crate) struct Spec {
     pub(crate) comp_vector: u32,
 }
 
-/// Creates a queue. `extend` fills in the fields that only `ibv_cq_ex` has.
+/// Creates a completion queue. `extend` fills in the fields that only `ibv_cq_ex` has.
 pub(crate) fn create(
     spec: &Spec,
     extend: impl FnOnce(&mut ibv_cq_ex),
@@ -50,7 +50,7 @@ pub(crate) fn create(
     public.context = context;
     public.channel = channel;
     public.cq_context = cq_context;
-    // At most `MAX_CQE`, so it fits.
+    // `cqe` is at most `MAX_CQE`, so it fits.
     public.cqe = cqe as c_int;
     extend(&mut public);
     let value = Cq::new(cq, held, its_channel, place);

@@ -30,7 +30,7 @@ use crate::objects::cq::Cq;
 use crate::objects::{context, pd};
 use crate::runtime;
 
-/// The supported fields.
+/// The fields of a completion that a program may ask for.
 const FIELDS: u32 = IBV_WC_EX_WITH_BYTE_LEN
     | IBV_WC_EX_WITH_IMM
     | IBV_WC_EX_WITH_QP_NUM
@@ -48,7 +48,7 @@ fn of<'a>(cq: *mut ibv_cq_ex) -> Result<&'a Cq, Errno> {
     unsafe { fast::<Cq>(cq) }.map(|entry| &**entry).ok_or(Errno::EINVAL)
 }
 
-/// Moves the cursor to the next completion.
+/// Moves the cursor to the next completion. ENOENT if there is none.
 #[inline]
 fn advance(cq: *mut ibv_cq_ex, its: &Cq, cursor: &mut Option<Cqe>) -> Result<(), Errno> {
     let cqe = its.take()?.ok_or(Errno::ENOENT)?;
@@ -181,8 +181,8 @@ unsafe extern "C" fn read_completion_wallclock_ns(cq: *mut ibv_cq_ex) -> u64 {
 /// It is measured once per process, so reported times advance with the device's clock and never go
 /// back, even if the system's clock is set.
 fn wallclock_of_zero() -> u64 {
-    /// Measurements, as the thread may lose its CPU between reading the two clocks. The shortest
-    /// counts.
+    /// Number of measurements. The shortest one counts, because the thread may lose its CPU between
+    /// reading the two clocks.
     const TRIES: usize = 8;
     static FOUND: OnceLock<u64> = OnceLock::new();
     *FOUND.get_or_init(|| {

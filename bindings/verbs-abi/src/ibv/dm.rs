@@ -81,7 +81,8 @@ unsafe extern "C" fn memcpy_from_dm(
     })
 }
 
-/// Makes another handle for the device memory with this number in the file of the context.
+/// `ibv_import_dm`: makes another handle of the device memory with this number that was allocated
+/// through the context's command file.
 pub(crate) unsafe extern "C" fn ibv_import_dm(
     context: *mut ibv_context,
     handle: u32,

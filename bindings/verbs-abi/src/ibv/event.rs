@@ -9,8 +9,8 @@
 //! contexts of the device. Whether the program's call blocks depends on the flags of the context's
 //! descriptor.
 //!
-//! Invariant: no event refers to an object that was destroyed ([`forget`]), so events do not keep
-//! other objects busy.
+//! Invariant: no queued event refers to a destroyed object ([`forget`]), so a queued event keeps no
+//! object busy.
 
 use std::ffi::c_int;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -79,7 +79,8 @@ fn element_of(device: &Device, source: EventSource) -> Option<Element> {
     })
 }
 
-/// Locked while an event is queued, because the event refers to its object meanwhile.
+/// Locked while the object of an event is looked up and the event is queued, so that [`forget`]
+/// misses no event of an object.
 static HANDING_OUT: Mutex<()> = Mutex::new(());
 
 /// Queues an engine event on the contexts that it is for.

@@ -1,7 +1,7 @@
 //! Addresses of ports: the GID table, and the P_Key table with its one entry.
 //!
-//! An index inside the GID table without an address has the zero GID. This is an error only in the
-//! calls for which the interface says so.
+//! An entry of the GID table without an address is the zero GID. To read such an entry is an error
+//! only in the calls for which the interface says so.
 
 use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_uint};
 use std::io::Read;
@@ -18,8 +18,9 @@ use crate::errno::Errno;
 use crate::objects::context;
 use crate::runtime::Device;
 
-/// Values of `IBV_GID_TYPE_SYSFS_*`.
+/// `IBV_GID_TYPE_SYSFS_IB_ROCE_V1`.
 const SYSFS_IB_ROCE_V1: c_uint = 0;
+/// `IBV_GID_TYPE_SYSFS_ROCE_V2`.
 const SYSFS_ROCE_V2: c_uint = 1;
 
 const NO_VLAN: u16 = 0xffff;
@@ -126,7 +127,8 @@ pub(crate) unsafe extern "C" fn _ibv_query_gid_table(
     if code == 0 { count } else { -(code as isize) }
 }
 
-/// For an empty entry the kernel reports no type, and libibverbs then returns RoCE v1.
+/// `ibv_query_gid_type`: RoCE v2, but RoCE v1 for an empty entry. The kernel reports no type for
+/// such an entry, and libibverbs then returns RoCE v1.
 pub(crate) unsafe extern "C" fn ibv_query_gid_type(
     context: *mut ibv_context,
     number: u8,

@@ -134,7 +134,8 @@ pub(crate) unsafe extern "C" fn ibv_reg_mr_iova2(
     entry::object(|| register(pd, addr, len, iova, access))
 }
 
-/// `ibv_reg_dmabuf_mr`: not supported, as there is no device memory that others could share.
+/// `ibv_reg_dmabuf_mr`: not supported, because the CPU copies all data here, and it need not be
+/// able to access a DMA buffer.
 pub(crate) unsafe extern "C" fn ibv_reg_dmabuf_mr(
     pd: *mut ibv_pd,
     _offset: u64,
@@ -223,8 +224,8 @@ pub(crate) unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
     entry::code(|| Mr::registry().remove_if(mr, Mr::deregister).map(drop))
 }
 
-/// `ibv_rereg_mr`. After an error the region is unchanged. The code differs between invalid
-/// arguments and a change that the device refuses.
+/// `ibv_rereg_mr`. After an error the region is unchanged. The returned code tells whether the
+/// arguments are invalid or the device refuses the change.
 pub(crate) unsafe extern "C" fn ibv_rereg_mr(
     mr: *mut ibv_mr,
     flags: c_int,

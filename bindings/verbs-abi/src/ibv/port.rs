@@ -14,8 +14,9 @@ use crate::runtime::{self, Device};
 /// A port's only partition key: the default one, as a full member.
 pub(crate) const DEFAULT_PKEY: u16 = 0xffff;
 
-/// Values of `IB_PORT_PHYS_STATE_*`.
+/// `IB_PORT_PHYS_STATE_LINK_UP`: the physical state of a port that is up.
 const LINK_UP: u8 = 5;
+/// `IB_PORT_PHYS_STATE_DISABLED`: the physical state of a port that is down.
 const DISABLED: u8 = 3;
 /// `IBV_QPF_GRH_REQUIRED`: addresses must have a GID.
 const GRH_REQUIRED: u8 = 1;

@@ -226,7 +226,7 @@ unsafe fn push(qp: &Qp, batch: &mut SendBatch<'_>, wr: &ibv_send_wr) -> Result<(
     batch.push(&request, SendData::Sges(sges)).map_err(Errno::from)
 }
 
-/// Posts a list. The error has a pointer to the request that was refused.
+/// Posts a list of send requests. The error has a pointer to the request that was refused.
 ///
 /// # Safety
 ///
@@ -363,8 +363,8 @@ fn finish<W>(
     match posted {
         Ok(()) => 0,
         Err(error) => {
-            // SAFETY: the program passes NULL or room for a pointer. An error means NULL, which is
-            // allowed.
+            // SAFETY: the program passes NULL or room for a pointer. The call fails only
+            // for NULL, which is allowed.
             let _ = unsafe { entry::write(bad_wr, bad) };
             error.code()
         }

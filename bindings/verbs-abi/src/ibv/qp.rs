@@ -31,15 +31,15 @@ use crate::objects::qp::{Qp, Sq, get};
 use crate::objects::srq;
 use crate::{room, runtime};
 
-/// Bytes of inline data per scatter/gather element that every queue pair gets, the size of an
-/// element as in Soft-RoCE.
+/// Least number of bytes of inline data that every queue pair gets per scatter/gather element. As
+/// in Soft-RoCE, it is the size of an element.
 const INLINE_PER_SGE: u32 = 16;
 /// Least number of bytes of inline data that every queue pair gets.
 const INLINE: u32 = 64;
 
 /// Longest time to wait for datagrams to be sent when a queue pair is destroyed.
 const LEAVE: Duration = Duration::from_millis(100);
-/// Interval between checks whether they are sent.
+/// Interval at which a queue pair that is being destroyed is checked for unsent datagrams.
 const LOOK: Duration = Duration::from_micros(50);
 
 fn type_of(number: ibv_qp_type) -> Result<QpType, Errno> {
@@ -54,9 +54,9 @@ fn type_of(number: ibv_qp_type) -> Result<QpType, Errno> {
     }
 }
 
-/// The sizes of the queues for the sizes that were asked for. A send queue has at least one
-/// request. As with NICs, numbers of work requests are powers of two, and there is always some room
-/// for inline data: programs rely on getting more than they ask for.
+/// The sizes of queues that a program gets for those it asks for. A send queue has room for at
+/// least one request. As with NICs, numbers of work requests are powers of two, and there is always
+/// some room for inline data: programs rely on getting more than they ask for.
 fn caps_of(cap: &ibv_qp_cap, has_srq: bool) -> QpCaps {
     let max_send_sge = cap.max_send_sge.max(1);
     let least_inline = max_send_sge.saturating_mul(INLINE_PER_SGE).clamp(INLINE, MAX_INLINE_DATA);
@@ -161,9 +161,9 @@ fn destroy(qp: *const ibv_qp) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Waits, for at most [`LEAVE`], until posted requests are sent, on services without
-/// acknowledgements. Programs send datagrams without asking for completions and destroy the queue
-/// pair at once; a NIC has sent them by then.
+/// On a service without acknowledgements, waits until posted requests are sent, at most for
+/// [`LEAVE`]. Programs send datagrams without asking for completions and destroy the queue pair at
+/// once; a NIC has sent them by then.
 fn let_go(qp: &Qp) {
     if qp.control.qp_type() == QpType::Rc {
         return;

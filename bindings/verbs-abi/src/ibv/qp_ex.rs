@@ -61,7 +61,8 @@ fn of<'a>(qp: *mut ibv_qp_ex) -> Option<&'a Qp> {
     unsafe { fast::<Qp>(qp) }.map(|entry| &**entry)
 }
 
-/// Calls `work` with the batch that this thread has begun. Sets EINVAL if it has begun none.
+/// Calls `work` with the batch that this thread has begun. Sets `errno` to EINVAL if it has begun
+/// none.
 #[inline]
 fn build(qp: *mut ibv_qp_ex, work: impl FnOnce(&mut Batch, &Qp)) {
     entry::nothing(|| {

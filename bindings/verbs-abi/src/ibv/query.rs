@@ -21,18 +21,19 @@ use crate::objects::dm::MAX_DM_SIZE;
 use crate::quota::Place;
 use crate::runtime::{self, Device};
 
-/// A locally administered number, not the OUI of a vendor.
+/// `vendor_id` of all devices: a locally administered number, not the OUI of a vendor.
 pub(crate) const VENDOR_ID: u32 = 0x02_7572;
 const VENDOR_PART_ID: u32 = 1;
 
 /// All page sizes from 4 KiB, because memory is not translated.
 const PAGE_SIZES: u64 = 0xffff_f000;
 
-/// Most protection domains. They need no table entry, but every object of a program needs one.
+/// Most protection domains of a device. The engine has no limit, but each domain takes memory in
+/// this library.
 pub(crate) const MAX_PD: u32 = 1 << 16;
 
-/// Code of the longest time from a request's arrival to its ACK if the lcore has to wait for a CPU:
-/// 4.096 µs · 2^12, about 16 ms.
+/// Code of the longest time from a request's arrival to its ACK, for an lcore that has to wait for
+/// a CPU: 4.096 µs · 2^12, about 16 ms.
 const ACK_DELAY: u8 = 12;
 
 /// Frequency of the clock, which counts nanoseconds.
@@ -192,7 +193,8 @@ pub(crate) unsafe extern "C" fn query_rt_values(
     })
 }
 
-/// The directory that replaces /sys for programs: the tree in `UROCE_TREE`, if it is set.
+/// `ibv_get_sysfs_path`: the tree in `UROCE_TREE`, which replaces /sys for programs. /sys if the
+/// variable is not set, or if the program has privileges that its user does not have.
 pub(crate) extern "C" fn ibv_get_sysfs_path() -> *const c_char {
     // SAFETY: the name is a C string. The result stays valid until the program changes this
     // variable, which it must not do meanwhile.

@@ -20,7 +20,7 @@ use crate::objects::pd;
 use crate::objects::srq::Srq;
 use crate::{room, runtime};
 
-/// Creates a queue. `attr.srq_limit` is ignored, as the manual page says.
+/// Creates a shared receive queue. `attr.srq_limit` is ignored, as the manual page says.
 fn create(
     pd: *mut ibv_pd,
     srq_context: *mut c_void,

@@ -47,6 +47,7 @@ impl Batch {
         }
     }
 
+    /// Discards all requests and the error.
     pub(crate) fn clear(&mut self) {
         self.requests.clear();
         self.sges.clear();
@@ -54,10 +55,12 @@ impl Batch {
         self.error = None;
     }
 
+    /// Records an error, unless there is one already. The batch is then not posted.
     pub(crate) fn fail(&mut self, error: Errno) {
         self.error.get_or_insert(error);
     }
 
+    /// Adds a request without data. Records ENOMEM if the send queue cannot hold so many requests.
     #[inline]
     pub(crate) fn begin(&mut self, wr: SendWr) {
         if self.requests.len() >= self.caps.max_send_wr as usize {
@@ -81,6 +84,8 @@ impl Batch {
         self.requests.last_mut()
     }
 
+    /// Sets the scatter/gather list of the last request. Records EINVAL if there is no request, or
+    /// if the list is too long.
     #[inline]
     pub(crate) fn set_sges(&mut self, sges: impl ExactSizeIterator<Item = Sge>) {
         let (begin, count) = (self.sges.len(), sges.len());
@@ -93,7 +98,8 @@ impl Batch {
         }
     }
 
-    /// Sets the inline data of the last request.
+    /// Sets the inline data of the last request. Records EINVAL if there is no request, or if the
+    /// data is too long.
     ///
     /// # Safety
     ///

@@ -20,7 +20,7 @@ use crate::handle::{Entry, Held, Object, object};
 use crate::quota::Place;
 use crate::runtime;
 
-/// Most entries of a completion queue. Their memory is allocated when it is created.
+/// Most entries of a completion queue. Their memory is allocated when the queue is created.
 pub(crate) const MAX_CQE: u32 = (1 << 20) - 1;
 
 /// A completion queue.
@@ -44,6 +44,7 @@ object!(Cq as ibv_cq_ex, of channel, place);
 /// the queue.
 #[derive(Default)]
 struct Kept {
+    /// Set if the list may have a completion, so that a poll locks it only then.
     any: AtomicBool,
     list: Mutex<VecDeque<Cqe>>,
 }
@@ -153,7 +154,7 @@ impl Cq {
             match self.cq.poll_raw() {
                 Ok(Some(cqe)) if cqe.qpn == qpn => {}
                 Ok(Some(cqe)) => list.push_back(cqe),
-                // An overrun is reported again to the next poll.
+                // The next poll reports an overrun again.
                 Ok(None) | Err(_) => break,
             }
         }

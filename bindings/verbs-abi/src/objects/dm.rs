@@ -19,6 +19,7 @@ const WORD: usize = 4;
 pub(crate) struct Dm {
     pub(crate) memory: Arc<Memory>,
     pub(crate) context: Held<Context>,
+    /// Number of the memory within the file of its context. Imports have it too.
     pub(crate) handle: u32,
 }
 
@@ -42,8 +43,8 @@ impl Memory {
     ///
     /// # Errors
     ///
-    /// EINVAL for a length of 0 and for an alignment above [`MAX_DM_SIZE`]; ENOMEM for a longer
-    /// length, and if memory is short.
+    /// EINVAL for a length of 0 and for an alignment above [`MAX_DM_SIZE`]; ENOMEM for a length
+    /// above it, and if memory is short.
     pub(crate) fn new(len: usize, log_align: u32) -> Result<Memory, Errno> {
         const LEAST_ALIGN: usize = 64;
         let align = 1usize.checked_shl(log_align).ok_or(Errno::EINVAL)?.max(LEAST_ALIGN);
@@ -81,7 +82,7 @@ impl Memory {
 impl Drop for Memory {
     fn drop(&mut self) {
         // SAFETY: `new` allocated `start` with this layout. Regions of the memory hold its `Dm`, so
-        // there is none.
+        // none is left.
         unsafe { dealloc(self.start.as_ptr(), self.layout) }
     }
 }

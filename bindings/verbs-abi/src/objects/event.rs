@@ -52,7 +52,8 @@ impl Element {
         matches!(self, Element::Object(object) if object.pointer().addr() == address)
     }
 
-    /// The union member for C's event structure. All pointers in the union are one field.
+    /// The union in C's event structure, filled in. All its pointers share one place, so any of
+    /// them may be written.
     pub(crate) fn union(&self) -> ibv_async_event__bindgen_ty_1 {
         match self {
             Element::Object(object) => {

@@ -93,8 +93,10 @@ pub(crate) struct State {
     pub(crate) peer: Option<SocketAddr>,
     /// The bound addresses at connection managers: one per device for a wildcard address.
     pub(crate) bound: Vec<(&'static Device, Manager, CmId)>,
+    /// The resolution of an address that is under way.
     pub(crate) look_up: Option<(Manager, CmId)>,
     pub(crate) path: Option<ResolvedPath>,
+    /// The connection, or the peer's request for one.
     pub(crate) connection: Option<(Manager, CmId)>,
     /// The attributes for Modify QP, once they are known.
     pub(crate) agreed: Option<Agreed>,
@@ -103,6 +105,7 @@ pub(crate) struct State {
     pub(crate) min_rnr_timer: u8,
     /// The id was made for a peer's request.
     pub(crate) is_passive: bool,
+    /// The connection was established, and has ended.
     pub(crate) was_connected: bool,
     pub(crate) groups: Groups,
     /// The attributes for queue pairs of a passive endpoint.
@@ -204,7 +207,8 @@ pub(crate) fn get(id: *const rdma_cm_id) -> Result<Arc<Entry<Id>>, Errno> {
     find(id)
 }
 
-/// The state behind an id, for calls that destroy something, which a forked child may make.
+/// The id that a program's pointer refers to, for calls that destroy something. A forked child may
+/// make those too.
 ///
 /// # Errors
 ///
@@ -220,7 +224,7 @@ pub(crate) struct Passive(pub(crate) ibv_qp_init_attr);
 // SAFETY: the pointers are only passed on to the call that checks them.
 unsafe impl Send for Passive {}
 
-/// Acknowledges the event of the id's last call.
+/// Acknowledges the event that the last call on a synchronous id has left in `id->event`.
 pub(crate) fn release_event(id: &Entry<Id>) {
     let event = id.view().event;
     id.update(|c| c.event = std::ptr::null_mut());

@@ -46,6 +46,8 @@ impl<T> Locked<T> {
 
     /// Locks the value and calls `work` with it.
     ///
+    /// `work` must not call methods of this lock.
+    ///
     /// # Errors
     ///
     /// EBUSY if this thread already holds the lock.
@@ -90,6 +92,8 @@ impl<T> Locked<T> {
 
     /// Calls `work` with the value and releases the lock. `None` if this thread has not acquired
     /// it.
+    ///
+    /// `work` must not call methods of this lock.
     #[inline]
     pub(crate) fn release<R>(&self, work: impl FnOnce(&mut T) -> R) -> Option<R> {
         if self.owner.load(Ordering::Relaxed) != me() {

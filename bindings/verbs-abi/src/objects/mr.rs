@@ -19,6 +19,7 @@ use crate::runtime;
 pub(crate) struct Mr {
     pub(crate) state: Arc<Mutex<State>>,
     pub(crate) kind: Kind,
+    /// Number of the region within the file of its context. Imports have it too.
     pub(crate) handle: u32,
 }
 
@@ -29,7 +30,7 @@ pub(crate) struct State {
     pub(crate) pd: Held<Pd>,
     pub(crate) addr: usize,
     pub(crate) len: usize,
-    /// Virtual address of the first byte in work requests.
+    /// The virtual address by which work requests name the first byte.
     pub(crate) iova: u64,
     pub(crate) access: c_uint,
 }
@@ -48,7 +49,7 @@ pub(crate) enum Kind {
 
 object!(Mr as ibv_mr, of state, kind);
 
-/// Releases the domain once the region is deregistered, through whichever handle.
+/// Releases the domain once the region is deregistered through any of its handles.
 impl Part for Arc<Mutex<State>> {
     fn let_go(&self) {
         let state = self.lock().unwrap_or_else(PoisonError::into_inner);
@@ -96,7 +97,8 @@ impl Mr {
         Ok(Mr::registry().insert(public, mr).public())
     }
 
-    /// Deregisters the region, unless that was done through another handle.
+    /// Deregisters the region, unless that was done through another handle. EBUSY while a window is
+    /// bound to it.
     pub(crate) fn deregister(&self) -> Result<(), Errno> {
         let mut state = self.lock();
         let Some(registration) = state.registration.take() else { return Ok(()) };

@@ -21,11 +21,11 @@ pub(crate) struct Pd {
     pub(crate) context: Held<Context>,
     /// Number of the domain within the file of its context.
     handle: u32,
-    /// The domain that this is another handle of.
+    /// The handle that this one was made from. `None` for the original handle of a domain.
     of: Option<Held<Pd>>,
     /// The thread domain of a parent domain.
     _td: Option<Held<Td>>,
-    /// Counts the domain. `None` for other handles of a domain.
+    /// Counts the domain against the device's limit. `None` for further handles of a domain.
     place: Option<Place>,
 }
 
@@ -33,7 +33,7 @@ pub(crate) struct Pd {
 enum Kind {
     /// A new domain.
     First(Place),
-    /// Another handle of a domain, with an optional thread domain.
+    /// Another handle of a domain; a parent domain may have a thread domain.
     Name(Held<Pd>, Option<Held<Td>>),
 }
 

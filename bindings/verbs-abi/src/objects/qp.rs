@@ -62,7 +62,8 @@ impl Qp {
     ///
     /// # Errors
     ///
-    /// EOPNOTSUPP in a child that was forked after the engine had started, as it could not answer.
+    /// EOPNOTSUPP in a child that was forked after the engine had started, because no engine would
+    /// answer there.
     pub(crate) fn engine(&self) -> Result<&QpControl, Errno> {
         runtime::usable().map(|()| &self.control)
     }
@@ -75,7 +76,7 @@ impl Qp {
         ibv_qp_cap { max_send_wr, max_recv_wr, max_send_sge, max_recv_sge, max_inline_data }
     }
 
-    /// Removes the completions of the queue pair, which was reset.
+    /// Removes the completions of the queue pair, which was reset, from its completion queues.
     pub(crate) fn purge(&self) {
         let qpn = self.control.qpn();
         self.send_cq.purge(qpn);
@@ -154,14 +155,14 @@ impl Subject for Entry<Qp> {
     }
 }
 
-/// Blocks until requests that were posted to the completion queue's queue pairs have been processed
-/// once.
+/// Blocks until the lcores have taken all requests that were posted before to queue pairs of a
+/// completion queue. A queue pair that does not answer is skipped.
 pub(crate) fn catch_up(cq: &Entry<Cq>) {
     let is_its =
         |qp: &Entry<Qp>| [&qp.send_cq, &qp.recv_cq].iter().any(|its| its.public() == cq.public());
     for qp in Qp::registry().all().into_iter().filter(|qp| is_its(qp)) {
         // A turn takes commands before posted requests, so the second answer comes after a whole
-        // turn. A queue pair that does not answer is skipped.
+        // turn.
         let _ = qp.control.query().and_then(|_| qp.control.query());
     }
 }

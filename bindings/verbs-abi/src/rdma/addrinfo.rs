@@ -99,7 +99,7 @@ impl Found {
         Found { public, source: None, destination: None }
     }
 
-    /// The result without names: a copy of the hints.
+    /// The result of a call without a node and a service: a copy of the hints.
     fn of_hints(hints: &rdma_addrinfo) -> Result<Found, Errno> {
         let rdma_addrinfo { ai_flags, ai_family, ai_qp_type, ai_port_space, .. } = *hints;
         let mut found = Found::new(ai_flags, ai_family, ai_qp_type, ai_port_space);

@@ -71,7 +71,7 @@ fn to_rtr(
     attr.ah_attr = address::ah_attr(&agreed.vector, agreed.port);
     attr.path_mtu = agreed.path_mtu.code().into();
     attr.dest_qp_num = agreed.peer_qpn.value();
-    // If the connection drives the queue pair, it has a PSN of its own.
+    // A connection that drives the queue pair has chosen the PSN itself.
     let is_ours = state.is_passive || id.qp().is_null();
     attr.rq_psn = if is_ours { id.psn.value() } else { agreed.rq_psn.value() };
     attr.max_dest_rd_atomic = agreed.max_dest_rd_atomic.min(MAX_RD_ATOMIC);

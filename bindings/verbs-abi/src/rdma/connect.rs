@@ -20,7 +20,7 @@ use crate::handle::Entry;
 use crate::objects::id::{self, Id, LINUX_RNR_TIMER, Stage, State, release_event};
 use crate::runtime::Device;
 
-/// Stands for "as many as possible".
+/// Value of a program's `responder_resources` or `initiator_depth` for "as many as possible".
 const ANY_DEPTH: u8 = 0xff;
 /// Largest retry count. For RNR retries it means no limit.
 const RETRIES: u8 = 7;

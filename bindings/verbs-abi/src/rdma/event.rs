@@ -41,7 +41,8 @@ pub(crate) fn next(channel: &Channel) -> Result<*mut rdma_cm_event, Errno> {
     }
 }
 
-/// Delivers an event to the program, after applying it to its id. `None` if the id was destroyed.
+/// Delivers an event to the program, after applying it to its id. `None` if the id was destroyed,
+/// or if C has no such event.
 fn tell(Waiting { id, what }: Waiting) -> Option<*mut rdma_cm_event> {
     deliver(&id.upgrade()?, what)
 }
@@ -140,7 +141,8 @@ fn address_resolved(
     }
 }
 
-/// For a UD queue pair a rejection is reported as unreachable, as Linux does.
+/// Ends a rejected id, and returns the kind of the event. As on Linux, a rejected request for a UD
+/// queue pair is reported as unreachable.
 fn rejection(id: &Entry<Id>, state: &mut State) -> rdma_cm_event_type {
     ended(id, state);
     if id.space == PortSpace::Udp { RDMA_CM_EVENT_UNREACHABLE } else { RDMA_CM_EVENT_REJECTED }

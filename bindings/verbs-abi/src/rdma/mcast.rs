@@ -1,8 +1,8 @@
 //! Multicast groups of ids: `rdma_join_multicast`, `rdma_leave_multicast`.
 //!
-//! On RoCE no subnet manager has to permit a membership, so its event is queued at once. When the
-//! program takes the event, the id's queue pair is attached to the group. The control plane reports
-//! the port's groups to the network.
+//! On RoCE no subnet manager has to permit a membership, so the event of a membership is queued at
+//! once. When the program takes the event, the id's queue pair is attached to the group. The
+//! control plane reports the port's groups to the network.
 //!
 //! Invariants
 //! - The event of a membership that has ended is not delivered. If it was delivered before,

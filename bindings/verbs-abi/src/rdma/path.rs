@@ -106,7 +106,7 @@ pub(crate) fn way_to(
     Ok(path)
 }
 
-/// The address that a connection to the node itself and this port leads to.
+/// The address to which a connection to a port of the node itself leads.
 fn destination(
     space: PortSpace,
     device: &'static Device,

@@ -51,15 +51,15 @@ pub(crate) fn of(id: &Entry<Id>, device: &'static Device) -> Result<Option<Qpn>,
 }
 
 impl Entry<Id> {
-    /// Shows the state to which the connection has taken the id's queue pair, if that is one of
-    /// ours.
+    /// Writes the state that the connection has given the id's queue pair to the public structure,
+    /// if it is a queue pair of this library.
     pub(crate) fn note_qp_state(&self, state: QpState) {
         if let Ok(qp) = qp::get(self.qp()) {
             qp.note_state(state);
         }
     }
 
-    /// Modifies the id's queue pair to ERR, if it is one of ours and not in ERR already.
+    /// Modifies the id's queue pair to ERR, if it is a queue pair of this library.
     pub(crate) fn stop_qp(&self) {
         if let Ok(qp) = qp::get(self.qp()) {
             // This fails only if the queue pair is inactive anyway.
@@ -124,7 +124,7 @@ fn create(id: &Entry<Id>, init: &mut ibv_qp_init_attr_ex) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Which completion queues were made for an id.
+/// The completion queues that one call has made for an id.
 struct Queues {
     send: bool,
     recv: bool,

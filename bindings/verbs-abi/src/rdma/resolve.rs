@@ -67,7 +67,7 @@ fn begin(
         Some(device) => std::slice::from_ref(device),
         None => runtime::devices()?,
     };
-    // A device of this process must run to answer.
+    // If the address is one of this process, its device must have started to answer.
     if let Ok((own, _)) = listen::find(to.ip()) {
         own.context()?;
     }

@@ -22,7 +22,8 @@ impl Entry<Id> {
         });
     }
 
-    /// Writes the device that the id is bound to to the public structure.
+    /// Writes the id's device and port to the public structure, and the shared protection domain if
+    /// the id has none.
     pub(crate) fn show_device(&self, device: &'static Device, port: u8) -> Result<(), Errno> {
         let shared = shared::of(device)?;
         self.update(|c| {

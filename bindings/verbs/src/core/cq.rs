@@ -9,7 +9,8 @@ use uroce_engine::{CompletionChannel, CqError, EventChannel, Poller};
 #[derive(Debug)]
 pub(crate) struct CqShared {
     pub(crate) cq: Arc<uroce_engine::CompletionQueue>,
-    /// Drives the lcores if the device is configured with `driver = "poller"`.
+    /// Drives the lcores while the application polls. `None` unless the device is configured with
+    /// `driver = "poller"`.
     pub(crate) poller: Option<Poller>,
     channel: Option<Arc<CompletionChannel>>,
     _device: Arc<Device>,

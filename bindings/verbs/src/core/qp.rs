@@ -9,7 +9,7 @@ use uroce_wire::{Psn, Qpn};
 
 use super::{CqShared, PdShared, SrqShared};
 
-/// A queue pair, which its parts keep alive. Dropping it destroys the QP.
+/// A queue pair, which its handles keep alive. Dropping it destroys the QP.
 #[derive(Debug)]
 pub(crate) struct QpShared {
     pub(crate) pd: Arc<PdShared>,

@@ -1,4 +1,4 @@
-//! Sleeping on a descriptor until an event is there.
+//! Waiting for events on a descriptor.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-/// Why waiting for an event failed, or creating a channel for events.
+/// Error of waiting for an event, or of creating a channel for events.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ChannelError {
@@ -19,7 +19,8 @@ pub enum ChannelError {
     System(#[from] io::Error),
 }
 
-/// Sleeps on `fd` until `next` returns a value or `timeout` has passed.
+/// Sleeps on `fd` until `next` returns a value or `timeout` has passed. Without a timeout it waits
+/// for as long as it takes.
 pub(crate) fn wait<T>(
     fd: BorrowedFd<'_>,
     timeout: Option<Duration>,

@@ -20,13 +20,14 @@ use crate::rdma_cm::{
     Agreed, CmId, CmSink, ConnError, ConnEvent, ConnParam, ConnectSpec, PortSpace, qp,
 };
 
-/// Time in which either side answers a message before it is repeated: 268 ms. A Linux peer that
-/// needs more time sends an MRA.
+/// Time in which either side answers a message before the message is repeated: 268 ms. A Linux peer
+/// that needs more time sends an MRA.
 pub(super) const RESPONSE_TIMEOUT: CmTimeout = CmTimeout::from_code(16);
-/// Repetitions of a message.
+/// Most repetitions of a message that is not answered.
 pub(super) const CM_RETRIES: u8 = 15;
-/// Most bytes of an application's private data in a REQ, and in a SIDR_REQ below.
+/// Most bytes of an application's private data in a REQ.
 const REQ_DATA: usize = 92 - IpHeader::LEN;
+/// Most bytes of an application's private data in a SIDR_REQ.
 const SIDR_DATA: usize = 216 - IpHeader::LEN;
 
 impl Service {
@@ -172,7 +173,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Takes a QP that the service modifies from INIT to RTR, with the resolved paths.
+    /// Takes the QP from INIT to RTR, with the resolved paths. Called if the service modifies the
+    /// QP.
     pub(super) fn to_rtr(
         &self,
         own: &OwnQp,
@@ -224,7 +226,7 @@ impl Connection {
     }
 }
 
-/// Converts a path for `uroce-cm`.
+/// Converts a path for `uroce-cm`. A hop limit below 2 becomes 64.
 pub(super) fn cm_path(way: &Way, ack_timeout: u8) -> Path {
     let vector = &way.vector;
     Path {

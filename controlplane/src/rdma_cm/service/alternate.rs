@@ -1,4 +1,4 @@
-//! Alternate paths of established connections: LAP and APR, and changes after a migration.
+//! Alternate paths of established connections: LAP and APR, and what follows a migration.
 //!
 //! Read first: IBA 12.8; IBA 17.2.8 for the migration.
 //!
@@ -134,7 +134,7 @@ impl Connection {
             AlternatePolicy::Refuse => {
                 self.refuse_alternate(AprStatus::REJECTED, common);
             }
-            // The application modifies the QP and has not been asked: the path could not be loaded.
+            // The application modifies the QP and is not asked, so the path could not be loaded.
             AlternatePolicy::Accept if !is_driven => {
                 self.refuse_alternate(AprStatus::REJECTED, common);
             }
@@ -197,7 +197,7 @@ impl Connection {
     fn answer_lap(&self, status: AprStatus, common: &mut Common) {
         let Some(conn) = self.conn else { return };
         let port = self.alternate.map_or(self.primary.port, |way| way.port);
-        // An error means that the connection has ended meanwhile; then no answer is needed.
+        // An error means that the connection has ended meanwhile; no answer is needed then.
         let _ = common.cm.answer_alternate(conn, status, port, PrivateData::default());
     }
 

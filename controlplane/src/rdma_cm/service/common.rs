@@ -40,14 +40,17 @@ pub(crate) struct Common {
     pub(super) cm: Cm,
     pub(super) ports: PortSpaces,
     pub(super) listeners: HashMap<CmId, Listener>,
+    /// Ids of the connections that `uroce-cm` has.
     pub(super) by_conn: HashMap<ConnId, CmId>,
+    /// Ids of the connections that hold a QPN.
     pub(super) by_qpn: HashMap<Qpn, CmId>,
-    /// Connections with unresolved neighbours. Some may be over.
+    /// Connections with unresolved neighbours. Some of these connections may be over.
     pub(super) resolving: Vec<CmId>,
-    /// How many of these have to send a REP and have started to resolve a neighbour.
+    /// Number of connections in `resolving` that have to send a REP and have started to resolve a
+    /// neighbour.
     pub(super) replies_asking: usize,
-    /// Requests without the application's answer, and the time at which an MRA is sent for each.
-    /// Some may be over.
+    /// Connections with a message that the application has to answer, each with the time at which
+    /// an MRA is due. Some may be answered or over.
     pub(super) unanswered: VecDeque<(Instant, CmId)>,
     pub(super) outbox: Outbox,
     last_id: u64,
@@ -93,7 +96,7 @@ impl Common {
         CmId(self.last_id)
     }
 
-    /// Checks that a QP can be used for a connection, and returns its state for the service.
+    /// Checks that a QP can be used for a connection, and returns what the service records of it.
     pub(super) fn own_qp(
         &self,
         qp: ConnQp,

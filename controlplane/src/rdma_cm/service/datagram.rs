@@ -18,7 +18,7 @@ use crate::rdma_cm::{
     ConnError, ConnEvent, ConnParam, ConnQp, ConnectRequest, Datagrams, PortSpace,
 };
 
-/// Q_Key of UD QPs that are looked up by port, as on Linux.
+/// Q_Key of UD QPs that are found by port, as on Linux.
 const UDP_QKEY: Qkey = Qkey(0x0123_4567);
 /// Most bytes of an application's private data in a SIDR_REP.
 const REP_DATA: usize = 136;
@@ -156,7 +156,8 @@ impl Connection {
     }
 }
 
-/// Takes a UD QP to RTS unless it is already beyond INIT. Returns its Q_Key.
+/// Takes a UD QP to RTS if it is in RESET or INIT and the service modifies it. Returns the QP's
+/// Q_Key.
 fn to_rts(
     own: &OwnQp,
     port: u8,

@@ -19,8 +19,8 @@ use crate::rdma_cm::{CmId, ConnError, ConnEvent, PortSpace};
 const DREQ_DATA: usize = 220;
 
 impl Service {
-    /// Ends all connections of a port after the one process at the other end of its link has ended.
-    /// Their QPs go to ERR. Connections to the device's own addresses go on.
+    /// Ends all connections of a port when the process at the other end of its link has ended.
+    /// Their QPs go to ERR. Connections to the device's own addresses stay.
     pub(crate) fn peer_ended(&mut self, port: u8, context: &mut ServiceContext<'_>) {
         let is_own = |ip| find_own(&context.ports.neighbours, ip, port).is_some();
         let of_peer = self.connections.iter().filter(|(_, connection)| {
@@ -61,7 +61,7 @@ impl Service {
         })
     }
 
-    /// Ends the connection of a QP that is being destroyed.
+    /// Ends the connection of a QP that has been destroyed.
     pub(crate) fn qp_destroyed(&mut self, qpn: Qpn, context: &mut ServiceContext<'_>) {
         let Some(id) = self.common.by_qpn.get(&qpn).copied() else { return };
         self.with_known(id, |connection, common| connection.qp_destroyed(common, context));
@@ -117,7 +117,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Establishes the connection of a QP that the application has taken to RTS.
+    /// Establishes a connection when its application has taken the QP to RTS.
     pub(crate) fn establish(&mut self, common: &mut Common) -> Result<(), RequestError> {
         match self.stage(&common.cm) {
             Stage::Answered => self.ready(common),
@@ -129,7 +129,7 @@ impl Connection {
         }
     }
 
-    /// Ends the connection for its application: moves the QP to ERR and sends a DREQ.
+    /// Ends the connection at its application's request: moves the QP to ERR and sends a DREQ.
     pub(crate) fn disconnect(
         &mut self,
         data: &[u8],
@@ -142,7 +142,7 @@ impl Connection {
         let conn = match (self.stage(&common.cm), self.conn) {
             _ if self.space == PortSpace::Udp => return Err(ConnError::WrongState.into()),
             (Stage::Established, Some(conn)) => conn,
-            // The peer, or another thread, has disconnected before.
+            // The peer or another thread has disconnected already.
             (Stage::Ending | Stage::Over, _) => return Ok(()),
             _ => return Err(ConnError::WrongState.into()),
         };
@@ -178,8 +178,7 @@ impl Connection {
         self.leave_backlog(common);
         let was_over = std::mem::replace(&mut self.is_over, true);
         if !was_over && self.is_unanswered_request() {
-            // The peer has given up. If the application has not taken the request yet, it never
-            // will.
+            // The peer has given up. A request that is still undelivered is never delivered.
             if self.channel.forget(self.id) {
                 self.is_orphan = true;
             }
@@ -258,7 +257,7 @@ impl Connection {
         };
     }
 
-    /// Ends the connection for an application that destroys its id.
+    /// Ends the connection because the application, or the device that closes, gives up its id.
     pub(super) fn give_up(&mut self, common: &mut Common, context: &mut ServiceContext<'_>) {
         let stage = self.stage(&common.cm);
         let is_connecting = matches!(stage, Stage::Asked | Stage::Resolving(Next::Join));
@@ -271,7 +270,7 @@ impl Connection {
         self.end(reason, common, context);
     }
 
-    /// Reports no further event of the id.
+    /// Makes the id report no further event, and drops its undelivered ones.
     fn orphan(&mut self, common: &mut Common) {
         self.leave_backlog(common);
         self.is_orphan = true;
@@ -289,13 +288,14 @@ impl Connection {
         }
     }
 
-    /// Moves a QP to ERR if the service modifies it. Later calls have no effect.
+    /// Moves the QP of a connection to ERR if the service modifies the QP. Only the first call has
+    /// an effect. A UD QP is left alone.
     fn stop_qp(&mut self, context: &mut ServiceContext<'_>) {
         if let Some(own) = &mut self.qp
             && own.is_driven
             && self.space == PortSpace::Tcp
         {
-            // From now on the application modifies the QP, for example resets it.
+            // From now on the application may modify the QP, for example reset it.
             own.is_driven = false;
             // An error means that the QP is destroyed.
             let _ = context.modify_qp(own.qpn, &QpChange::to(QpState::Err));

@@ -20,7 +20,7 @@ impl Service {
             (event, Some(id)) => self.with_known(id, |connection, common| {
                 connection.handle_event(event, common, context);
             }),
-            // A request that the service refused at once has no id.
+            // Events of a request that the service refused at once: it has no id.
             (_, None) => {}
         }
     }
@@ -35,7 +35,7 @@ impl Connection {
     ) {
         match event {
             CmEvent::Request(request) => self.yielded(&request, common, context),
-            // `uroce-cm` reports a SIDR request once, before it has an id.
+            // `uroce-cm` reports a SIDR_REQ only once, and then no id belongs to it yet.
             CmEvent::SidrRequest(_) | CmEvent::Patience(_) => {}
             CmEvent::Accepted(rep) => self.accepted(&rep, common, context),
             CmEvent::Established(data) => {

@@ -1,4 +1,4 @@
-//! Ids bound to an address and port, and listeners among them.
+//! Ids that are bound to an address and port, among them the listeners.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::rdma_cm::context::ServiceContext;
 use crate::rdma_cm::source::find_own;
 use crate::rdma_cm::{BindOptions, CmId, CmSink, ConnError, PortSpace, is_own_node};
 
-/// Most requests that wait at one service ID, whatever backlog its listeners ask for.
+/// Most requests that wait at one service ID, whatever backlogs its listeners have asked for.
 pub(super) const BACKLOG_MAX: u32 = 4096;
 
 impl Service {
@@ -73,13 +73,15 @@ impl Service {
         self.common.ports.listener(space, to).is_some()
     }
 
-    /// Removes a bound id or a listener. Requests waiting for it are rejected.
+    /// Removes a listener, or a bound id that does not listen. Requests that wait for it are
+    /// rejected.
     pub(super) fn unlisten(&mut self, id: CmId, context: &mut ServiceContext<'_>) {
         let Some(listener) = self.common.listeners.remove(&id) else { return };
         let (space, port) = (listener.space, listener.address.port());
         let is_heard = self.common.ports.release(space, port, id);
         if listener.backlog.is_some() && !is_heard {
-            // The id was the port's last listener, so that `uroce-cm` has one for it.
+            // The id was the port's last listener, so `uroce-cm` stops listening for the service
+            // ID.
             let _ = self.common.cm.unlisten(service_id(space, port));
         }
         let of_it = self.connections.iter().filter(|(_, connection)| {
@@ -93,7 +95,7 @@ impl Service {
 }
 
 impl Connection {
-    /// Removes the request from its listener's backlog.
+    /// Removes the request from its listener's backlog, if it is in one.
     pub(super) fn leave_backlog(&mut self, common: &mut Common) {
         if let Some(listener) = self.listener.take()
             && let Some(listener) = common.listeners.get_mut(&listener)

@@ -1,4 +1,4 @@
-//! Look-ups of paths before an application connects.
+//! Look-ups of paths, which an application starts before it connects.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,7 +38,7 @@ impl Service {
         };
         let id = self.new_id()?;
         if let Some(mac) = group {
-            // The group's Ethernet address follows from its IP address.
+            // The group's Ethernet address is derived from its IP address.
             channel.give(id, resolved(&way, mac));
             return Ok(id);
         }
@@ -68,7 +68,7 @@ impl LookUp {
         self.due
     }
 
-    /// Reports the result of the look-up, or returns it while there is none.
+    /// Reports the result of the look-up. Returns the look-up if there is no result yet.
     fn step(self, context: &mut ServiceContext<'_>) -> Option<LookUp> {
         let LookUp { id, way, .. } = self;
         let event = match context.next_hop(&way) {

@@ -23,7 +23,7 @@ use crate::rdma_cm::{
 /// Most bytes of an application's private data in a REP.
 const REP_DATA: usize = 196;
 
-/// Source and destination of a request, and its listener.
+/// Source, destination and listener of a request.
 pub(super) struct Caller {
     pub(super) listener: CmId,
     pub(super) space: PortSpace,
@@ -92,7 +92,8 @@ impl Service {
         self.present(conn, connection, presented, context.now)
     }
 
-    /// Returns source, destination and listener of a request, by the header in its private data.
+    /// Returns source, destination and listener of a request. Its addresses are those of the header
+    /// in its private data.
     pub(super) fn caller(&self, service: ServiceId, data: &[u8]) -> Result<Caller, RejectReason> {
         let (space, port) = match (service.tcp_port(), service.udp_port()) {
             (Some(port), _) => (PortSpace::Tcp, port),
@@ -147,8 +148,8 @@ impl Service {
 }
 
 impl Connection {
-    /// Handles a REQ that crosses ours in peer-to-peer mode and takes precedence. It is accepted
-    /// with the parameters of our own request.
+    /// Handles a REQ that crosses our own REQ in peer-to-peer mode and takes precedence over it. It
+    /// is accepted with the parameters of our own request.
     pub(super) fn yielded(
         &mut self,
         request: &Request,
@@ -229,7 +230,7 @@ impl Connection {
             context.modify_qp(own.qpn, &init)?;
             self.to_rtr(&own, &agreed, context)?;
         } else {
-            // The application modifies the QP and does not learn the alternate path.
+            // The application modifies the QP and does not get the alternate path.
             self.alternate = None;
         }
         let param = &self.param;
@@ -252,7 +253,7 @@ impl Connection {
         Ok(common.cm.accept(context.now, conn, &accept).map_err(ConnError::Protocol)?)
     }
 
-    /// Handles an RTU, or data in its place: takes the QP to RTS.
+    /// Handles an RTU, or a data packet in its place: takes the QP to RTS.
     pub(super) fn established(
         &mut self,
         private_data: Vec<u8>,
@@ -276,7 +277,7 @@ impl Connection {
         self.tell(ConnEvent::Established { agreed, private_data });
     }
 
-    /// Handles a packet that arrived at the QP before the RTU.
+    /// Establishes the connection when a packet has arrived at the QP before the RTU.
     //= check H11 — then the connection is established by it
     //= check J3 — a lost RTU delays no connection
     pub(super) fn communication_established(&self, common: &mut Common) {

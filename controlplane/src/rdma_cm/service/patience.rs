@@ -1,7 +1,7 @@
-//! MRA for requests and replies that wait for an application.
+//! MRAs for a peer's messages that wait for the application's answer: REQ, REP and LAP.
 //!
-//! A message that the application answers within [`SOON`] causes no MRA. For any other the MRA is
-//! sent before the peer would repeat it.
+//! A message that the application answers within [`SOON`] causes no MRA. For any other message, the
+//! MRA is sent before the peer would repeat the message.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::rdma_cm::context::ServiceContext;
 
 /// Time for the application's answer before an MRA is sent.
 const SOON: Duration = Duration::from_millis(100);
-/// Time for the application's answer that the MRA asks for: 69 s, as on Linux.
+/// Time that the MRA asks for, so that the application can answer: 69 s, as on Linux.
 const SERVICE_TIMEOUT: CmTimeout = CmTimeout::from_code(24);
 
 impl Service {
@@ -31,7 +31,7 @@ impl Service {
 }
 
 impl Connection {
-    /// Notes that the application has to answer a message of the connection.
+    /// Records that the application has to answer a message of the connection.
     pub(super) fn await_application(&self, now: Instant, common: &mut Common) {
         common.unanswered.push_back((now + SOON, self.id));
     }

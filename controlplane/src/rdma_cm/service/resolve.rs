@@ -54,9 +54,8 @@ impl Connection {
         }
     }
 
-    /// Resolves all paths of the connection; tells whether that is complete. An alternate path that
-    /// cannot be resolved is an error if the application has named it, and is left out if the peer
-    /// has.
+    /// Resolves all paths of the connection. Returns whether all are resolved. An alternate path
+    /// that cannot be resolved is an error before the REQ is sent, and is left out later.
     fn look_up(&mut self, next: Next, context: &mut ServiceContext<'_>) -> Result<bool, PathError> {
         let own = self.qp.map(|qp| qp.qpn).unwrap_or_default();
         let agreed = self.agreed.as_ref();
@@ -64,7 +63,7 @@ impl Connection {
         let timeout = agreed.map_or(self.param.ack_timeout, |agreed| agreed.timeout);
         self.primary_path = context.path(&self.primary, own, peer)?;
         self.alternate_path = None;
-        // Both paths start to resolve at once.
+        // The resolution of both paths starts in one call.
         if let Some(alternate) = &self.alternate {
             match context.alternate(alternate, own, peer, timeout) {
                 Ok(path) => self.alternate_path = path,

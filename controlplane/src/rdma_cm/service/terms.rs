@@ -14,7 +14,7 @@ use crate::rdma_cm::context::ServiceContext;
 use crate::rdma_cm::source::{Way, find_own};
 use crate::rdma_cm::{Agreed, ConnParam};
 
-/// Parameters of a REQ in the form for Modify QP of this side.
+/// Parameters of a REQ as this side's QP needs them.
 pub(super) struct Terms {
     pub(super) qp_type: QpType,
     pub(super) primary: Way,
@@ -75,8 +75,9 @@ impl Agreed {
 }
 
 /// Converts a path of a peer's message, which arrived on `port`, to the local view; `None` if it
-/// does not lead to a local address. Values without meaning on RoCE are not refused: of a service
-/// level three bits are used, as in Ethernet priorities, and an unknown rate code means no limit.
+/// does not lead to a local address. Values without meaning on RoCE are not refused: only the lower
+/// three bits of a service level count, as in an Ethernet priority, and an unknown rate code means
+/// no limit.
 pub(super) fn way_of_peer(path: &CmPath, port: u8, context: &ServiceContext<'_>) -> Option<Way> {
     const SERVICE_LEVEL: u8 = 7;
     let source: IpAddr = path.remote_gid.to_ip();
@@ -93,8 +94,8 @@ pub(super) fn way_of_peer(path: &CmPath, port: u8, context: &ServiceContext<'_>)
     Some(Way { port, source: path.remote_gid, vector })
 }
 
-/// Returns the path back to the source of a MAD; `None` if its destination is no local address any
-/// more.
+/// Returns the path back to the source of a MAD; `None` if the MAD's destination is not a local
+/// address any more.
 pub(super) fn way_back(from: &MadAddr, context: &ServiceContext<'_>) -> Option<Way> {
     let (port, sgid_index) = find_own(&context.ports.neighbours, from.dst.to_ip(), from.port)?;
     let vector = AddressVector { sgid_index, ..AddressVector::to(from.src) };

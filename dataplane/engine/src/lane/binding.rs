@@ -10,7 +10,8 @@ use uroce_wire::{Gid, Mac, PathMtu};
 /// take. Linux uses the same sum to derive a path MTU from an interface's MTU.
 pub const ROCE_OVERHEAD: u16 = 40 + 8 + 12 + 4 + 28 + 4;
 
-/// Returns the largest path MTU with packets that fit into an Ethernet payload of `mtu` bytes.
+/// Returns the largest path MTU at which each packet fits into an Ethernet payload of `mtu` bytes;
+/// `None` if there is none.
 pub fn path_mtu_of(mtu: u16) -> Option<PathMtu> {
     let room = u32::from(mtu.saturating_sub(ROCE_OVERHEAD));
     let sizes = [PathMtu::B4096, PathMtu::B2048, PathMtu::B1024, PathMtu::B512, PathMtu::B256];
@@ -20,11 +21,11 @@ pub fn path_mtu_of(mtu: u16) -> Option<PathMtu> {
 /// The addresses of a port on its network.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct PortAddresses {
-    /// Its Ethernet address.
+    /// The port's Ethernet address.
     pub mac: Mac,
-    /// Its 802.1Q VLAN, 1 to 4094; `None` if only untagged frames are for the port.
+    /// The port's 802.1Q VLAN, 1 to 4094; `None` if only frames without a VLAN are for the port.
     pub vlan: Option<u16>,
-    /// Its IP addresses, at most [`MAX_GIDS`].
+    /// The port's IP addresses, at most [`MAX_GIDS`].
     pub gids: Vec<Gid>,
 }
 
@@ -41,9 +42,9 @@ impl PortAddresses {
 pub struct PortBinding {
     /// The port; lcore *i* takes queue pair *i*.
     pub port: Port,
-    /// The mempool of the frames that it sends.
+    /// The mempool of the frames that are sent through the port.
     pub pool: Mempool,
-    /// The addresses of frames for the port.
+    /// The port's addresses: it receives the frames that are sent to them.
     pub addresses: PortAddresses,
     /// Loss to be injected, for tests.
     pub loss: LossConfig,

@@ -15,15 +15,15 @@ use uroce_shared::memory::mr_table::MrView;
 use uroce_transport::{MemoryFault, Outbound, Piece, TransmitError};
 use uroce_wire::{HeaderTemplate, ICRC_LEN, OuterSums, emit_headers, headers_len};
 
-/// The error of a packet that has no frame: it does not fit into an mbuf, or its opcode has no
-/// headers. The core makes no such packet.
+/// The error for a packet that no frame can carry: it does not fit into an mbuf, or its opcode has
+/// no headers. The core makes no such packet.
 const UNBUILDABLE: TransmitError = TransmitError::Memory(MemoryFault::OutOfRange);
 
-/// Writes the whole frame into an mbuf. The lines of the mbuf that `next` will need are prefetched
-/// meanwhile.
+/// Writes the whole frame into `mbuf`. Meanwhile the cache lines of `next`, the mbuf of a later
+/// packet, are prefetched.
 ///
 /// # Errors
-/// [`TransmitError::Memory`]: the payload may not be read, or there is no such frame.
+/// [`TransmitError::Memory`]: the payload may not be read, or no frame can carry the packet.
 #[inline]
 pub(super) fn build(
     mbuf: &mut Mbuf,
@@ -55,14 +55,15 @@ pub(super) fn build(
     } else {
         fill(&mut l3[payload..], packet, memory)?;
     }
-    // Most packets are as long as the one before. Another core used the mbuf last.
+    // Another core used the next mbuf last. As many bytes of it are prefetched as this frame has,
+    // since most packets are as long as the one before.
     if let Some(next) = next {
         next.prefetch_rest(end);
     }
     if is_large { Ok(()) } else { sums.seal(l3).ok_or(UNBUILDABLE) }
 }
 
-/// Gathers the payload and pads it.
+/// Gathers a small payload into `out` and pads it.
 #[inline]
 fn fill(out: &mut [u8], packet: &Outbound<'_>, memory: &MrView<'_>) -> Result<(), TransmitError> {
     let mut at = 0;
@@ -83,7 +84,8 @@ fn fill(out: &mut [u8], packet: &Outbound<'_>, memory: &MrView<'_>) -> Result<()
     Ok(())
 }
 
-/// Gathers and pads the payload at `payload` in `l3`, and appends the invariant CRC, in one pass.
+/// Gathers and pads a large payload at offset `payload` in `l3`, and appends the invariant CRC, in
+/// one pass.
 fn fill_summed(
     l3: &mut [u8],
     payload: usize,

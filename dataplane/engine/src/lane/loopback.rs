@@ -34,7 +34,7 @@ impl Loopback {
         self.frames.room() > 0
     }
 
-    /// Called when a packet was refused for another reason.
+    /// Called when a packet was refused for another reason than the loop-back batch.
     #[inline]
     pub(super) fn is_not_to_blame(&mut self) {
         self.was_full = false;

@@ -2,8 +2,8 @@
 //!
 //! A lost frame is dropped silently and counted, as on a bad link. Only RoCEv2 frames are lost:
 //! address resolution makes a few attempts only, and its failure would say nothing about the
-//! transport. With the same seed and the same traffic the same frames are lost. When off it costs
-//! one branch per burst.
+//! transport. With the same seed and the same traffic the same frames are lost. When it is off, it
+//! costs one branch per received burst and one per sent packet.
 
 /// Probability with which a port's RoCEv2 frames are lost.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
@@ -22,7 +22,8 @@ impl LossConfig {
         [self.rx, self.tx].iter().all(|share| (0.0..=1.0).contains(share))
     }
 
-    /// Returns the loss of received and of sent frames at queue pair `queue`.
+    /// Returns the loss of received and of sent frames on lcore number `queue`. The random choices
+    /// differ between lcores.
     pub(crate) fn at_queue(&self, queue: usize) -> (Loss, Loss) {
         let seed = self.seed.wrapping_add((queue as u64) << 32);
         (Loss::new(self.rx, seed), Loss::new(self.tx, seed.wrapping_add(1)))

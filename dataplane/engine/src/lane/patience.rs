@@ -6,10 +6,10 @@
 use std::time::Duration;
 use uroce_transport::Instant;
 
-/// Time before the link is first known. The peer may be a process that is just starting, and a
-/// datagram that is dropped is lost for good.
+/// Patience until the link has first gone up or down. The peer may be a process that is just
+/// starting, and a datagram that is dropped is lost for good.
 const STARTING: Duration = Duration::from_secs(1);
-/// Time after the link is known: long for a peer that runs, short beside the time of retries.
+/// Patience after that: long for a peer that runs, short compared with the time of a QP's retries.
 const STUCK: Duration = Duration::from_millis(200);
 
 /// The time since which a port has taken nothing.

@@ -18,8 +18,8 @@ use std::sync::Arc;
 use uroce_shared::wake::bed::Bed;
 use uroce_shared::wake::bell::Bell;
 
-/// Capacity of the ring from an lcore without a queue pair to one that has one: the default number
-/// of a port's descriptors.
+/// Capacity, in frames, of the ring from an lcore without a queue pair to one that has one: as many
+/// as a port has descriptors by default.
 const DEPTH: usize = 1024;
 
 /// An lcore's access to a port.
@@ -37,7 +37,7 @@ pub(crate) enum Queue {
 /// [`QueueError`] if a queue pair of the port is taken, or the port has none.
 pub(crate) fn queues(binding: &PortBinding, bells: &[Arc<Bell>]) -> Result<Vec<Queue>, QueueError> {
     let lcores = bells.len();
-    // There are at most 64 lcores.
+    // The number fits: there are at most 64 lcores.
     let own = (binding.port.queue_pairs() as usize).clamp(1, lcores) as u16;
     let pair = |index| Ok(Queue::Own(binding.port.queue_pair(index)?, Vec::new()));
     let mut queues = (0..own).map(pair).collect::<Result<Vec<_>, QueueError>>()?;

@@ -8,12 +8,12 @@ use crate::dpdk::mbuf::MbufBatch;
 use uroce_transport::DropReason;
 use uroce_wire::Frame;
 
-/// State of the frames that come from a port.
+/// State for the frames that come from a port.
 #[derive(Debug)]
 pub(crate) struct RxLane {
     /// Injected loss.
     pub(crate) loss: Loss,
-    /// Number of multi-segment frames dropped by the port that have been counted.
+    /// How many of the multi-segment frames that the port has dropped are counted already.
     not_linear: u64,
 }
 

@@ -3,7 +3,8 @@
 //! Invariants
 //! - An accepted packet is sent: frames that the port does not take stay at the front of the batch.
 //!   A full batch or an empty mempool is [`TransmitError::Full`], never a loss. Frames are lost
-//!   only at a port with its link down, and at one that has taken nothing for long.
+//!   only by injected loss, at a port with its link down, and at one that has taken nothing for
+//!   long.
 //!
 //! Not here: frames that are looped back ([`super::loopback`]).
 
@@ -16,10 +17,10 @@ use uroce_shared::memory::mr_table::MrView;
 use uroce_transport::{Instant, Outbound, TransmitError};
 use uroce_wire::{HeaderTemplate, OuterSums};
 
-/// Mbufs taken from the mempool at a time. An idle lcore holds up to this many and [`AHEAD`].
+/// Mbufs taken from the mempool at a time. An idle lcore holds up to `SPARE` + [`AHEAD`] mbufs.
 const SPARE: usize = BATCH / 4;
 /// How many packets ahead an mbuf's header and first lines are prefetched, since another core used
-/// them last. One at a time: many at once would delay the other cache lines.
+/// them last. One mbuf is prefetched per packet: many at once would delay other cache lines.
 const AHEAD: usize = 8;
 /// How many packets ahead the remaining lines of a large packet's mbuf are prefetched.
 const REST_AHEAD: usize = 2;
@@ -31,11 +32,11 @@ pub(crate) struct TxLane {
     pub(super) loss: Loss,
     /// Frames that wait for the port.
     pub(super) batch: MbufBatch,
-    /// For a port that takes nothing.
+    /// Limits how long frames wait for a port that takes nothing.
     pub(super) patience: Patience,
-    /// Packets taken since the start, and bytes of their frames; the scheduler measures turns by
-    /// them.
+    /// Packets accepted since the start; the scheduler limits turns by them.
     pub(super) taken: u64,
+    /// Bytes of the frames of those packets; the scheduler limits turns by them, too.
     pub(super) taken_bytes: u64,
     pool: Mempool,
     sums: OuterSums,
@@ -60,8 +61,8 @@ impl TxLane {
         }
     }
 
-    /// Builds a packet and returns its length. The mbuf is `None` if the packet is lost here,
-    /// because the link is `cut` or by injected loss.
+    /// Builds a packet and returns the length of its frame, in bytes. The mbuf is `None` if the
+    /// frame is lost here, because the link is `cut` or by injected loss.
     #[inline(always)]
     pub(super) fn build(
         &mut self,
@@ -155,8 +156,9 @@ impl TxLane {
         Some(mbuf)
     }
 
-    /// Takes more mbufs. Those that are already there are used first, since they have been
-    /// prefetched. A nearly empty mempool may have one mbuf but not a batch of them.
+    /// Takes more mbufs from the mempool; returns whether it had any. Mbufs that are already there
+    /// are used first, since they have been prefetched. A nearly empty mempool may have one mbuf
+    /// but not a batch of them.
     #[cold]
     fn refill(&mut self) -> bool {
         let had = self.spare.len();

@@ -18,10 +18,10 @@ use crate::qp::shard::Shard;
 use uroce_shared::sync::{Consumer, Producer, RingBuffer};
 use uroce_transport::{MigrationStats, ModifyError, QpAttr, QpChange, QpState};
 
-/// A command, and what the lcore does for it. `None` as a reply means that the lcore has no QP in
-/// that slot, or no such port.
+/// A command, and what the lcore does for it. `None` in a reply means that the lcore has no such QP
+/// or port, or, in the reply to [`CreateQp`], that the slot is not free.
 pub(crate) trait LcoreCommand: Into<Command> {
-    /// The reply.
+    /// The reply to this command.
     type Reply;
 
     /// Carries the command out, in a turn of the lcore.
@@ -80,7 +80,8 @@ commands! {
     MigratePort SetAddresses SetLoss SetLink
 }
 
-/// Takes a QP into a free slot. QPs are named by their slots in all commands.
+/// Takes a QP into a free slot; the reply is `None` if the slot is not free. All commands name a QP
+/// by its slot, `index`.
 #[derive(Debug)]
 pub(crate) struct CreateQp {
     pub(crate) index: u32,
@@ -95,7 +96,7 @@ impl LcoreCommand for CreateQp {
     }
 }
 
-/// Modify QP.
+/// Modify QP: changes the attributes of a QP.
 #[derive(Debug)]
 pub(crate) struct ModifyQp {
     pub(crate) index: u32,
@@ -114,13 +115,13 @@ impl LcoreCommand for ModifyQp {
     }
 }
 
-/// Query QP.
+/// Query QP: asks for the attributes and the state of a QP.
 #[derive(Debug)]
 pub(crate) struct QueryQp {
     pub(crate) index: u32,
 }
 
-/// What an lcore knows of a QP.
+/// The reply to [`QueryQp`]: a QP's attributes and state.
 #[derive(Debug)]
 pub(crate) struct Queried {
     pub(crate) attr: QpAttr,
@@ -151,7 +152,8 @@ pub(crate) struct ResizeQp {
 }
 
 impl LcoreCommand for ResizeQp {
-    // The old queues and true if they were replaced; otherwise the new ones and false.
+    // The old queues and true if they were replaced; otherwise the new ones, and false or, if there
+    // is no such QP, `None`.
     reply!(ResizeQp: (Box<Resized>, Option<bool>));
 
     fn obey(mut self, shard: &mut Shard, _: &mut TurnContext<'_>) -> (Box<Resized>, Option<bool>) {
@@ -160,7 +162,8 @@ impl LcoreCommand for ResizeQp {
     }
 }
 
-/// Gives a QP back.
+/// Takes a QP out of its slot; the reply is the QP. Unless it is RC, packets that it has posted are
+/// sent first, as far as the port has room.
 #[derive(Debug)]
 pub(crate) struct DestroyQp {
     pub(crate) index: u32,
@@ -190,7 +193,7 @@ impl LcoreCommand for MigratePort {
     }
 }
 
-/// Sets the addresses of a port (counted from 0). The reply is those that were replaced.
+/// Sets the addresses of a port (counted from 0). The reply is the addresses that it had before.
 #[derive(Debug)]
 pub(crate) struct SetAddresses {
     pub(crate) port: usize,
@@ -253,7 +256,7 @@ pub(crate) struct CommandReceiver {
     pub(crate) replies: Producer<Reply>,
 }
 
-/// Makes a pair of rings.
+/// Makes the rings of an lcore: one for commands, one for replies.
 pub(crate) fn command_rings() -> (CommandSender, CommandReceiver) {
     const DEPTH: usize = 4;
     let (command_producer, command_consumer) = RingBuffer::new(DEPTH);

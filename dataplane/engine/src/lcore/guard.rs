@@ -37,10 +37,10 @@ pub struct LcoreGuard {
 }
 
 impl LcoreGuard {
-    /// Adopts the lcore of a seat, which has this number.
+    /// Adopts lcore `number`, to which `seat` belongs.
     pub(crate) fn adopt(seat: &Arc<Seat<Lcore>>, number: usize) -> Result<LcoreGuard, AdoptError> {
         let seat = SeatGuard::claim(seat).ok_or(AdoptError::Adopted(number))?;
-        // An lcore has a port, and a port exists only while EAL runs.
+        // If EAL does not run, neither does the lcore: it has a port, which needs EAL.
         let eal = Eal::running().ok_or(AdoptError::Stopped(number))?;
         let thread = eal.register_thread()?;
         if !seat.park() {
@@ -56,7 +56,7 @@ impl LcoreGuard {
     }
 
     /// Sets whether the control plane leaves the lcore alone between the guard's turns. If it does,
-    /// peers are answered in those turns only, and each run of a program is alike.
+    /// peers are answered in those turns only, which makes runs of a program reproducible.
     pub fn set_exclusive(&self, exclusive: bool) {
         self.seat.set_exclusive(exclusive);
     }

@@ -11,8 +11,8 @@ use std::time::Duration;
 use uroce_shared::seat::{Drive, Work};
 use uroce_shared::wake::bed::Bed;
 
-/// Longest sleep of an lcore. A foreign peer of a memif link may have added a frame just before the
-/// bell was armed, without ringing it; such a frame is found after this time.
+/// Longest sleep of an lcore. A foreign peer of a memif link may add a frame just as the lcore
+/// falls asleep, and not wake it; such a frame is found after this time at the latest.
 const LONGEST: Duration = Duration::from_millis(100);
 
 impl Lcore {

@@ -14,7 +14,7 @@ pub(crate) struct Completions {
     recv_cq: Arc<CompletionQueue>,
     /// The QP's slot.
     slot: u32,
-    /// Difference between the positions of sends and receives and the core's own, by [`Side`].
+    /// For each [`Side`], the difference between the requests' positions and the core's count.
     pub(super) leads: [u32; 2],
     pending: PendingNotify,
     /// Whether a completion found its CQ full.
@@ -31,13 +31,13 @@ struct PendingNotify {
 }
 
 impl Completions {
-    /// Makes the destinations of the QP in a slot: its send CQ and its receive CQ.
+    /// Makes the destinations of the completions of the QP in `slot`: its send CQ and receive CQ.
     pub(crate) fn new([send_cq, recv_cq]: [Arc<CompletionQueue>; 2], slot: u32) -> Completions {
         let pending = PendingNotify::default();
         Completions { send_cq, recv_cq, slot, leads: [0; 2], pending, overrun: false }
     }
 
-    /// Adds to the core's completion the time, the slot and the position.
+    /// Finishes a completion of the core: adds the time and the QP's slot, adjusts the position.
     #[inline]
     pub(crate) fn finish(&self, side: Side, at: Instant, cqe: Cqe) -> Cqe {
         let position = cqe.position.wrapping_add(self.leads[side as usize]);

@@ -40,6 +40,7 @@ pub(crate) struct QpContext {
     pub(crate) active: bool,
     /// Whether the QP is a connection to one of the device's own addresses.
     looper: bool,
+    /// The state last published in `shared`.
     published: QpState,
 }
 
@@ -47,7 +48,7 @@ pub(crate) struct QpContext {
 #[derive(Debug)]
 pub(crate) struct Queues {
     pub(crate) sq: SendQueueFeed,
-    /// In a cell, since the core may ask at any time how many receives it has.
+    /// In a cell, since the core may ask at any time how many receives are waiting in it.
     pub(crate) rq: RefCell<RecvQueueFeed>,
 }
 
@@ -60,13 +61,13 @@ pub(crate) struct QpEvents {
     pub(crate) notices: Option<u32>,
 }
 
-/// What a QP's packets have done to its path and its departure.
+/// State of a QP's path and of the pacing of its packets.
 #[derive(Debug, Default)]
 pub(crate) struct PathState {
-    /// Whether the QP has migrated to its other path.
+    /// Whether the QP has migrated to its other path during the current input.
     pub(crate) migrated: bool,
-    /// The time at which the oldest send request's frame may leave by its address handle, if that
-    /// has a rate limit and the frame has reserved a time.
+    /// The time at which the frame of the oldest send request may leave. It is reserved with the
+    /// request's address handle if that has a rate limit; otherwise `None`.
     pub(crate) departure: Option<Instant>,
     /// Whether the last packet of the QP's turn used an address handle with a rate limit.
     pub(crate) is_paced: bool,
@@ -99,7 +100,7 @@ impl QueueFeeds<'_> {
         self.sq.ring.has_refused() || self.rq.borrow().ring.has_refused()
     }
 
-    /// Frees the places of all posted requests. Called when none of them is left.
+    /// Frees the places of all posted requests. Called when no posted request is left.
     #[cold]
     fn release(&mut self, shared: &QpShared, completions: &mut Completions) {
         let rq = &mut self.rq.borrow_mut().ring;
@@ -141,7 +142,7 @@ impl QpContext {
         context
     }
 
-    /// Called with new queues: makes their places free.
+    /// Called when the QP has got new queues: makes their places free.
     fn open(&mut self) {
         let Queues { sq, rq } = &mut self.queues;
         QueueFeeds { sq, rq }.release(&self.shared, &mut self.completions);
@@ -233,7 +234,8 @@ impl QpContext {
     }
 }
 
-/// Publishes a new state. Requests still in the rings are flushed in ERR and discarded in RESET.
+/// Publishes a new state. Requests still in the rings are flushed in ERR (in SQE, only sends) and
+/// discarded in RESET.
 #[cold]
 fn enter_state(
     qp: &mut Qp,
@@ -246,7 +248,7 @@ fn enter_state(
     shared.publish_state(qp.state());
     RecvQueueFeed::flush_fence();
     if matches!(qp.state(), QpState::Err | QpState::Reset | QpState::Sqe) {
-        // The frame that had a time to leave has been flushed.
+        // The frame that had reserved a time to leave has been flushed.
         env.path.departure = None;
         feeds.sq.feed(qp, env);
     }

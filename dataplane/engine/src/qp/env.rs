@@ -1,4 +1,4 @@
-//! QP environment: gives the core memory, packets and completions, by the parts of the engine.
+//! QP environment: through it the core uses the engine's memory, lanes, queues and events.
 
 use crate::counters::CounterBlock;
 use crate::lane::Lane;
@@ -16,7 +16,7 @@ use uroce_transport::{
 };
 use uroce_wire::{Gid, ICRC_LEN, Qpn, Rkey, Va, headers_len};
 
-/// What every input of a turn needs besides its QP.
+/// State that each input in a turn needs besides its QP.
 pub(crate) struct TurnContext<'a> {
     pub(crate) now: Instant,
     pub(crate) memory: &'a MrView<'a>,
@@ -24,8 +24,8 @@ pub(crate) struct TurnContext<'a> {
     pub(crate) lanes: &'a mut [Lane],
 }
 
-/// The environment of one input: memory by the key table, packets by the QP's port, completions
-/// into the shard's buffer.
+/// The environment in which the core handles one input: memory is found by the key table, packets
+/// leave through the QP's port, and completions go into the shard's buffer.
 pub(crate) struct QpEnv<'a> {
     pub(crate) now: Instant,
     pub(crate) memory: QpMemory<'a>,
@@ -41,7 +41,8 @@ pub(crate) struct QpEnv<'a> {
     pub(crate) counters: &'a CounterBlock,
 }
 
-/// Registered memory by the key table. The control plane is woken when memory is found to be gone.
+/// Registered memory, found by the key table. The control plane is woken when memory turns out to
+/// be gone.
 pub(crate) struct QpMemory<'a> {
     pub(crate) view: &'a MrView<'a>,
     pub(crate) tables: &'a Tables,
@@ -83,7 +84,7 @@ impl Memory for QpMemory<'_> {
 }
 
 impl QpMemory<'_> {
-    /// Wakes the control plane, which reports memory that is gone.
+    /// Wakes the control plane if the fault is that memory is gone: the control plane reports it.
     #[cold]
     fn tell(&self, fault: MemoryFault) {
         if fault == MemoryFault::Gone {
@@ -140,8 +141,8 @@ impl QpEnv<'_> {
         self.transmit_by(handle, packet)
     }
 
-    /// Sends a datagram of a rate-limited address handle. Each frame reserves a time and keeps it
-    /// while it waits.
+    /// Sends a datagram by an address handle with a rate limit. Each frame reserves a time to
+    /// leave, and keeps it while it waits.
     #[cold]
     fn transmit_paced(
         &mut self,

@@ -19,20 +19,21 @@ use std::collections::VecDeque;
 use uroce_shared::seat::Work;
 use uroce_transport::{Progress, QpState, QpType};
 
-/// Packets of one QP at a time.
+/// Most packets that one QP sends at a time.
 const QUANTUM: u32 = 32;
 /// A QP that has sent fewer bytes than this in its turn may continue, up to `QUANTA` quanta in all.
-/// With many QPs, a QP's state is in no near cache and is fetched once per turn at either end. The
-/// other QPs wait only for the bytes, which are at most those of two large packets.
+/// With many QPs, the state of a QP is in no near cache, and both hosts fetch it once per turn. The
+/// other QPs wait only for these bytes, which are as many as those of two large packets.
 const SMALL_TURN: u64 = 8192;
+/// Most quanta, of [`QUANTUM`] packets each, that a QP with small packets sends in its turn.
 const QUANTA: u32 = 4;
-/// Packets of one port in one turn of the lcore.
+/// Packets after which a port sends no more in one turn of the lcore.
 const TURN: u64 = 256;
 
 /// The QPs of one port that may have something to send.
 #[derive(Debug)]
 pub(crate) struct Schedule {
-    /// Their slots, in the order of their turns.
+    /// The slots of the QPs that may have something to send, in the order of their turns.
     pub(super) active: VecDeque<u32>,
     /// Whether a connection of this port has, or had, its other end in this device.
     pub(super) has_loopers: bool,

@@ -40,6 +40,7 @@ pub(crate) struct Shard {
     qps: Vec<Option<Box<QpContext>>>,
     table: Arc<QpTable>,
     timers: TimerWheel,
+    /// Completions of the input that is being handled.
     pending: Vec<(Side, Cqe)>,
     /// QPs that have completed something in this turn.
     completed: Vec<u32>,
@@ -178,7 +179,7 @@ impl Shard {
         self.activate(index);
     }
 
-    /// Called after a QP's path was set.
+    /// Called after a QP's path was set: notes at its port if it is a connection to this device.
     fn note_looper(&mut self, index: u32) {
         let Some(context) = self.get(index) else { return };
         let (port, is_looper) = (context.port(), context.is_looper());
@@ -225,7 +226,8 @@ impl Shard {
         migrated
     }
 
-    /// Returns whether the QP is armed and its alternate path uses another port than this.
+    /// Returns whether the QP is armed and its alternate path uses another port than `port`, which
+    /// is counted from 0.
     fn can_leave(&self, index: u32, port: usize) -> bool {
         let Some(attr) = self.get(index).map(|context| context.qp.attr()) else { return false };
         let other = |alt: AltPath| usize::from(alt.port) != port + 1;

@@ -1,11 +1,12 @@
-//! Tables that all lcores read, besides those of keys and QPNs.
+//! Tables that all lcores read, besides the key table and the QP table.
 
 use std::sync::Arc;
 use uroce_shared::table::ah_table::AhTable;
 use uroce_shared::table::mcast::GroupTable;
 use uroce_shared::wake::notices::Notices;
 
-/// The tables of one engine, shared by all its lcores.
+/// Tables of one engine that all its lcores share: address handles, multicast groups, and notices
+/// for the control plane.
 #[derive(Clone, Debug)]
 pub(crate) struct Tables {
     pub(crate) handles: Arc<AhTable>,

@@ -1,9 +1,11 @@
 //! Prefetches what the QPs of the next frames will need while earlier frames are handled.
 //!
-//! Each piece is found by way of the piece before, as in `schedule::ahead`, so it is fetched some
-//! frames later than that one. Nothing is looked up while all frames are for one QP; where the
-//! frames of a QP stand together, only some are. The first frames of the next burst are looked at
-//! before their turn, because a QP's turn to send often ends at the end of a burst.
+//! The pieces are the QP's context, the ring of its receive queue, the posted receives, and their
+//! memory. Each piece leads to the next, as in `schedule::ahead`, so each is fetched some frames
+//! after the one before. No QP is looked up while all frames are for one QP; where several frames
+//! for one QP follow each other, only some of them are looked at. The first frames of the next
+//! burst are looked at during this one, because a peer often turns to another QP at the end of a
+//! burst.
 //!
 //! Not here: the frames themselves ([`super`]).
 
@@ -34,8 +36,8 @@ const PLACES: usize = BATCH + CONTEXT;
 /// The QPs that the frames of this burst and of the next are for.
 #[derive(Debug)]
 pub(super) struct Ahead {
-    /// Bit *n*: the last frame of the burst *n* before the last one was for another QP than the
-    /// last frame of the burst before it.
+    /// Bit *n* is about the burst that was handled *n* bursts before the latest: whether its last
+    /// frame was for another QP than the last frame of the burst before it.
     changes: u32,
     /// The QP of the last burst's last frame.
     end: Option<Qpn>,
@@ -45,12 +47,12 @@ pub(super) struct Ahead {
     in_run: bool,
     /// The slot of each frame's QP; `None` if the frame looked at before it is for the same QP.
     fresh: [Option<u32>; PLACES],
-    /// Bit *n*: `fresh` has a slot for the frame *n* before the one looked at last.
+    /// Bit *n*: `fresh` has a slot for the frame *n* places before the one looked at last.
     near: u32,
 }
 
-/// Mask of the bursts in `changes` of which one must have changed the QP. In one turn to send, a QP
-/// sends as many small packets as two bursts hold.
+/// Mask of the bits in `changes` that count: QPs are looked up while any of them is set. It covers
+/// four bursts, since a peer's QP may fill two with small packets before another QP's turn.
 const LATELY: u32 = 0b1111;
 
 /// Mask of the distances at which there is something to prefetch.
@@ -61,7 +63,8 @@ impl Ahead {
         Ahead { changes: 0, end: None, last: None, in_run: false, fresh: [None; PLACES], near: 0 }
     }
 
-    /// Returns whether one of the last bursts had frames of several QPs.
+    /// Returns whether one of the last bursts ended with another QP than the burst before it. Only
+    /// then are QPs looked up.
     #[inline]
     pub(super) fn is_looking(&self) -> bool {
         self.changes & LATELY != 0
@@ -138,7 +141,7 @@ mod tests {
     use uroce_shared::table::key::Numbers;
     use uroce_shared::table::qp_table::{Place, QpFinder, QpTable};
 
-    /// The part of a frame that names its QP.
+    /// Makes the beginning of a frame, up to its destination QPN.
     fn frame(qpn: Qpn) -> [u8; 54] {
         let mut frame = [0; 54];
         frame[12] = 0x08;

@@ -70,7 +70,7 @@ pub(super) fn deliver_verified(
     if bth.dest_qpn == Qpn::MULTICAST {
         return group::deliver(&datagram, arrival, shard, turn);
     }
-    // Since then the QP may have gone, and its number may belong to another QP.
+    // Since the packet was handed over, the QP may have gone, and another QP may have its number.
     let place = arrival.finder.find(bth.dest_qpn).ok_or(DropReason::UnknownQpn)?;
     let packet = match Packet::parse(datagram.transport) {
         Err(ParseError::ReservedOpcode) => {
@@ -96,7 +96,8 @@ pub(super) fn deliver(
     let operation = inbound.packet.op.operation;
     let result = shard.input(place.index, turn, |qp, feeds, env| {
         check_place(qp, qpn)?;
-        // A packet consumes at most one receive. The oldest may be in use by a message.
+        // A packet consumes at most one receive. The oldest receive may be in use by a message that
+        // is not complete.
         let may_consume = matches!(operation, Operation::Send | Operation::Write);
         if may_consume && qp.recv_wrs() <= 1 && !feeds.is_rq_empty() {
             feeds.pull_receives(qp, env);
@@ -107,6 +108,8 @@ pub(super) fn deliver(
     result.unwrap_or(Err(DropReason::UnknownQpn))
 }
 
+/// Gives a packet with a reserved opcode to a QP of this lcore. The QP may have an answer to send,
+/// so it is scheduled.
 //= check E7 — the QP's service decides whether a reserved opcode is answered
 #[cold]
 fn deliver_reserved(
@@ -126,7 +129,7 @@ fn deliver_reserved(
     result.unwrap_or(Err(DropReason::UnknownQpn))
 }
 
-/// Checks that the QP has the number that the packet is for: the slot may be another QP's by now.
+/// Checks that the QP has the QPN that the packet is for: its slot may hold another QP by now.
 #[inline]
 fn check_place(qp: &Qp, qpn: Qpn) -> Result<(), DropReason> {
     if qp.qpn() == qpn { Ok(()) } else { Err(DropReason::UnknownQpn) }

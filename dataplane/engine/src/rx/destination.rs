@@ -53,7 +53,7 @@ impl Arrival<'_> {
         self.port as u8 + 1
     }
 
-    /// Returns the slot of the QP of number `qpn` if this lcore owns that QP.
+    /// Returns the slot of the QP with number `qpn` if this lcore owns that QP.
     pub(super) fn find_own(&self, qpn: Qpn) -> Option<u32> {
         let place = self.finder.find(qpn).filter(|place| place.owner == self.lcore)?;
         Some(place.index)
@@ -74,7 +74,7 @@ pub(super) fn of_unknown_qpn(packet: &Packet<'_>) -> Destination {
 }
 
 /// Returns whether a RoCEv2 datagram is addressed to this port. The port is promiscuous, so it may
-/// also receive frames for others.
+/// also receive frames for other hosts.
 #[inline]
 pub(super) fn is_ours(datagram: &Datagram<'_>, addresses: &PortAddresses) -> bool {
     datagram.dst_mac == addresses.mac

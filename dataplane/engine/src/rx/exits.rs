@@ -39,8 +39,8 @@ pub struct GsiFrame {
 /// The queues through which packets leave the lcore that received them.
 #[derive(Debug)]
 pub(crate) struct Exits {
-    /// One queue per lcore: verified packets for its QPs, each with the port that received it, from
-    /// 0.
+    /// One queue per lcore: verified packets for its QPs, each with the port that received it,
+    /// counted from 0.
     hand_over: Box<[ArrayQueue<(usize, Mbuf)>]>,
     /// One bell per lcore, rung after a packet was put into its queue.
     bells: Box<[Arc<Bell>]>,
@@ -72,8 +72,8 @@ impl Exits {
     }
 
     /// Puts a frame that port `port` (counted from 0) has received into the queue of its
-    /// destination. Returns the frame if it stays with the lcore: because it has no such
-    /// destination, or because the queue is full, which is counted.
+    /// destination. Returns the frame if it stays with the lcore: its destination has no queue, or
+    /// the queue is full, which is counted.
     //= check J13 — what the control plane does not take in time is dropped, and nothing else
     pub(super) fn carry(
         &self,

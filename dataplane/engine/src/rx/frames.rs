@@ -3,12 +3,13 @@
 use crate::dpdk::mbuf::Mbuf;
 use uroce_shared::copy::prefetch::prefetch_read;
 
-/// How many frames ahead of the current one a frame's headers are prefetched (the sender's core may
-/// still hold them), and how many bytes of headers at most.
+/// How many frames ahead of the current one a frame's headers are prefetched; the sender's core may
+/// still hold them.
 pub(super) const HEADERS_AHEAD: usize = 12;
+/// Most bytes at the beginning of a frame that are prefetched as its headers.
 pub(super) const HEADERS: usize = 128;
 
-/// Frames in the order of arrival: a burst, and the frames taken after it.
+/// Frames that wait to be handled, in their order: a burst, and the frames taken after it.
 #[derive(Clone, Copy)]
 pub(super) struct Frames<'a> {
     pub(super) burst: &'a [Mbuf],

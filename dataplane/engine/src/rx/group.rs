@@ -1,7 +1,7 @@
 //! Datagrams to multicast groups: one copy for each QP of the group.
 //!
-//! The lcore that received the datagram gives it to its own QPs in place, and hands one copied
-//! frame to each other lcore that has QPs in the group, which does likewise.
+//! The lcore that received the datagram gives it to its own QPs in place, and hands a copy of the
+//! frame to each other lcore that has QPs in the group. That lcore gives the copy to its own QPs.
 //!
 //! Read first: IBA 10.5 (multicast).
 //!
@@ -46,7 +46,7 @@ pub(super) fn spread(
     shard: &mut Shard,
     turn: &mut TurnContext<'_>,
 ) {
-    // The caller has parsed the frame before.
+    // This cannot fail: the caller has parsed the frame before.
     let Ok(Frame::Roce(datagram)) = Frame::parse(mbuf.as_slice()) else { return };
     for owner in others(&datagram, arrival.lcore, turn) {
         match turn.lanes[arrival.port].copy_of(mbuf) {

@@ -7,8 +7,8 @@
 //! Invariants
 //! - The Ethernet header of a looped frame is ignored: ports of different VLANs of one device reach
 //!   each other.
-//! - Injected loss applies to a looped frame as to any other. A link that is set down does not: a
-//!   looped frame passes no link.
+//! - Injected loss applies to a looped frame as to any other. A link that is set down does not stop
+//!   a looped frame, which passes no link.
 //!
 //! [`HeaderTemplate::is_loopback`]: uroce_wire::HeaderTemplate::is_loopback
 
@@ -43,7 +43,8 @@ impl Receiver {
         self.done.clear();
     }
 
-    /// Handles one frame. Returns the frame unless it has left the lcore.
+    /// Handles one frame that port `sent_by` (counted from 0) has looped back. Returns the frame
+    /// unless it has left the lcore.
     fn receive_one(
         &self,
         sent_by: usize,

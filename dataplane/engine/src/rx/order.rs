@@ -1,11 +1,12 @@
 //! Order in a burst: an acknowledgement that follows requests for the same QP is taken before them.
 //!
 //! A peer may send its answer to a SEND before the acknowledgement of that SEND. If both are in
-//! one burst, the SEND is completed first. Programs with one completion queue for both expect this.
+//! one burst, the acknowledgement is taken first, so that our SEND completes before the receive of
+//! the answer. Programs with one completion queue for both expect this.
 //!
 //! An acknowledgement concerns the QP's requester, and a request its responder. Each of the two
-//! gets its packets in the order of the wire. A network may change the order of packets in the same
-//! way.
+//! still gets its packets in the order of the wire. A network, too, may let an acknowledgement
+//! overtake requests.
 //!
 //! Not here: responses with data, and packets that another lcore has handed over.
 
@@ -13,15 +14,16 @@ use super::frames::HEADERS_AHEAD;
 use crate::dpdk::mbuf::Mbuf;
 use uroce_wire::{Frame, OpCode, Qpn};
 
-/// How many frames before its turn a frame is looked at, which is after its headers were fetched.
-/// An acknowledgement passes at most as many requests.
+/// How many places ahead of the frame that is handled now a frame is looked at. Its headers have
+/// been prefetched by then. An acknowledgement passes at most as many requests.
 const WINDOW: usize = HEADERS_AHEAD / 2;
-/// How many bytes before its end an acknowledgement has its opcode: BTH, AETH and ICRC.
+/// Distance of an acknowledgement's opcode from the frame's end, in bytes: the lengths of BTH,
+/// which begins with the opcode, AETH and ICRC.
 const TAIL: usize = 12 + 4 + 4;
 /// Length of the longest acknowledgement: Ethernet with a VLAN tag, IPv6, UDP, and the tail.
 const LONGEST: usize = 14 + 4 + 40 + 8 + TAIL;
 
-/// Looks at the first frames of a burst, before the first of its [`come_to`].
+/// Looks at the first frames of a burst. Call it before the burst's first [`come_to`].
 #[inline]
 pub(super) fn begin(burst: &mut [Mbuf]) {
     for at in 1..WINDOW.min(burst.len()) {
@@ -29,14 +31,14 @@ pub(super) fn begin(burst: &mut [Mbuf]) {
     }
 }
 
-/// Looks at the frame [`WINDOW`] places behind `at`, which is the place of the frame to be received
-/// now.
+/// Called before the frame at place `at` is handled: looks at the frame [`WINDOW`] places after it.
 #[inline]
 pub(super) fn come_to(at: usize, burst: &mut [Mbuf]) {
     look(at + WINDOW, at, burst);
 }
 
-/// Moves the frame at a place before the requests that it may pass, to the place `first` at most.
+/// Moves the frame at place `at`, if it is an acknowledgement, before the requests that it may
+/// pass, but not before place `first`.
 #[inline]
 fn look(at: usize, first: usize, burst: &mut [Mbuf]) {
     if burst.get(at).is_some_and(has_form) {
@@ -44,8 +46,8 @@ fn look(at: usize, first: usize, burst: &mut [Mbuf]) {
     }
 }
 
-/// Whether a frame has the length of an acknowledgement and the opcode in its place. This is a few
-/// instructions, and false for most other frames.
+/// Returns whether a frame has the length of an acknowledgement, and its opcode in the right place.
+/// This takes a few instructions, and is false for most other frames.
 #[inline]
 fn has_form(mbuf: &Mbuf) -> bool {
     let len = mbuf.len();
@@ -62,7 +64,7 @@ fn pass(mut at: usize, first: usize, burst: &mut [Mbuf]) {
     }
 }
 
-/// The destination QPN of a frame that is an acknowledgement without data.
+/// Returns the destination QPN of a frame if it is an acknowledgement without data.
 fn acknowledged(mbuf: &Mbuf) -> Option<Qpn> {
     let bth = Frame::likely_bth(mbuf.as_slice())?;
     (bth.opcode == OpCode::RC_ACKNOWLEDGE).then_some(bth.dest_qpn)

@@ -16,7 +16,7 @@ const EMPTY_TURNS_BEFORE_SLEEP: u32 = if cfg!(loom) { 1 } else { 1024 };
 
 /// First nap of an lcore that cannot sleep. The kernel adds its timer slack, 50 µs by default.
 const NAP: Duration = Duration::from_micros(50);
-/// Naps of one length. After each `NAPS` naps the length doubles, up to 1.6 ms.
+/// Number of naps of one length. After each `NAPS` naps the length doubles, up to 1.6 ms.
 const NAPS: u32 = 128;
 const MAX_DOUBLINGS: u32 = 5;
 
@@ -55,10 +55,11 @@ pub enum Driver {
     Poller,
 }
 
-/// First nap of an lcore's thread that leaves the lcore to pollers: a poller that has come once may
-/// not come again.
+/// First nap of an lcore's thread that leaves the lcore to pollers. It is short, because a poller
+/// that has come once may not come again.
 const NAP_MIN: Duration = Duration::from_micros(50);
-/// Longest such nap. If the pollers stop, a peer waits this long for an answer.
+/// Longest nap of an lcore's thread that leaves the lcore to pollers. If the pollers stop, a peer
+/// waits up to this long for an answer.
 const NAP_MAX: Duration = if cfg!(loom) { NAP_MIN } else { Duration::from_millis(1) };
 /// Pollers come often enough if on average at most this time passes between two polls.
 const PATIENCE: Duration = Duration::from_micros(125);
@@ -132,7 +133,7 @@ impl Idle {
         }
     }
 
-    /// Called after a sleep: the lcore polls for the full time before it sleeps again.
+    /// Called after a sleep: the count of empty turns before the next sleep begins anew.
     pub(crate) fn slept(&mut self) {
         (self.empty, self.naps) = (0, 0);
     }

@@ -9,7 +9,7 @@
 //!
 //! Where lcores and applications share cores, the lcore's own thread would take the core from the
 //! thread that waits for it. A program that only posts and polls makes no call that offers to
-//! drive; its polls that find nothing count as such an offer.
+//! drive, so a poll that finds nothing counts as such an offer.
 //!
 //! Invariants
 //! - A poller never waits: if another thread drives, its poll only reads the queue. The lcore's
@@ -19,9 +19,9 @@
 //!   application threads may come and go without numbers of their own.
 //! - A thread in the middle of a turn is not cancelled before the turn's end. A signal handler may
 //!   poll: it finds the lock taken. A handler that never returns keeps the lcore locked for ever,
-//!   as it would any other lock that its thread holds.
+//!   like any other lock that the interrupted thread holds.
 //!
-//! Not here: which polls drive.
+//! Not here: which polls run a turn (`control::poller` in `uroce-engine`).
 
 use super::rest::Rest;
 use super::{Drive, RUN, Seat, SeatState, Turn};
@@ -34,7 +34,7 @@ use std::time::Duration;
 /// State that pollers share with the lcore's own thread.
 #[derive(Debug, Default)]
 pub(super) struct Pollers {
-    /// Changes while pollers come. The count is approximate: increments may be lost.
+    /// Approximate number of polls: increments may be lost, but it changes while pollers come.
     polls: CachePadded<AtomicU64>,
     /// The lcore's thread has stepped back for pollers.
     is_away: AtomicBool,
@@ -42,9 +42,10 @@ pub(super) struct Pollers {
 
 /// The reason why the lcore's thread stopped turning.
 enum Pause {
-    /// Another thread drives.
+    /// A poller drives or has come, or the thread is to stop running the lcore.
     Yield,
-    /// There was nothing to do for a while, and not everything that may arrive can wake the lcore.
+    /// There was nothing to do for a while, but the thread cannot sleep: it would not be woken for
+    /// everything that may need it.
     Idle,
     /// There was nothing to do for a while: the thread sleeps, at most for this time.
     Sleep(Duration),
@@ -53,9 +54,9 @@ enum Pause {
 }
 
 impl<D: Drive> Seat<D> {
-    /// Runs one turn on a thread that has polled and found nothing; `None` if another thread drives
-    /// right now. With `stays`, the thread will poll again soon, and the lcore's own thread steps
-    /// back.
+    /// Runs one turn on a thread that has polled and found nothing. Returns `None` if another
+    /// thread drives right now. `stays` says that the calling thread will poll again soon; then the
+    /// lcore's own thread steps back.
     #[inline]
     pub fn turn_for_poller(&self, stays: bool) -> Option<Turn> {
         if stays {
@@ -84,8 +85,8 @@ impl<D: Drive> Seat<D> {
         })
     }
 
-    /// Called when a poller is about to sleep and may need to be woken: the lcore's thread
-    /// continues at once.
+    /// Called when a poller is about to sleep, so that it may need to be woken: the lcore's own
+    /// thread drives again at once.
     pub fn leave_to_thread(&self) {
         let is_away = &self.pollers.is_away;
         if is_away.load(Ordering::Relaxed) && is_away.swap(false, Ordering::Relaxed) {
@@ -116,7 +117,7 @@ impl<D: Drive> Seat<D> {
         let mut held = match self.held.try_lock() {
             Ok(held) => held,
             Err(TryLockError::WouldBlock) => {
-                // A poller drives; its turn serves as well.
+                // A poller drives: its turn does the work of the one left out here.
                 return if idle.is_due(false) { Pause::Idle } else { Pause::Yield };
             }
             Err(TryLockError::Poisoned(_)) => return Pause::Gone,

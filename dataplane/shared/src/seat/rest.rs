@@ -8,8 +8,8 @@
 //! Invariants
 //! - No wake-up is lost: what arrives after the ports and the bell are armed wakes the thread, and
 //!   what arrived before is found by the turn in between.
-//! - Ports are armed only while the thread sleeps or is about to: no peer enters the kernel for an
-//!   lcore that turns.
+//! - Ports are armed only while the thread sleeps or is about to, so no peer enters the kernel to
+//!   wake an lcore that is awake.
 //! - The thread sleeps at most until the earliest deadline that any turn has set: a turn by another
 //!   thread wakes it.
 //!
@@ -27,15 +27,15 @@ use std::time::Duration;
 pub(super) enum Rest {
     /// The last look found work, or another reason not to sleep: the thread continues.
     Work,
-    /// The thread naps: work is waiting, or may arrive, that cannot wake it.
+    /// Work is waiting, or may arrive without waking the thread: it naps.
     Nap,
     /// The thread sleeps, at most for this time; the bell and the ports are armed.
     Sleep(Duration),
 }
 
 impl<D: Drive> Seat<D> {
-    /// The last look for work of the lcore's own thread before it sleeps. It does not sleep if
-    /// `has_come` returns true: then something else has come for the thread.
+    /// Looks for work a last time before the lcore's own thread sleeps, with ports and bell armed.
+    /// The thread does not sleep if `has_come` returns true, for example because a poller has come.
     #[cold]
     pub(super) fn lie_down(&self, held: &mut SeatState<D>, has_come: impl Fn() -> bool) -> Rest {
         let (Some(bed), Some(lcore)) = (&self.bed, held.lcore.as_mut()) else { return Rest::Nap };
@@ -72,7 +72,7 @@ impl<D: Drive> Seat<D> {
         }
     }
 
-    /// Runs `turn` on another thread than the lcore's own, and wakes the lcore's thread if it
+    /// Runs `turn` on a thread other than the lcore's own, and wakes the lcore's own thread if it
     /// sleeps.
     #[inline]
     pub(super) fn beside_thread(
@@ -90,8 +90,8 @@ impl<D: Drive> Seat<D> {
 }
 
 impl<D: Drive> SeatState<D> {
-    /// Disarms the ports if the lcore's thread sleeps: they are polled again. Returns whether it
-    /// sleeps.
+    /// Disarms the ports if the lcore's own thread is asleep: they are polled again. Returns
+    /// whether it was asleep.
     #[inline]
     pub(super) fn get_up(&mut self) -> bool {
         let was_asleep = std::mem::take(&mut self.is_asleep);

@@ -21,8 +21,10 @@ pub(crate) struct Member {
     pub(crate) address: IpAddr,
     /// Whether the id receives datagrams of the group, or only sends.
     pub(crate) receives: bool,
+    /// Whether the id's queue pair was attached to the group for this membership.
     pub(crate) attached: bool,
     pub(crate) way: Ud,
+    /// Counts the membership's event.
     pub(crate) acks: Arc<Acks>,
 }
 

@@ -1,8 +1,8 @@
-//! Prefetches what the next QPs' turns to send will need while another QP has its turn.
+//! While one QP sends, prefetches what the QPs with the next turns will need to send.
 //!
-//! With many QPs none of it is in a near cache, and each piece is found by way of the one before:
-//! the context, the ring of posts, the requests in it, their memory. So each piece is fetched one
-//! turn after the piece that leads to it.
+//! With many QPs none of it is in a near cache. Each piece leads to the next: the context, the ring
+//! of posts, the requests in it, their memory. So each piece is fetched one turn after the piece
+//! before it.
 //!
 //! Not here: prefetching for received packets (`rx::ahead`).
 
