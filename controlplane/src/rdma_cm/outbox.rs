@@ -61,12 +61,9 @@ impl Outbox {
 
     /// Tries to send the waiting MADs again.
     pub(super) fn resume(&mut self, context: &mut ServiceContext<'_>) {
-        for _ in 0..self.waiting.len() {
-            let Some(letter) = self.waiting.pop_front() else { return };
-            if let Fate::Waits = self.send(&letter, context) {
-                self.waiting.push_back(letter);
-            }
-        }
+        let mut waiting = std::mem::take(&mut self.waiting);
+        retry(&mut waiting, |letter| letter.addr.dst, |letter| self.send(letter, context));
+        self.waiting = waiting;
     }
 
     /// Tells whether no MAD waits.
@@ -115,5 +112,53 @@ impl Outbox {
             ),
             Count::new("mad_tx_errors", "A MAD not sent: no memory for its frame.", self.not_sent),
         ]
+    }
+}
+
+/// Tries once to send each waiting item, in order. An item stays if it has to wait, or if an
+/// earlier one to the same peer stays: what makes the earlier one wait may end during this pass.
+fn retry<T, P: PartialEq>(
+    waiting: &mut VecDeque<T>,
+    peer: impl Fn(&T) -> P,
+    mut send: impl FnMut(&T) -> Fate,
+) {
+    let mut staying = VecDeque::with_capacity(waiting.len());
+    for item in waiting.drain(..) {
+        let follows = staying.iter().any(|other| peer(other) == peer(&item));
+        if follows || matches!(send(&item), Fate::Waits) {
+            staying.push_back(item);
+        }
+    }
+    *waiting = staying;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mads_to_one_peer_keep_their_order_when_room_comes_in_the_middle_of_a_pass() {
+        let mut waiting = VecDeque::from([("a", 1), ("a", 2), ("b", 3)]);
+        let (mut tries, mut sent) = (0, Vec::new());
+        let mut pass = |waiting: &mut VecDeque<(&str, i32)>| {
+            retry(
+                waiting,
+                |item| item.0,
+                |item| {
+                    tries += 1;
+                    // The queue is full at the first try only.
+                    if tries == 1 {
+                        return Fate::Waits;
+                    }
+                    sent.push(item.1);
+                    Fate::Done
+                },
+            );
+        };
+        pass(&mut waiting);
+        assert_eq!(waiting, [("a", 1), ("a", 2)]);
+        pass(&mut waiting);
+        assert!(waiting.is_empty());
+        assert_eq!(sent, [3, 1, 2]);
     }
 }

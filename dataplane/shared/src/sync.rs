@@ -56,7 +56,7 @@ impl Meetings {
         let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
         let before = self.0.load(Ordering::Relaxed);
         while self.0.load(Ordering::Relaxed) == before {
-            assert!(std::time::Instant::now() < deadline, "nobody has met it");
+            assert!(std::time::Instant::now() < deadline, "no thread has met it");
             std::thread::yield_now();
         }
     }

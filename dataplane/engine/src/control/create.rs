@@ -52,7 +52,8 @@ impl Control {
         let (context, sq, rq) = self.build_qp(spec, &caps, site);
         // If the call fails, the lcore may still accept the QP later, so the slot is not used
         // again.
-        self.call(lcore, CreateQp { index, context })?.ok_or(ControlError::LcoreDied(lcore))?;
+        let created = self.call(lcore, CreateQp { index, context })?;
+        created.map_err(|_| ControlError::LcoreDied(lcore))?;
         self.lcores[lcore].qps += 1;
         let (qp_type, has_srq) = (spec.qp_type, spec.srq.is_some());
         self.qps.put(Record::new(qpn, index, lcore, qp_type, has_srq, caps));

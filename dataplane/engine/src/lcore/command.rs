@@ -19,7 +19,7 @@ use uroce_shared::sync::{Consumer, Producer, RingBuffer};
 use uroce_transport::{MigrationStats, ModifyError, QpAttr, QpChange, QpState};
 
 /// A command, and what the lcore does for it. `None` in a reply means that the lcore has no such QP
-/// or port, or, in the reply to [`CreateQp`], that the slot is not free.
+/// or port.
 pub(crate) trait LcoreCommand: Into<Command> {
     /// The reply to this command.
     type Reply;
@@ -80,8 +80,8 @@ commands! {
     MigratePort SetAddresses SetLoss SetLink
 }
 
-/// Takes a QP into a free slot; the reply is `None` if the slot is not free. All commands name a QP
-/// by its slot, `index`.
+/// Takes a QP into a free slot; the reply is the QP itself if the slot is not free. All commands
+/// name a QP by its slot, `index`.
 #[derive(Debug)]
 pub(crate) struct CreateQp {
     pub(crate) index: u32,
@@ -89,10 +89,10 @@ pub(crate) struct CreateQp {
 }
 
 impl LcoreCommand for CreateQp {
-    reply!(CreateQp: Option<()>);
+    reply!(CreateQp: Result<(), Box<QpContext>>);
 
-    fn obey(self, shard: &mut Shard, _: &mut TurnContext<'_>) -> Option<()> {
-        shard.insert(self.index, self.context).then_some(())
+    fn obey(self, shard: &mut Shard, _: &mut TurnContext<'_>) -> Result<(), Box<QpContext>> {
+        shard.insert(self.index, self.context)
     }
 }
 

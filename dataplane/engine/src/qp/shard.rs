@@ -70,14 +70,20 @@ impl Shard {
         }
     }
 
-    /// Takes a QP into slot `index`; from now on packets find it. Returns false if the slot is not
-    /// free.
-    pub(crate) fn insert(&mut self, index: u32, context: Box<QpContext>) -> bool {
-        let Some(slot @ None) = self.qps.get_mut(index as usize) else { return false };
+    /// Takes a QP into slot `index`; from now on packets find it.
+    ///
+    /// # Errors
+    /// The slot is not free. The QP is given back.
+    pub(crate) fn insert(
+        &mut self,
+        index: u32,
+        context: Box<QpContext>,
+    ) -> Result<(), Box<QpContext>> {
+        let Some(slot @ None) = self.qps.get_mut(index as usize) else { return Err(context) };
         let qpn = context.qp.qpn();
         *slot = Some(context);
         self.table.publish(qpn, Place { index, owner: self.lcore });
-        true
+        Ok(())
     }
 
     /// Takes a QP out of its slot and returns it; nothing here refers to it any more.

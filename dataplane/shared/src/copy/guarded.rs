@@ -3,9 +3,9 @@
 //!
 //! A program may take away memory that it has registered; the kernel then answers an access with
 //! SIGSEGV or SIGBUS. Each access here has an entry in a table, with a landing: the instruction at
-//! which it continues after such a fault. The signal handler ([`crate::signals`]) looks the
-//! faulting instruction up and continues at its landing, and the function returns [`Missing`]. An
-//! access to memory that is there pays nothing for this.
+//! which it continues after such a fault. The signal handler (the engine's `control::signals`)
+//! looks the faulting instruction up and continues at its landing, and the function returns
+//! [`Missing`]. An access to memory that is there pays nothing for this.
 //!
 //! On other processors than x86-64, and under Miri, these are plain accesses, and memory that is
 //! gone ends the process.

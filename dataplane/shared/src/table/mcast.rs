@@ -9,8 +9,8 @@
 //! - Lcores see one whole state of all groups; it never changes while they read it.
 //! - A QP is in a group at most once, and in none after it is destroyed.
 //!
-//! Not here: copying datagrams ([`crate::rx`]); announcing membership to routers and switches by
-//! IGMP and MLD (the control plane does that).
+//! Not here: copying datagrams (the engine's `rx`); announcing membership to routers and switches
+//! by IGMP and MLD (the control plane does that).
 
 use crate::table::published::Published;
 use crate::table::qp_table::Place;

@@ -5,7 +5,7 @@
 //! - The table holds numbers, not pointers. A late reader hands a packet to an lcore that no longer
 //!   has the QP, and that lcore drops and counts it. So nothing needs to be reclaimed.
 //!
-//! Not here: the QP, which never leaves its owner ([`crate::lcore`]).
+//! Not here: the QP, which never leaves its owner (the engine's `qp`).
 
 use crate::sync::{AtomicU64, Ordering};
 use crate::table::key::{Numbers, Recent};

@@ -4,7 +4,7 @@
 //! reads none of them.
 //!
 //! Not here: the last look for work before sleeping ([`crate::seat`]); the descriptors of ports
-//! ([`crate::port`]).
+//! (the engine's `dpdk::port`).
 
 use crate::sync::barrier;
 use crate::sync::wakers::Wakers;
