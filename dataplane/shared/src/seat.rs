@@ -16,10 +16,10 @@
 //!   an lcore may call the control plane for something that needs this lcore.
 //! - A stopped lcore never starts again. Once it is taken out of the seat, no thread can turn it.
 //! - While the lcore's thread sleeps it does not hold the lock. Another thread that makes a turn
-//!   meanwhile wakes it ([`rest`]), because the turn may have set a new deadline.
+//!   meanwhile wakes it (`rest`), because the turn may have set a new deadline.
 //!
 //! Not here: the turn itself, which is the lcore's ([`Drive`]); how pollers and the lcore's thread
-//! take turns ([`pollers`]).
+//! take turns (`pollers`).
 
 pub mod idle;
 mod pollers;

@@ -5,11 +5,11 @@
 //!
 //! A CRC is the remainder of the bytes, taken as a polynomial, by a generator. *Folding* replaces
 //! 16 bytes by others some distance later that leave the same remainder, with two carry-less
-//! multiplications by powers of x. Several lines of such lanes are folded side by side ([`fold`]),
+//! multiplications by powers of x. Several lines of such lanes are folded side by side (`fold`),
 //! then into one; the 16 bytes that are left are summed like any others. (Gopal et al., "Fast CRC
 //! Computation for Generic Polynomials Using PCLMULQDQ Instruction", Intel, 2009.)
 //!
-//! The processor decides how many lanes are multiplied at once ([`line`]). A processor without the
+//! The processor decides how many lanes are multiplied at once ([`line`](mod@line)). A processor without the
 //! instruction copies and sums one after the other, and so does any processor with a short payload.
 //!
 //! Not here: the headers, and the fields that the ICRC leaves out ([`Icrc::of`]).

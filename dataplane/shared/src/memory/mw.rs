@@ -16,7 +16,7 @@
 //! peer that may rely on the new meaning has seen the change complete.
 //!
 //! Invariants
-//! - A bound window counts in its region ([`Bindings`]), which then cannot be deregistered. So the
+//! - A bound window counts in its region (`Bindings`), which then cannot be deregistered. So the
 //!   window's pointer to the region is valid while it is bound.
 //! - A thread that found a window bound uses the region's memory in the same turn only; after an
 //!   unbinding, the region's deregistration waits for that turn.

@@ -12,7 +12,7 @@
 //! - A queue that grows during use loses no entry, keeps each QP's order, and wakes sleeping
 //!   threads.
 //!
-//! Not here: how a queue grows ([`rings`]); the form of events for the application
+//! Not here: how a queue grows (`rings`); the form of events for the application
 //! ([`super::channel`]).
 
 mod rings;

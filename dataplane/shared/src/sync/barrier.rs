@@ -3,8 +3,8 @@
 //! A thread that goes to sleep and a thread that has work for it each write one word and read the
 //! word of the other. Without a barrier between the write and the read on both sides, both may miss
 //! what the other has written. The sleeper passes here rarely, the other thread for each message.
-//! So the sleeper has the kernel run a barrier on all processors ([`heavy_fence`]), and the other
-//! thread only keeps the compiler from reordering ([`light_fence`]).
+//! So the sleeper has the kernel run a barrier on all processors (`heavy_fence`), and the other
+//! thread only keeps the compiler from reordering (`light_fence`).
 //!
 //! Invariants
 //! - Heavy fences of other processes also reach the threads of a [registered](register) process:
@@ -27,7 +27,7 @@ pub fn register() -> bool {
     })
 }
 
-/// The frequent thread's half: orders its accesses against a [`heavy_fence`] of any other thread as
+/// The frequent thread's half: orders its accesses against a `heavy_fence` of any other thread as
 /// a sequentially consistent fence would.
 #[inline]
 pub(crate) fn light_fence() {

@@ -6,7 +6,7 @@
 //!   includes the generation of its place.
 //! - A destroyed handle still serves datagrams posted before, as with a NIC that copies addresses
 //!   into its work requests. It leaves the table when its place, the last in the queue of free
-//!   ones, is taken again: after [`GRACE`] other handles, or earlier if all places have been taken
+//!   ones, is taken again: after `GRACE` other handles, or earlier if all places have been taken
 //!   before.
 //! - Only QPs of the handle's own protection domain and port may use it.
 //!

@@ -1,7 +1,7 @@
 //! Pace: the rate limit of an address handle, shared by all QPs that send with it.
 //!
 //! After a frame of n bytes at rate r the next frame waits n/r. A frame that comes late, because of
-//! an lcore's turns or a preempted thread, may make up for at most [`MOST_LATE`].
+//! an lcore's turns or a preempted thread, may make up for at most `MOST_LATE`.
 //!
 //! Invariants
 //! - One shared word holds the whole state: each frame reserves its time in it, in the order of the

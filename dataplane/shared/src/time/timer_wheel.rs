@@ -154,7 +154,7 @@ impl TimerWheel {
     }
 
     /// Returns a time before which no deadline comes: the earliest deadline if it is within a
-    /// round, else the end of the round or of the part that [`LOOKS`] deadlines cover. `None` if
+    /// round, else the end of the round or of the part that `LOOKS` deadlines cover. `None` if
     /// none is set.
     #[cold]
     pub fn next(&self) -> Option<Instant> {

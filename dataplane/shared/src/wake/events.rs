@@ -10,7 +10,7 @@
 //! same event: nothing is lost and nothing grows. A source with a bit set is in the ready queue
 //! once. An eventfd in semaphore mode has a token for each entry, as with completion channels.
 //!
-//! The ready queue consists of stretches ([`ready`]). A stretch is allocated when the sources fill
+//! The ready queue consists of stretches (`ready`). A stretch is allocated when the sources fill
 //! the others, so a device that may have many objects uses no memory for objects that do not exist.
 //! Sources of one stretch are served in the order in which they became ready; stretches take turns.
 //!

@@ -12,7 +12,7 @@
 //!   exchange that clears it.
 //! - Raising neither allocates nor waits, and always has room.
 //!
-//! Not here: the choice of QPs ([`crate::QpSpec::notices`]); the application's own events
+//! Not here: the choice of QPs (`QpSpec::notices` of the engine); the application's own events
 //! ([`crate::wake::events`]).
 
 use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering};

@@ -14,7 +14,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Wakes the thread that sleeps in [`Control::sleep`](crate::Control::sleep).
+/// Wakes the thread that sleeps in `Control::sleep` of the engine.
 #[derive(Debug)]
 pub struct Waker {
     tokens: Tokens,
