@@ -9,8 +9,9 @@
 //! then into one; the 16 bytes that are left are summed like any others. (Gopal et al., "Fast CRC
 //! Computation for Generic Polynomials Using PCLMULQDQ Instruction", Intel, 2009.)
 //!
-//! The processor decides how many lanes are multiplied at once ([`line`](mod@line)). A processor without the
-//! instruction copies and sums one after the other, and so does any processor with a short payload.
+//! The processor decides how many lanes are multiplied at once ([`line`](mod@line)). A processor
+//! without the instruction copies and sums one after the other, and so does any processor with a
+//! short payload.
 //!
 //! Not here: the headers, and the fields that the ICRC leaves out ([`Icrc::of`]).
 
