@@ -38,7 +38,7 @@ pub(super) enum Stage {
     /// A REP is sent.
     Replied,
     Established,
-    /// The connection is being closed by a DREQ or otherwise.
+    /// The connection is being closed, by a DREQ or for another reason.
     Ending,
     /// The connection is over.
     Over,

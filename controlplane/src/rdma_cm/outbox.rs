@@ -99,7 +99,7 @@ impl Outbox {
 
     pub(super) fn counts(&self) -> [Count; 4] {
         [
-            Count::new("mad_tx_full", "A MAD not sent: too many wait for neighbours.", self.full),
+            Count::new("mad_tx_full", "A MAD not sent: too many wait already.", self.full),
             Count::new(
                 "mad_tx_unresolved",
                 "A MAD not sent: its neighbour did not answer.",
@@ -116,7 +116,8 @@ impl Outbox {
 }
 
 /// Tries once to send each waiting item, in order. An item stays if it has to wait, or if an
-/// earlier one to the same peer stays: what makes the earlier one wait may end during this pass.
+/// earlier one to the same peer stays. The cause for which the earlier one waits may end during
+/// this pass, and the later one must not overtake it.
 fn retry<T, P: PartialEq>(
     waiting: &mut VecDeque<T>,
     peer: impl Fn(&T) -> P,

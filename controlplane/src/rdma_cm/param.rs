@@ -44,14 +44,14 @@ pub struct ConnParam {
     pub access: AccessFlags,
     /// Treatment of an alternate path that the peer proposes.
     pub alternate_policy: AlternatePolicy,
-    /// When connecting: neither side listens. The peer connects to us at this port number before
-    /// our retries are used up, and both requests become one connection. Linux's `rdma_cm` does not
-    /// support this.
+    /// When connecting: whether both sides connect and neither listens. The peer must connect to us
+    /// at this port number before our retries are used up. Both requests become one connection.
+    /// Linux's `rdma_cm` does not support this.
     pub peer_to_peer: bool,
 }
 
 impl Default for ConnParam {
-    /// Returns parameters with all that an RC QP can do and as many retries as possible.
+    /// Returns parameters that permit all operations of an RC QP, with the largest retry counts.
     fn default() -> ConnParam {
         ConnParam {
             private_data: Vec::new(),
@@ -73,7 +73,7 @@ impl Default for ConnParam {
     }
 }
 
-/// Treatment of an alternate path that the peer proposes with a LAP.
+/// Treatment of an alternate path that the peer proposes with a LAP (Load Alternate Path).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum AlternatePolicy {
     /// The path is loaded and armed if it can be resolved, and reported to the application. It is

@@ -247,7 +247,7 @@ impl Service {
             None => self.call(id, |connection, common| {
                 move_events(id, &mut connection.channel, channel);
                 // An application that moves a request has taken it: the request leaves the backlog,
-                // and its listener may end.
+                // and destroying the listener does not reject it.
                 if connection.stage(&common.cm) == Stage::Requested {
                     connection.leave_backlog(common);
                 }

@@ -1,4 +1,4 @@
-//! Burst in: each received frame goes to a QP of this lcore, to another lcore, to the control
+//! Receive path: each received frame goes to a QP of this lcore, to another lcore, to the control
 //! plane, or is dropped for a counted reason.
 //!
 //! ```text
@@ -15,10 +15,11 @@
 //! Read first: IBA 9.6; Annex A17 for what RoCEv2 changes.
 //!
 //! Invariants
-//! - Nothing is decided from a packet's bytes before its invariant CRC is verified; before that
-//!   they only choose what to prefetch ([`ahead`]) and which frame to take first ([`order`]). A
-//!   packet that another lcore handed over was verified by that lcore. A looped packet never left
-//!   the host and is not verified.
+//! - No packet reaches a QP or leaves the lcore before its invariant CRC is verified. Until then
+//!   its bytes only decide whether it is well formed and for this port or a group, what is
+//!   prefetched ([`ahead`]) and which frame is taken first ([`order`]). A packet that another lcore
+//!   handed over was verified by that lcore. A looped packet never left the host and is not
+//!   verified.
 //! - Each early exit has a [`DropReason`], which is counted. The lcore that drops a frame frees it;
 //!   all frames of a burst are freed together.
 //!
@@ -56,7 +57,8 @@ use uroce_wire::{Frame, OuterSums, Packet, ParseError};
 const BURSTS: usize = 2;
 /// How many frames ahead the bytes behind a frame's headers are prefetched.
 const REST_AHEAD: usize = 2;
-/// Fewest bytes of a frame for which summing takes long enough to prefetch another one meanwhile.
+/// Length of a frame, in bytes, from which its checksum takes long enough to prefetch another frame
+/// meanwhile.
 const LARGE: usize = HEADERS + LEAST;
 
 /// The receiving half of an lcore.

@@ -156,9 +156,8 @@ fn acknowledge(event: &ibv_async_event) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Arranges for the events of every device to be passed on as soon as its engine runs. A thread per
-/// device does it; it sleeps while there are no events, has all signals blocked, and ends with the
-/// process.
+/// Arranges that each device passes its events on once its engine runs. A thread of the device does
+/// this. It sleeps while there are no events, has all signals blocked, and ends with the process.
 ///
 /// # Errors
 ///
@@ -176,7 +175,7 @@ fn start(device: &'static Device, engine: &uroce::Context) {
         }
     });
     if let Err(error) = started {
-        runtime::say(&format!("no thread for asynchronous events: {error}"));
+        runtime::say(&format!("cannot start the thread for asynchronous events: {error}"));
     }
 }
 

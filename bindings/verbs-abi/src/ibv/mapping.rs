@@ -1,15 +1,18 @@
-//! Checks that a range of the program's memory exists and has its pages.
+//! Checks that a range of the program's memory is mapped, and that the kernel can provide its
+//! pages.
 //!
-//! Linux pins registered memory and refuses memory that it cannot pin. Here private anonymous pages
-//! of normal size are only looked up in the list of mappings, since the kernel can always provide
-//! them; that takes the same time for many bytes as for few. A page of a file, of shared memory or
-//! of huge pages may be unavailable though it is mapped: it is beyond the file's end, the file
-//! system is full, or no huge page is free. Each of those pages is touched once, without changing
-//! it, which takes some tens of nanoseconds if it is present. `MADV_POPULATE_WRITE` would do it
-//! with one call, but takes ten times as long for present pages, and `mincore` does not show which
-//! pages may be written.
+//! Linux pins registered memory and refuses memory that it cannot pin. Nothing is pinned here.
+//! Private anonymous pages of normal size are only looked up in the list of mappings, because the
+//! kernel can always provide them. The look-up takes the same time for many bytes as for few.
 //!
-//! Memory that the program removes later is detected at the access.
+//! Other pages may be unavailable though they are mapped: a page may lie beyond the end of its
+//! file, its file system may be full, or no huge page may be free. Each page of a file, of shared
+//! memory and of huge pages is therefore touched once, without changing it. This takes some tens of
+//! nanoseconds if the page is present. `MADV_POPULATE_WRITE` would touch all pages with one call,
+//! but takes ten times as long for present pages. `mincore` does not show which pages may be
+//! written.
+//!
+//! Memory that the program removes later is detected when it is accessed.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -22,7 +25,8 @@ use crate::errno::Errno;
 const CHUNK: usize = 4096;
 const PAGE: usize = 4096;
 
-/// Checks that a range is mapped, is readable, is writable if `writable` is set, and has its pages.
+/// Checks that a range is mapped, is readable, is writable if `writable` is set, and that the
+/// kernel can provide its pages.
 ///
 /// # Errors
 ///
@@ -83,8 +87,8 @@ fn touch(part: Range<usize>, writable: bool) -> Result<(), Errno> {
     if is_there { Ok(()) } else { Err(Errno::EFAULT) }
 }
 
-/// Whether a mapped address has no memory behind it but registers of a device, which even a read
-/// may change. Linux does not pin these.
+/// Whether registers of a device are mapped at an address, and not memory. Even a read may change
+/// such registers. Linux does not pin them.
 fn is_device(addr: usize) -> bool {
     let populate = |addr: usize| {
         let place = std::ptr::without_provenance_mut(addr / PAGE * PAGE);

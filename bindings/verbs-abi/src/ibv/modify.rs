@@ -240,8 +240,8 @@ pub(crate) unsafe extern "C" fn ibv_modify_qp(
     })
 }
 
-/// Bytes of a program's attributes for this mask. Structures of older headers lack the last field,
-/// the rate limit.
+/// Length in bytes of a program's attributes with this mask. Structures of older headers lack the
+/// last field, the rate limit.
 pub(crate) fn attr_len(mask: ibv_qp_attr_mask) -> usize {
     if mask & IBV_QP_RATE_LIMIT == 0 {
         offset_of!(ibv_qp_attr, rate_limit)

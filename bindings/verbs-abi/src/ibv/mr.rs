@@ -134,8 +134,8 @@ pub(crate) unsafe extern "C" fn ibv_reg_mr_iova2(
     entry::object(|| register(pd, addr, len, iova, access))
 }
 
-/// `ibv_reg_dmabuf_mr`: not supported, because the CPU copies all data here, and it need not be
-/// able to access a DMA buffer.
+/// `ibv_reg_dmabuf_mr`: not supported. The CPU copies all data here, and it may have no access to a
+/// DMA buffer.
 pub(crate) unsafe extern "C" fn ibv_reg_dmabuf_mr(
     pd: *mut ibv_pd,
     _offset: u64,
@@ -169,8 +169,8 @@ impl InitAttr {
     const ADDR: u64 = 1 << 1;
 }
 
-/// `ibv_reg_mr_ex`: registers memory by address, with or without a virtual address of its own. DMA
-/// buffers and DMA handles are not supported.
+/// `ibv_reg_mr_ex`: registers memory by address. With [`InitAttr::IOVA`], its virtual addresses
+/// begin at `iova`. DMA buffers and DMA handles are not supported.
 pub(crate) unsafe extern "C" fn ibv_reg_mr_ex(pd: *mut ibv_pd, attr: *mut InitAttr) -> *mut ibv_mr {
     entry::object(|| {
         // SAFETY: the program passes NULL or valid attributes.

@@ -71,9 +71,9 @@ pub(crate) fn extras_of(cqe: &Cqe) -> (u32, ibv_wc__bindgen_ty_1) {
     }
 }
 
-/// The value of C's service level field. As Ethernet has no service levels, it is the kind of a
-/// datagram's header, in the numbers of ConnectX NICs. UCX reads the kind only here, and 0 means
-/// RoCE v1.
+/// The value of C's service level field. As Ethernet has no service levels, the field holds the
+/// kind of a datagram's network header, encoded as by ConnectX NICs. UCX reads the kind only here,
+/// and takes 0 for RoCE v1.
 #[inline]
 pub(crate) fn sl_of(cqe: &Cqe) -> u8 {
     const IPV6: u8 = 1;

@@ -287,7 +287,8 @@ unsafe fn post_receives(
     Ok(())
 }
 
-/// `ibv_context.ops.bind_mw`, for windows of type 1: gives the window its next key.
+/// `ibv_context.ops.bind_mw`, for windows of type 1: posts a request that binds the window with its
+/// next key.
 pub(crate) unsafe extern "C" fn bind_mw(
     qp: *mut ibv_qp,
     window: *mut ibv_mw,

@@ -54,9 +54,9 @@ fn type_of(number: ibv_qp_type) -> Result<QpType, Errno> {
     }
 }
 
-/// The sizes of queues that a program gets for those it asks for. A send queue has room for at
-/// least one request. As with NICs, numbers of work requests are powers of two, and there is always
-/// some room for inline data: programs rely on getting more than they ask for.
+/// The queue sizes that a program gets, computed from those that it asks for. A send queue has room
+/// for at least one request. As with NICs, numbers of work requests are powers of two, and there is
+/// always some room for inline data: programs rely on getting more than they ask for.
 fn caps_of(cap: &ibv_qp_cap, has_srq: bool) -> QpCaps {
     let max_send_sge = cap.max_send_sge.max(1);
     let least_inline = max_send_sge.saturating_mul(INLINE_PER_SGE).clamp(INLINE, MAX_INLINE_DATA);
@@ -127,7 +127,7 @@ fn check_room(caps: &QpCaps) -> Result<(), Errno> {
     room::check(sends.saturating_add(recvs))
 }
 
-/// The context of a queue pair's domain. EINVAL if a completion queue belongs to another one.
+/// The context of a queue pair's domain. EINVAL if a completion queue belongs to another context.
 fn context_of(pd: &Pd, cqs: [&Cq; 2]) -> Result<Arc<Entry<Context>>, Errno> {
     let context = pd.context.public();
     if cqs.iter().any(|cq| cq.context.public() != context) {
@@ -136,13 +136,14 @@ fn context_of(pd: &Pd, cqs: [&Cq; 2]) -> Result<Arc<Entry<Context>>, Errno> {
     Context::registry().get(context)
 }
 
-/// Destroys a queue pair. Afterwards nothing of it is in progress or in its completion queues.
+/// Destroys a queue pair. Afterwards none of its work requests is in progress, and none of its
+/// completions is left in a completion queue.
 fn destroy(qp: *const ibv_qp) -> Result<(), Errno> {
     let found = get(qp)?;
     if found.is_busy() || found.is_in_group() {
         return Err(Errno::EBUSY);
     }
-    // Only one of several threads gets past this.
+    // If several threads destroy the queue pair, only one of them gets past this line.
     found.events.close()?;
     found.events.wait();
     if let Err(error) = Qp::registry().remove(qp.cast()) {
@@ -161,7 +162,7 @@ fn destroy(qp: *const ibv_qp) -> Result<(), Errno> {
     Ok(())
 }
 
-/// On a service without acknowledgements, waits until posted requests are sent, at most for
+/// On a service without acknowledgements, waits until posted requests are sent, but not longer than
 /// [`LEAVE`]. Programs send datagrams without asking for completions and destroy the queue pair at
 /// once; a NIC has sent them by then.
 fn let_go(qp: &Qp) {
@@ -192,7 +193,7 @@ pub(crate) unsafe extern "C" fn ibv_create_qp(
     })
 }
 
-/// Bytes of a program's attributes with this mask. The structure has grown from header to header.
+/// Length in bytes of a program's attributes with this mask. Newer headers have a longer structure.
 pub(crate) fn ex_len(comp_mask: u32) -> usize {
     let has = |field| comp_mask & field != 0;
     if has(IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) {

@@ -58,14 +58,14 @@ fn number(count: impl TryInto<c_int>) -> c_int {
     count.try_into().unwrap_or(c_int::MAX)
 }
 
-/// Most completion queues. Their asynchronous events need places, of which there are two per queue
-/// pair.
+/// Most completion queues of a device. Their asynchronous events need room, which the engine has
+/// for two completion queues per queue pair.
 fn max_cq(limits: &DeviceAttr) -> u32 {
     limits.max_qps.saturating_mul(2)
 }
 
-/// Most shared receive queues. Their asynchronous events need places, of which there is one per
-/// queue pair.
+/// Most shared receive queues of a device. Their asynchronous events need room, which the engine
+/// has for one shared receive queue per queue pair.
 fn max_srq(limits: &DeviceAttr) -> u32 {
     limits.max_qps
 }

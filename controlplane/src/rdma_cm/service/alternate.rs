@@ -89,7 +89,7 @@ impl Connection {
     }
 
     /// Handles an APR.
-    //= check I12 — the peer's status decides; loaded is armed again
+    //= check I12 — the peer's status decides; a loaded path is armed again
     pub(super) fn alternate_answered(
         &mut self,
         apr: &Apr,

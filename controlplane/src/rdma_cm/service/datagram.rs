@@ -79,6 +79,8 @@ impl Service {
 }
 
 impl Connection {
+    /// Takes the local QP, if any, to RTS and sends the SIDR_REQ. Called when the neighbour is
+    /// resolved.
     pub(super) fn send_sidr_req(
         &mut self,
         common: &mut Common,
@@ -121,6 +123,7 @@ impl Connection {
         self.tell(ConnEvent::Resolved { datagrams, private_data });
     }
 
+    /// Accepts the look-up of a UD QP: sends a SIDR_REP with the number and Q_Key of `qp`.
     pub(super) fn accept_datagrams(
         &mut self,
         qp: ConnQp,
@@ -141,6 +144,7 @@ impl Connection {
         Ok(())
     }
 
+    /// Refuses the look-up of a UD QP: sends a SIDR_REP with `status`.
     pub(super) fn refuse_datagrams(
         &mut self,
         status: SidrStatus,

@@ -14,6 +14,8 @@ use crate::rdma_cm::{BindOptions, CmId, CmSink, ConnError, PortSpace, is_own_nod
 pub(super) const BACKLOG_MAX: u32 = 4096;
 
 impl Service {
+    /// Binds a new id to an address and listens there. Returns the id, and the address with the
+    /// port that was chosen for port 0.
     pub(crate) fn listen(
         &mut self,
         channel: Arc<dyn CmSink>,
@@ -32,6 +34,8 @@ impl Service {
         }
     }
 
+    /// Binds a new id to an address without listening there. Returns the id, and the address with
+    /// the port that was chosen for port 0.
     pub(crate) fn bind(
         &mut self,
         channel: Arc<dyn CmSink>,
@@ -52,6 +56,7 @@ impl Service {
         Ok((id, address))
     }
 
+    /// Lets a bound id receive requests. If it listens already, only its backlog changes.
     pub(crate) fn begin_listening(&mut self, id: CmId, backlog: u32) -> Result<(), RequestError> {
         let Common { cm, ports, listeners, .. } = &mut self.common;
         let listener = listeners.get_mut(&id).ok_or(ConnError::UnknownId(id))?;

@@ -24,6 +24,7 @@ pub(super) struct LookUp {
 }
 
 impl Service {
+    /// Starts the look-up of a path. The channel receives its result, also if it is known at once.
     pub(crate) fn resolve(
         &mut self,
         channel: Arc<dyn CmSink>,

@@ -278,7 +278,7 @@ impl Connection {
     }
 
     /// Establishes the connection when a packet has arrived at the QP before the RTU.
-    //= check H11 — then the connection is established by it
+    //= check H11 — a packet that arrives before the RTU establishes the connection
     //= check J3 — a lost RTU delays no connection
     pub(super) fn communication_established(&self, common: &mut Common) {
         if let (Stage::Replied, Some(conn)) = (self.stage(&common.cm), self.conn)

@@ -27,7 +27,7 @@ impl Connection {
     /// Resolves the connection's neighbours, and takes its next step once they are resolved.
     pub(super) fn step(&mut self, common: &mut Common, context: &mut ServiceContext<'_>) {
         let Stage::Resolving(next) = self.stage(&common.cm) else { return };
-        //= check J13 — a connection accepted beyond that waits without asking for its neighbour
+        //= check J13 — beyond the limit, a connection waits without asking for its neighbour
         if next == Next::Reply && common.replies_asking >= REPLIES_MAX {
             return common.resolving.push(self.id);
         }

@@ -27,17 +27,17 @@ const POSTED: usize = 3;
 /// How many frames after the context the memory of the first receive is prefetched.
 const MEMORY: usize = 5;
 
-/// One frame in `STRIDE` is looked at where frames of one QP stand together: looking at each costs
+/// Among consecutive frames for one QP, one in `STRIDE` is looked at. To look at all of them costs
 /// as much as it saves.
 const STRIDE: usize = 4;
-/// Places of frames that are looked at: a whole burst, and `CONTEXT` frames after its last.
+/// Number of places that are looked at: those of a whole burst, and `CONTEXT` places after it.
 const PLACES: usize = BATCH + CONTEXT;
 
 /// The QPs that the frames of this burst and of the next are for.
 #[derive(Debug)]
 pub(super) struct Ahead {
-    /// Bit *n* is about the burst that was handled *n* bursts before the latest: whether its last
-    /// frame was for another QP than the last frame of the burst before it.
+    /// One bit per burst, the latest burst in bit 0. A bit is set if the last frame of its burst
+    /// was for another QP than the last frame of the burst before.
     changes: u32,
     /// The QP of the last burst's last frame.
     end: Option<Qpn>,
@@ -45,14 +45,17 @@ pub(super) struct Ahead {
     last: Option<Qpn>,
     /// Whether the frame looked at last was for the same QP as the one looked at before it.
     in_run: bool,
-    /// The slot of each frame's QP; `None` if the frame looked at before it is for the same QP.
+    /// For each place, the slot of the QP that the frame is for. `None` if the frame is not looked
+    /// at, if the frame looked at before it is for the same QP, or if this lcore has no such QP.
     fresh: [Option<u32>; PLACES],
-    /// Bit *n*: `fresh` has a slot for the frame *n* places before the one looked at last.
+    /// Bit *n* is set if `fresh` has a slot for the frame *n* places before the one that
+    /// [`find`](Self::find) was last called for.
     near: u32,
 }
 
 /// Mask of the bits in `changes` that count: QPs are looked up while any of them is set. It covers
-/// four bursts, since a peer's QP may fill two with small packets before another QP's turn.
+/// four bursts, since one QP of a peer may fill two bursts with small packets before another has
+/// its turn.
 const LATELY: u32 = 0b1111;
 
 /// Mask of the distances at which there is something to prefetch.
@@ -117,7 +120,7 @@ impl Ahead {
         (self.end, self.last) = (end, end);
     }
 
-    /// Looks up the QP of the frame at place `at`.
+    /// Looks up the QP of the frame at place `at`, and records its slot in `fresh`.
     #[inline]
     fn find(&mut self, at: usize, frame: Option<&[u8]>, arrival: &Arrival<'_>) {
         self.near <<= 1;
@@ -170,8 +173,8 @@ mod tests {
         let first = [Some(0), None, None, None, Some(1), None, Some(1), None, Some(1), None];
         assert_eq!(found(&mut ahead, &frames), first);
         ahead.end(Some(&b));
-        // Nothing is left of the longer burst before, although the QP of its last frame is still
-        // near.
+        // No slot of the longer burst before is left. The QP of its last frame is not looked up
+        // again.
         let next: [&[u8]; 5] = [&b, &b, &b, &b, &a];
         assert_eq!(found(&mut ahead, &next), [None, None, None, None, Some(0), None]);
     }

@@ -14,7 +14,7 @@ use uroce_shared::table::qp_table::Place;
 use uroce_transport::{DropReason, Inbound, Qp};
 use uroce_wire::{Bth, Datagram, Frame, Operation, Packet, ParseError, Qpn};
 
-/// Delivers a packet if this lcore owns its QP. Returns its destination otherwise.
+/// Delivers a packet if this lcore owns its QP. Otherwise the result says where the packet goes.
 //= check E10 — a number that no QP has: dropped, without an answer
 #[inline]
 pub(super) fn deliver_here(
@@ -36,8 +36,8 @@ pub(super) fn deliver_here(
     }
 }
 
-/// Delivers a packet with a reserved opcode if this lcore owns its QP: an RC QP answers it. Returns
-/// its destination otherwise.
+/// Delivers a packet with a reserved opcode if this lcore owns its QP: an RC QP answers it.
+/// Otherwise the result says where the packet goes.
 #[cold]
 pub(super) fn deliver_reserved_here(
     datagram: &Datagram<'_>,
@@ -96,8 +96,8 @@ pub(super) fn deliver(
     let operation = inbound.packet.op.operation;
     let result = shard.input(place.index, turn, |qp, feeds, env| {
         check_place(qp, qpn)?;
-        // A packet consumes at most one receive. The oldest receive may be in use by a message that
-        // is not complete.
+        // A packet consumes at most one receive. If the QP holds only one, a message that is not
+        // complete may be using it.
         let may_consume = matches!(operation, Operation::Send | Operation::Write);
         if may_consume && qp.recv_wrs() <= 1 && !feeds.is_rq_empty() {
             feeds.pull_receives(qp, env);

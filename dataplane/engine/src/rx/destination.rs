@@ -12,7 +12,7 @@ use uroce_wire::{Datagram, Packet, Qpn, Service};
 pub(super) enum Destination {
     /// A QP of this lcore, which has handled it.
     Done,
-    /// None: it is dropped for this reason.
+    /// None: the frame is dropped for this reason.
     Drop(DropReason),
     /// All QPs of a multicast group.
     Group,

@@ -66,14 +66,15 @@ impl Exits {
         }
     }
 
-    /// Returns the queue of packets that other lcores have verified for an lcore.
+    /// Returns the queue of packets that other lcores have verified and handed over to lcore
+    /// `lcore`.
     pub(super) fn handed_over(&self, lcore: usize) -> &ArrayQueue<(usize, Mbuf)> {
         &self.hand_over[lcore]
     }
 
     /// Puts a frame that port `port` (counted from 0) has received into the queue of its
-    /// destination. Returns the frame if it stays with the lcore: its destination has no queue, or
-    /// the queue is full, which is counted.
+    /// destination. Returns the frame if it stays with the lcore, because its destination has no
+    /// queue or the queue is full. A full queue is counted.
     //= check J13 — what the control plane does not take in time is dropped, and nothing else
     pub(super) fn carry(
         &self,

@@ -21,7 +21,7 @@ use uroce_shared::table::mcast::multicast_mac;
 use uroce_transport::{DropReason, Inbound};
 use uroce_wire::{Bth, Datagram, Frame, Packet};
 
-/// Returns whether a datagram is addressed to a group that QPs of this device are in.
+/// Returns whether a datagram is addressed to a group that has QPs of this device.
 //= check E10 — QPN 0xFFFFFF without a group is dropped
 #[cold]
 pub(super) fn is_ours(
@@ -74,7 +74,7 @@ pub(super) fn deliver(
     let &Datagram { src, dst, l3, .. } = datagram;
     let inbound = Inbound { src, dst, port: arrival.number(), l3, packet };
     let (memory, tables) = (turn.memory, turn.tables);
-    // If the last QP has left the group since, there are no members.
+    // There are no members if the last QP has left the group since the datagram was received.
     let members = tables.groups.find(dst, memory.turn()).unwrap_or(&[]);
     for member in members.iter().filter(|member| member.place.owner == arrival.lcore) {
         let result = super::deliver::deliver(member.place, member.qpn, &inbound, shard, turn);

@@ -5,8 +5,8 @@
 //! the answer. Programs with one completion queue for both expect this.
 //!
 //! An acknowledgement concerns the QP's requester, and a request its responder. Each of the two
-//! still gets its packets in the order of the wire. A network, too, may let an acknowledgement
-//! overtake requests.
+//! still gets its packets in the order of the wire. This is safe: a network, too, may let an
+//! acknowledgement overtake requests.
 //!
 //! Not here: responses with data, and packets that another lcore has handed over.
 
@@ -14,8 +14,9 @@ use super::frames::HEADERS_AHEAD;
 use crate::dpdk::mbuf::Mbuf;
 use uroce_wire::{Frame, OpCode, Qpn};
 
-/// How many places ahead of the frame that is handled now a frame is looked at. Its headers have
-/// been prefetched by then. An acknowledgement passes at most as many requests.
+/// Distance, in frames, from the frame that is handled now to the one that is looked at. The
+/// headers of the latter have been prefetched by then. It is also the most requests that an
+/// acknowledgement passes.
 const WINDOW: usize = HEADERS_AHEAD / 2;
 /// Distance of an acknowledgement's opcode from the frame's end, in bytes: the lengths of BTH,
 /// which begins with the opcode, AETH and ICRC.
