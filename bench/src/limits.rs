@@ -31,8 +31,8 @@ use crate::rendezvous::{Link, Listener, connect};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// Bytes of a packet beside its payload: Ethernet, IPv4, UDP, BTH, ICRC.
-const PACKET_OVERHEAD: usize = 14 + 20 + 8 + 12 + 4;
+/// Bytes of a packet in addition to its payload: Ethernet, IPv4, UDP, BTH, ICRC.
+pub(crate) const PACKET_OVERHEAD: usize = 14 + 20 + 8 + 12 + 4;
 /// Payload of the small frame: an 8-byte SEND.
 const SMALL_PAYLOAD: usize = 8;
 

@@ -17,7 +17,7 @@ use crate::cli::{CpuList, DeviceArgs, ModifyArgs};
 use crate::error::{BenchError, Step};
 use crate::machine::Machine;
 use crate::node::{Drive, Node, PORT};
-use crate::perf::measure::{Latency, Quantiles};
+use crate::perf::measure::{Bandwidth, Latency, Quantiles};
 use crate::pin::{cpus, pin};
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
@@ -100,21 +100,15 @@ struct Traffic {
     target: End,
 }
 
-/// Traffic of the driving thread.
-#[derive(Clone, Copy, Debug, Default)]
-struct Moved {
-    messages: u64,
-    elapsed: Duration,
-}
-
 impl Traffic {
-    /// Drives both lcores until the end, and posts WRITEs in the traffic phase.
+    /// Drives both lcores until the end, and posts WRITEs in the traffic phase. Returns the
+    /// bandwidth of that phase.
     fn run(
         mut self,
         mut drives: [Drive; 2],
         phase: &AtomicU8,
         ready: &AtomicBool,
-    ) -> Result<Moved, BenchError> {
+    ) -> Result<Bandwidth, BenchError> {
         let slices = [self.source.memory.slice(..).step("a slice of memory")?];
         let write = SendWr::write(&slices, self.target.memory.remote());
         let mut completions = [WorkCompletion::default(); DEPTH as usize];
@@ -140,7 +134,8 @@ impl Traffic {
             }
             if phase == END {
                 let elapsed = begin.map(|begin| begin.elapsed()).unwrap_or_default();
-                return Ok(Moved { messages, elapsed });
+                let (size, elapsed_ns) = (slices[0].len() as u64, elapsed.as_nanos() as u64);
+                return Ok(Bandwidth { messages, size, elapsed_ns, ..Bandwidth::default() });
             }
         }
     }
@@ -180,9 +175,8 @@ fn round_trips(control: &QpControl, time: Duration) -> Result<Quantiles, BenchEr
     Ok(latency.quantiles(1.0))
 }
 
-fn report(args: &ModifyArgs, [idle, busy]: &[Quantiles; 2], moved: &Moved) {
-    let bits = moved.messages as f64 * f64::from(args.size) * 8.0;
-    let gbps = bits / moved.elapsed.as_nanos().max(1) as f64;
+fn report(args: &ModifyArgs, [idle, busy]: &[Quantiles; 2], traffic: &Bandwidth) {
+    let gbps = traffic.gbps();
     if args.json {
         println!("{}", value(args, idle, busy, gbps));
         return;

@@ -10,6 +10,7 @@
 
 use crate::cli::RateArgs;
 use crate::error::BenchError;
+use crate::limits::PACKET_OVERHEAD;
 use crate::machine::Machine;
 use crate::node::Node;
 use crate::perf::measure::median;
@@ -23,9 +24,9 @@ use std::time::Duration;
 /// Path MTU of all tests, and bytes of a message; a datagram is one packet.
 const MTU: u32 = 4096;
 const SIZE: u32 = 65536;
-/// Bytes of a frame in addition to its payload: Ethernet, IPv4, UDP, BTH, ICRC. RETH is in a
-/// WRITE's first packet, DETH in every datagram.
-const FRAME: u32 = 14 + 20 + 8 + 12 + 4;
+/// Bytes of a frame in addition to its payload. RETH is in a WRITE's first packet, DETH in every
+/// datagram.
+const FRAME: u32 = PACKET_OVERHEAD as u32;
 const RETH: u32 = 16;
 const DETH: u32 = 8;
 /// Messages in flight: a fraction of a millisecond at the usual rates.
