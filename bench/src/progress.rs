@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_is_taken_when_it_is_done_whoever_began_first() {
+    fn each_is_taken_when_it_is_done_whatever_began_first() {
         let mut pending: VecDeque<u32> = (0..6).collect();
         let mut looks = 0;
         // Odd numbers are done from the second check of each on.

@@ -59,9 +59,9 @@ pub(super) fn all(aim: &Aim, end: &End) -> Vec<Vec<u8>> {
     let mut bad_length = stranger.clone();
     bad_length[UDP_LENGTH] ^= 0x40;
     let truncated = stranger[..UDP_LENGTH + 11].to_vec();
-    let nobody = frame(&Bth { dest_qpn: Qpn::new(end.qpn ^ 0x5555), ..write });
+    let unknown = frame(&Bth { dest_qpn: Qpn::new(end.qpn ^ 0x5555), ..write });
     let undefined = frame(&Bth { opcode: OpCode(RESERVED), ..write });
-    vec![stranger, bad_icrc, bad_length, truncated, nobody, undefined]
+    vec![stranger, bad_icrc, bad_length, truncated, unknown, undefined]
 }
 
 /// Builds a frame with its invariant CRC. For an unknown opcode only the BTH is written.

@@ -56,7 +56,7 @@ fn messages_of_connection_management_go_to_the_connection_manager() {
 
 #[test]
 //= check J11 test
-fn what_nobody_speaks_is_answered_where_an_answer_is_asked_for_and_else_counted() {
+fn unsupported_mads_are_answered_if_they_ask_for_it_and_else_counted() {
     let (mut left, mut right) = pair();
     let mut receive = |header| {
         let frame = left.frame(NOW, 1, &path(), GSI, &mad(header)).unwrap().to_vec();

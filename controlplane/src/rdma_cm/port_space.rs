@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn ports_for_who_asks_for_none_are_free_ones_until_all_are_taken() {
+    fn port_0_chooses_free_ports_until_all_are_taken() {
         let mut ports = PortSpaces::new(u32::MAX);
         let mut seen = std::collections::BTreeSet::new();
         for number in 0..28232 {
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_is_shared_by_those_who_say_so_until_one_listens() {
+    fn an_address_is_shared_by_ids_that_allow_it_until_one_listens() {
         let mut ports = PortSpaces::new(0);
         let (any, own) = ("0.0.0.0:1", "192.0.2.1:1");
         assert_eq!(ports.bind(Tcp, at(any), REUSE, id(1)), Ok(1));

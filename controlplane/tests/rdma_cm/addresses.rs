@@ -78,7 +78,7 @@ fn an_address_is_had_before_it_is_heard() {
 }
 
 #[test]
-fn who_accepts_may_have_a_timeout_of_its_own() {
+fn the_accepting_side_may_have_a_timeout_of_its_own() {
     let (left, right) = nodes();
     let (one, other) = (left.end(), right.end());
     right.listen();

@@ -156,7 +156,7 @@ fn message(message: Message, transaction: u64) -> Mad {
 
 #[test]
 //= check J11 test
-fn bad_mads_are_counted_and_harm_nobody() {
+fn bad_mads_are_counted_and_harm_no_connection() {
     let (left, right, mut stranger_end) = nodes();
     let (mut one, mut other) = (left.end(), right.end());
     let (active, _) = join((&left, &one), (&right, &other));

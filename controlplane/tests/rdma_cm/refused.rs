@@ -149,11 +149,11 @@ fn calls_that_cannot_be_are_refused_by_name() {
 }
 
 #[test]
-fn a_peer_whose_neighbour_does_not_answer_is_an_event() {
+fn a_neighbour_that_does_not_answer_is_an_event() {
     let (left, _right) = nodes();
     let one = left.end();
-    let nobody = ConnectSpec::new(one.qp.qpn, "192.0.2.77:1".parse().unwrap());
-    let active = left.connect_with(nobody);
+    let silent = ConnectSpec::new(one.qp.qpn, "192.0.2.77:1".parse().unwrap());
+    let active = left.connect_with(silent);
     let ConnEvent::ConnectError(RequestError::Path(error)) = left.kind(active) else { panic!() };
     assert!(error.to_string().contains("192.0.2.77"));
     assert_eq!(left.count("cm_failed"), 1);

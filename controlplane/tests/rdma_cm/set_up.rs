@@ -337,7 +337,7 @@ fn a_peer_that_is_gone_costs_retries_and_no_more() {
 
 #[test]
 //= check J10 test
-fn who_gives_up_before_an_answer_leaves_nothing_at_the_peer() {
+fn a_request_given_up_before_an_answer_leaves_nothing_at_the_peer() {
     let (left, right) = nodes();
     right.listen();
     for is_qp_destroyed in [false, true] {

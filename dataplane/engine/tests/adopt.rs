@@ -187,7 +187,7 @@ fn control_calls_of_the_adopting_thread_do_not_wait_for_its_turns() {
 }
 
 #[test]
-fn the_control_plane_serves_an_adopted_lcore_whose_adopter_is_busy() {
+fn the_control_plane_serves_an_adopted_lcore_while_its_adopter_is_busy() {
     let mut lab = Lab::new(&LabConfig::default());
     let (mut a, b) = lab.connect(&QpWish::default());
     let local = lab.a.register(a.pd, 1 << 16, ALL);
@@ -241,7 +241,7 @@ fn what_needs_no_answer_leaves_before_its_queue_pair_goes() {
 }
 
 #[test]
-fn an_lcore_whose_port_takes_nothing_rests_and_still_has_something_to_do() {
+fn an_lcore_with_a_port_that_takes_nothing_rests_and_still_has_something_to_do() {
     // In this time a spinning lcore makes many more turns, but a port that takes nothing does not
     // drop frames yet.
     const TIME: Duration = Duration::from_millis(100);

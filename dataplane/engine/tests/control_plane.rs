@@ -263,9 +263,9 @@ fn a_link_that_does_not_come_up_loses_what_it_is_given_until_it_does() {
     let patient = QpWish::default();
     let mut client = memif_node(2, &pool);
     assert_eq!(client.control.next_link_change(), None, "there is no server");
-    let nobody = Qpn::new(77);
+    let absent = Qpn::new(77);
     let op = |va, rkey| SendOp::Write { va, rkey, imm: None };
-    let mut early = connected(&mut client, 1, nobody, &hasty);
+    let mut early = connected(&mut client, 1, absent, &hasty);
     early.send(1, op(Va(0), Rkey(0)), &[]);
     assert_eq!(early.completion().status, WcStatus::RetryExcErr);
     eventually("a loss", || client.engine.counters().engine(EngineCounter::TxStuck) == 4);
@@ -374,7 +374,7 @@ fn a_driver_with_a_link_interrupt_tells_by_itself() {
     let config = EngineConfig { idle: IdlePolicy::Yield, ..EngineConfig::default() };
     let (engine, control) = Engine::start(config, vec![binding]).expect("starts");
     let mut node = Node { engine, control, addresses: PortAddresses::default() };
-    assert_eq!(node.control.next_link_change(), None, "nobody is connected");
+    assert_eq!(node.control.next_link_change(), None, "no QP is connected");
     let guest = open(vdev::virtio_user(0, &socket, 1, 256, None));
     assert_eq!(next_change(&mut node), (1, true));
     drop(guest);

@@ -316,7 +316,7 @@ fn opcode_len(opcode: OpCode) -> usize {
 }
 
 #[test] //= check L5 test
-fn a_group_member_whose_copy_finds_no_buffer_keeps_no_other_from_its_own() {
+fn a_group_member_without_a_buffer_for_its_copy_keeps_no_other_from_its_own() {
     const QKEY: Qkey = Qkey(9);
     let mut target = Target::with_lcores(2);
     let group = Gid::from(std::net::Ipv4Addr::new(239, 1, 2, 3));

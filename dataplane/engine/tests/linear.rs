@@ -142,7 +142,7 @@ impl Shared {
                 Call::Look => Outcome::Saw(look()),
                 call => {
                     let change = self.change(call);
-                    let mut node = self.node.lock().expect("nobody panics with it");
+                    let mut node = self.node.lock().expect("no thread panics with it");
                     match node.control.modify_qp(self.qpn, &change) {
                         Ok(()) => Outcome::Changed,
                         Err(_) => Outcome::Refused,
@@ -179,7 +179,7 @@ fn two_threads(lab: Lab, count: usize, seed: u64) -> Lab {
     let refused = all.clone().filter(|record| record.outcome == Outcome::Refused).count();
     assert!(refused * 2 < 2 * count, "most are legal");
     assert!(is_linearizable([&first, &second]), "no order explains what the threads saw");
-    let a = shared.node.into_inner().expect("nobody has panicked");
+    let a = shared.node.into_inner().expect("no thread has panicked");
     Lab { a, b, pool }
 }
 

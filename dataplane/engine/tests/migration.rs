@@ -315,7 +315,7 @@ fn what_a_connection_sends_takes_the_time_of_its_rate() {
 }
 
 #[test]
-fn what_leaves_by_an_address_handle_takes_the_time_of_its_rate_whoever_sends_it() {
+fn an_address_handle_keeps_to_its_rate_with_senders_on_two_lcores() {
     const DATAGRAMS: u64 = 400;
     let mut rails = Rails::new(2);
     let wish = QpWish { qp_type: QpType::Ud, cq_depth: 512, ..QpWish::default() };
@@ -354,7 +354,7 @@ fn what_leaves_by_an_address_handle_takes_the_time_of_its_rate_whoever_sends_it(
 }
 
 #[test]
-fn those_who_share_an_address_handle_have_the_same_share_of_its_rate() {
+fn qps_that_share_an_address_handle_have_the_same_share_of_its_rate() {
     const DATAGRAMS: u64 = 500;
     let mut rails = Rails::new(1);
     let wish = QpWish { qp_type: QpType::Ud, cq_depth: 512, ..QpWish::default() };

@@ -166,7 +166,7 @@ fn many_threads_poll_queues_of_two_lcores_and_come_and_go() {
 }
 
 #[test]
-fn who_asks_for_an_event_and_sleeps_gets_it() {
+fn a_thread_that_asks_for_an_event_and_sleeps_gets_it() {
     let mut lab = lab(1, IdlePolicy::Sleep);
     let (mut a, b) = lab.connect(&QpWish::default());
     let channel = CompletionChannel::new(4).expect("a channel");

@@ -178,7 +178,7 @@ fn a_frame_longer_than_an_mbuf_is_counted_by_the_engine() {
 }
 
 #[test]
-fn a_port_whose_other_end_takes_nothing_keeps_no_frame_of_another_port() {
+fn a_port_with_an_end_that_takes_nothing_keeps_no_frame_of_another_port() {
     const FRAME: [u8; 60] = [0xff; 60];
     let pool = create_pool();
     let pairs =

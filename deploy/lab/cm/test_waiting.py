@@ -44,7 +44,7 @@ class Waiting(unittest.TestCase):
     def test_while_the_first_thread_does_something_else_it_does_not_listen_yet(self):
         self.assertFalse(self.waits(EVENTS + BUSY))
 
-    def test_a_semaphore_that_nobody_will_post_is_no_event(self):
+    def test_a_semaphore_without_a_poster_is_no_event(self):
         self.assertFalse(self.waits(SEMAPHORE))
 
 

@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn our_version_reads_as_theirs_and_tells_who_we_are() {
+    fn our_version_reads_as_theirs_and_identifies_uroce() {
         assert_eq!(&Version::perftest().0, b"6.06\0\0\0\0\0\0\0\0\0\0\0\0");
         assert_eq!(Version::uroce().number(), Version::perftest().number());
         assert!(Version::uroce().is_uroce() && !Version::perftest().is_uroce());

@@ -109,7 +109,7 @@ fn a_neighbour_is_asked_for_and_its_answer_resolves_it() {
 }
 
 #[test]
-fn who_asks_us_is_remembered_and_confirmed_before_use() {
+fn the_sender_of_a_request_is_remembered_and_confirmed_before_use() {
     let cases = [
         ("192.0.2.2", "arp_request_of_peer", "arp_confirm_of_ours"),
         ("2001:db8::2", "ns_of_peer", "ns_confirm_of_ours"),
@@ -123,7 +123,7 @@ fn who_asks_us_is_remembered_and_confirmed_before_use() {
 }
 
 #[test]
-fn an_answer_that_nobody_asked_for_creates_nothing() {
+fn an_unasked_for_answer_creates_no_neighbour() {
     for name in ["arp_reply_of_peer", "na_of_peer", "na_unsolicited_of_peer", "arp_probe_of_peer"] {
         let mut port = port();
         handle(&mut port, at(0), &golden(name)).unwrap();

@@ -56,7 +56,7 @@ fn a_sleeper_is_woken_and_waits_no_longer_than_asked() {
 }
 
 #[test]
-fn an_id_whose_events_nobody_takes_keeps_its_last_and_does_not_grow() {
+fn events_that_are_not_taken_do_not_grow_in_number_and_the_last_are_kept() {
     let channel = CmChannel::new().unwrap();
     let failed = || ConnEvent::AlternateLoaded(Err(AlternateFailure::NoAnswer));
     for _ in 0..1000 {

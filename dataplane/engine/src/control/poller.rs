@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_no_write_soon_hardly_lingers() {
+    fn a_poller_that_no_write_follows_soon_hardly_lingers() {
         let answer = Answer::default();
         assert!(waits(&answer, 64, 0).0 <= 7);
         let (waited, turns) = waits(&answer, 640, 0);
@@ -273,14 +273,14 @@ mod tests {
     }
 
     #[test]
-    fn whose_answers_come_late_lingers_for_a_little_each_time() {
+    fn a_poller_with_late_answers_lingers_for_a_little_each_time() {
         let answer = Answer::default();
         waits(&answer, 1000, 0);
         assert_eq!(waits(&answer, 100, 1), (100, 100 * u64::from(LINGER_TURNS)));
     }
 
     #[test]
-    fn whose_answers_come_at_once_lingers_for_longer_when_one_does_not() {
+    fn a_poller_with_answers_at_once_lingers_for_longer_when_one_does_not_come() {
         let answer = Answer::default();
         for writes in 0..20 {
             answer.before.store(writes, Ordering::Relaxed);

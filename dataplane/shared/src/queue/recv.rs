@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test] //= check G3 test
-    fn who_reposts_each_flushed_receive_does_not_keep_the_lcore() {
+    fn reposting_each_flushed_receive_does_not_keep_the_lcore() {
         const DEPTH: u32 = 100;
         let places = Places::new(1).begin(0, Qpn::new(2)).unwrap();
         let shared = Arc::new(QpShared::new(places));

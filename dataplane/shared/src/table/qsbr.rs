@@ -102,7 +102,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn nobody_waits_for_an_lcore_outside_of_a_turn() {
+    fn a_wait_does_not_include_an_lcore_outside_of_a_turn() {
         let turns = Turns::new(3);
         turns.wait();
         drop(turns.enter(1));

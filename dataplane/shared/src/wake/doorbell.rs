@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn who_rings_again_comes_behind_those_who_wait() {
+    fn a_qp_that_rings_again_comes_behind_those_that_wait() {
         let doorbell = Arc::new(Doorbell::new(8, Arc::default()));
         let mut reader = DoorbellReader::new(Arc::clone(&doorbell));
         (0..4).for_each(|index| doorbell.ring(index));
@@ -147,7 +147,7 @@ mod tests {
 
     /// The flag is set and the QP in no list yet: the ringing thread was stopped there.
     #[test]
-    fn a_ring_that_stopped_in_the_middle_keeps_nobody_waiting() {
+    fn a_ring_that_stopped_in_the_middle_keeps_no_other_qp_waiting() {
         let doorbell = Arc::new(Doorbell::new(3, Arc::default()));
         let mut reader = DoorbellReader::new(Arc::clone(&doorbell));
         doorbell.ring(0);

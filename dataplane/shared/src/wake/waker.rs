@@ -61,10 +61,10 @@ mod tests {
     use std::time::Instant;
 
     #[test]
-    fn one_who_sleeps_is_woken_at_once_and_one_who_is_awake_costs_nothing() {
+    fn a_sleeper_is_woken_at_once_and_a_thread_that_is_awake_costs_nothing() {
         let waker = Waker::new().unwrap();
         waker.wake();
-        assert!(!waker.tokens.take().unwrap(), "nobody sleeps");
+        assert!(!waker.tokens.take().unwrap(), "no thread sleeps");
         let begin = Instant::now();
         waker.sleep(Duration::from_secs(60), || true);
         waker.sleep(Duration::from_millis(1), || false);

@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_rest_is_summed_by_who_wants_to() {
+    fn a_long_rest_is_summed_by_the_callers_function() {
         let packets = packets();
         let (mut sums, mut summed) = (OuterSums::new(), 0);
         for packet in packets.iter().chain(&packets) {

@@ -102,7 +102,7 @@ fn a_dreq_with_a_wrong_id_qpn_or_source_ends_nothing() {
 
 //= check J8 test
 #[test]
-fn a_rej_or_drep_of_somebody_else_ends_nothing() {
+fn a_forged_rej_or_drep_ends_nothing() {
     let mut pair = pair();
     let ids = established(&mut pair);
     let Passing { addr, message: Message::Rtu(rtu), .. } =
@@ -264,7 +264,7 @@ fn give_up_after(steps: u32, who: usize) {
 
 //= check J10 test
 #[test]
-fn giving_up_at_any_point_hangs_nobody_and_tells_nothing_twice() {
+fn giving_up_at_any_point_hangs_no_side_and_reports_nothing_twice() {
     for steps in 0..40 {
         for who in [0, 1] {
             give_up_after(steps, who);

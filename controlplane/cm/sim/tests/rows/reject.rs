@@ -22,7 +22,7 @@ fn refusal(pair: &mut Pair, id: ConnId) -> Box<Rej> {
 
 //= check J5 test
 #[test]
-fn where_nobody_listens_the_service_id_is_refused() {
+fn without_a_listener_the_service_id_is_refused() {
     let mut pair = pair();
     for service in [ServiceId::tcp(1), ServiceId::udp(7174)] {
         let params = conn_params(0, service, QPNS[0]);

@@ -90,7 +90,7 @@ fn a_rep_without_answer_ends_in_a_rej_and_in_time_wait_on_the_passive_side() {
 
 //= check J1 test
 #[test]
-fn who_gives_up_before_a_rep_is_understood_by_its_adapter_and_its_own_id() {
+fn a_request_given_up_before_its_rep_is_found_by_adapter_and_id() {
     let mut pair = pair();
     let active = connect(&mut pair);
     pair.run_for(ms(1));
@@ -267,7 +267,7 @@ fn two_reqs_that_cross_peer_to_peer_become_one_connection() {
 
 //= check J10 test
 #[test]
-fn who_asks_peer_to_peer_before_the_other_goes_on_asking() {
+fn a_peer_to_peer_req_before_the_other_sides_is_repeated() {
     let mut pair = Pair::new(3, CmLimits::default());
     let params = |node: usize| ConnectParams {
         peer_to_peer: true,

@@ -102,7 +102,7 @@ fn what_was_routed_or_damaged_is_no_query() {
 }
 
 #[test]
-fn groups_of_the_host_and_of_all_are_nobodys_business() {
+fn groups_of_the_host_and_of_all_are_not_reported() {
     let mut port = port();
     for group in ["224.0.0.1", "ff02::1", "ff01::5", "192.0.2.7", "2001:db8::7"] {
         port.join(at(0), ip(group));

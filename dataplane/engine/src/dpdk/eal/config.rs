@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_made_for_who_names_them() {
+    fn files_are_made_only_with_a_prefix() {
         let huge = EalConfig { memory: Memory::Huge { mb: 64 }, ..EalConfig::default() };
         let args = huge.arguments(&[0]).join(" ");
         assert!(args.contains("-m 64 --no-pci --in-memory --no-telemetry"), "{args}");

@@ -449,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_whose_driver_does_not_start_again_is_restarted_until_it_does() {
+    fn a_memif_client_is_restarted_until_its_driver_starts_again() {
         let eal = Eal::init(&EalConfig::default()).expect("EAL starts");
         let pool = Mempool::create(eal, &PoolConfig::default()).expect("mempool");
         let socket = std::env::temp_dir().join(format!("uroce-again-{}.sock", std::process::id()));

@@ -276,7 +276,7 @@ fn a_queue_is_resized_to_what_it_can_have_and_never_below_what_waits() {
 /// A thread arms the queue and finds nothing, since the entry is behind a ring that is not sealed
 /// yet.
 #[test] //= check G9 test
-fn who_waits_while_a_queue_grows_is_woken() {
+fn a_thread_that_waits_while_a_queue_grows_is_woken() {
     let channel = CompletionChannel::new(1).unwrap();
     let turns = Arc::new(Turns::new(1));
     let cq = CompletionQueue::within(in_turns(&turns), 1, Some(&channel)).unwrap();

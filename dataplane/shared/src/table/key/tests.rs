@@ -77,7 +77,7 @@ fn two_engines_give_different_numbers() {
 
 #[test]
 //= check J9 test
-fn a_held_number_is_nobodys_until_it_is_released() {
+fn a_held_number_belongs_to_no_qp_until_it_is_released() {
     // With one slot and sixteen generations the number would come again soon.
     let numbers = Numbers::with_key(1 << 20, &bytes(5));
     let mut slots = Slots::new(1);

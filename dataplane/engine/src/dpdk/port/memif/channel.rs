@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn a_descriptor_that_nobody_expects_is_closed() {
+    fn an_unexpected_descriptor_is_closed() {
         let (a, b) = pair();
         for kind in 0..=u8::MAX {
             let fd = Some(b.try_clone().expect("a descriptor"));

@@ -86,7 +86,7 @@ mod tests {
     use uroce_shared::sync::Meetings;
 
     #[test]
-    fn nobody_is_inside_behind_a_closed_gate() {
+    fn no_thread_is_inside_a_closed_gate() {
         let gate = Gate::new(2);
         let inside = AtomicU32::new(0);
         let stop = AtomicBool::new(false);
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_dry_queues_waits_for_two_receptions_of_each_that_find_nothing() {
+    fn wait_dry_returns_after_two_receptions_of_each_queue_that_find_nothing() {
         let gate = Gate::new(2);
         std::thread::scope(|scope| {
             let waiting = scope.spawn(|| gate.wait_dry(Duration::from_secs(60)));
@@ -134,7 +134,7 @@ mod tests {
         });
         let begin = Instant::now();
         gate.wait_dry(Duration::from_millis(5));
-        assert!(begin.elapsed() >= Duration::from_millis(5), "nobody has received");
+        assert!(begin.elapsed() >= Duration::from_millis(5), "no lcore has received");
     }
 
     #[test]
