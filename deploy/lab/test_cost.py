@@ -12,14 +12,14 @@ creator: callgrind-3.19.0
 positions: line
 events: Ir Dr
 
-fl=(1) engine/src/timer_wheel.rs
-fn=(10) uroce_engine::timer_wheel::TimerWheel::walk
+fl=(1) shared/src/time/timer_wheel.rs
+fn=(10) uroce_shared::time::timer_wheel::TimerWheel::walk
 125 40 7
 +2 10 3
 fi=(2) core/src/num.rs
 7 5
 fe=(1)
-cfn=(11) uroce_engine::timer_wheel::TimerWheel::clear
+cfn=(11) uroce_shared::time::timer_wheel::TimerWheel::clear
 calls=1 90
 -3 1000 100
 
@@ -45,7 +45,7 @@ class Profiles(unittest.TestCase):
         self.assertEqual(cost.per_unit([few, many], [10, 30]), {"Ir": 75.0})
 
     def test_waiting_is_left_out_of_rows_of_several_threads_only(self):
-        profile = PROFILE.replace("uroce_engine::timer_wheel::TimerWheel::clear", "_int_free")
+        profile = PROFILE.replace("uroce_shared::time::timer_wheel::TimerWheel::clear", "_int_free")
         self.assertEqual(cost.counts(profile), {"Ir": 1200, "Dr": 120})
         left = cost.counts(profile, cost.LEFT_OUT_OF_SEVERAL)
         self.assertEqual(left, {"Ir": 200, "Dr": 20})

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! Frames to the device's own addresses do not go to the port. A datagram to a multicast group goes
-//! both ways if QPs of this device are in the group.
+//! both ways if the group has QPs of this device.
 //!
 //! Invariants
 //! - A refused packet leaves nothing behind. It is refused with [`TransmitError::Full`] if it may
@@ -114,12 +114,12 @@ impl Lane {
         Ok(len)
     }
 
-    /// Builds a datagram to a group that QPs of this device are in; queues it for the port, and a
-    /// copy to be looped back to them. Returns the frame's length in bytes.
+    /// Builds a datagram to a group that has QPs of this device. Queues it for the port, and a copy
+    /// to be looped back to them. Returns the frame's length in bytes.
     ///
     /// # Errors
     /// [`TransmitError`]; nothing was queued.
-    //= check L5 — the members beside the sender hear it as those on other hosts do
+    //= check L5 — members on the sender's device get it as those on other hosts do
     pub(crate) fn transmit_to_group(
         &mut self,
         template: &HeaderTemplate,

@@ -229,11 +229,6 @@ impl Engine {
         Counters::read(self.shared.counters.iter().map(|block| &**block))
     }
 
-    /// Returns the counters of one lcore.
-    pub fn lcore_counters(&self, lcore: usize) -> Option<Counters> {
-        self.shared.counters.get(lcore).map(|block| Counters::read([&**block]))
-    }
-
     /// Returns a number that grows while the lcore runs, by two per turn.
     pub fn heartbeat(&self, lcore: usize) -> Option<u64> {
         (lcore < self.lcores()).then(|| self.shared.regions.heartbeat(lcore))
