@@ -37,6 +37,7 @@
 //!
 //! Not here: overrides by environment and flags, which are applied to the value before it is used.
 
+mod bottleneck;
 mod check;
 mod text;
 
@@ -52,7 +53,7 @@ use crate::path::prefix::{IpPrefix, PrefixError};
 use crate::path::route::StaticRoute;
 
 pub use uroce_engine::eal::LogLevel;
-pub use uroce_engine::{Driver, LossConfig};
+pub use uroce_engine::{BottleneckConfig, BottleneckError, Driver, LossConfig};
 
 /// Configuration of a process.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -298,6 +299,15 @@ pub struct PortConfig {
     /// dropped, 0.0 (default) to 1.0, and the `seed` of the random numbers, default 0.
     #[serde(default, deserialize_with = "text::loss")]
     pub loss: LossConfig,
+    /// Bottleneck before the port, for tests of congestion, as in `{ rate = "10G", queue = "1MB",
+    /// kmin = "100KB", kmax = "400KB", pmax = 0.1 }`. Frames leave at `rate`, 1M to 400G (10^6 or
+    /// 10^9 bit/s), from a queue of `queue` bytes, up to 67108864B (units B, KB, MB: 10^3, 10^6).
+    /// A frame that does not fit is dropped. ECN-capable frames are marked: none that finds at most
+    /// `kmin` bytes in the queue, a share that rises to `pmax` (0.0 to 1.0, default 1.0) at `kmax`,
+    /// and all above. `kmax` is by default the queue, and `kmin` is `kmax`; without both no frame
+    /// is marked. `seed` is that of the random numbers, default 0. Default: no bottleneck.
+    #[serde(default, deserialize_with = "bottleneck::from_keys")]
+    pub bottleneck: Option<BottleneckConfig>,
 }
 
 impl PortConfig {
@@ -320,6 +330,7 @@ impl PortConfig {
             tx_descriptors: text::default_tx_descriptors(),
             mbufs: None,
             loss: LossConfig::default(),
+            bottleneck: None,
         }
     }
 
@@ -373,6 +384,12 @@ impl PortConfig {
     /// Sets the random loss.
     pub fn loss(mut self, loss: LossConfig) -> Self {
         self.loss = loss;
+        self
+    }
+
+    /// Puts a bottleneck before the port.
+    pub fn bottleneck(mut self, bottleneck: BottleneckConfig) -> Self {
+        self.bottleneck = Some(bottleneck);
         self
     }
 

@@ -28,7 +28,7 @@ use uroce_transport::{Ah, Pd, QpCaps, QpChange};
 use uroce_wire::{Gid, Mac, Psn, Qpn};
 
 use crate::call::{Calls, Count, PortStatus, RequestError};
-use crate::config::{Config, DeviceConfig, LossConfig};
+use crate::config::{BottleneckConfig, Config, DeviceConfig, LossConfig};
 use crate::gsi::Gsi;
 use crate::log;
 use crate::netdev::Watch;
@@ -238,6 +238,20 @@ impl Device {
     /// See [`RequestError`].
     pub fn set_loss(&self, port: u8, loss: LossConfig) -> Result<(), RequestError> {
         self.calls.call(move |thread| thread.set_loss(port, loss))
+    }
+
+    /// Puts a bottleneck before a port, counted from 1, or takes it away. When this returns, every
+    /// lcore applies it; frames that waited in the former one are dropped.
+    ///
+    /// # Errors
+    ///
+    /// See [`RequestError`].
+    pub fn set_bottleneck(
+        &self,
+        port: u8,
+        bottleneck: Option<BottleneckConfig>,
+    ) -> Result<(), RequestError> {
+        self.calls.call(move |thread| thread.set_bottleneck(port, bottleneck))
     }
 
     /// Takes the link of a port, counted from 1, down, or up again, as an administrator would. The

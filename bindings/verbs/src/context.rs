@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use uroce_controlplane::config::{DeviceConfig, LossConfig};
+use uroce_controlplane::config::{BottleneckConfig, DeviceConfig, LossConfig};
 use uroce_controlplane::{
     self as controlplane, Config, Count, Device, OpenError, PortAttr, PortStatus, RequestError,
 };
@@ -145,6 +145,21 @@ impl Context {
     /// See [`RequestError`].
     pub fn set_loss(&self, port: u8, loss: LossConfig) -> Result<(), RequestError> {
         self.device.set_loss(port, loss)
+    }
+
+    /// Puts a bottleneck before a port, or takes it away, for tests of congestion: frames leave at
+    /// a given rate from a queue of given length, which marks and drops. Frames that waited in the
+    /// former one are dropped. Port numbers start at 1.
+    ///
+    /// # Errors
+    ///
+    /// See [`RequestError`].
+    pub fn set_bottleneck(
+        &self,
+        port: u8,
+        bottleneck: Option<BottleneckConfig>,
+    ) -> Result<(), RequestError> {
+        self.device.set_bottleneck(port, bottleneck)
     }
 
     /// Sets a port's link down or up, as an administrator would. While it is down, the other

@@ -93,7 +93,13 @@ fn check_port(port: &PortConfig, name: &str) -> Result<(), ConfigError> {
     for (key, share) in [("loss.rx", port.loss.rx), ("loss.tx", port.loss.tx)] {
         require((0.0..=1.0).contains(&share), &field(key), "is not from 0.0 to 1.0")?;
     }
-    Ok(())
+    match port.bottleneck.map(|bottleneck| bottleneck.check()) {
+        Some(Err(error)) => Err(ConfigError::Value {
+            field: field(&format!("bottleneck.{}", error.field())),
+            reason: error.to_string(),
+        }),
+        Some(Ok(())) | None => Ok(()),
+    }
 }
 
 fn check_ethdev(ethdev: &Ethdev, field: &str) -> Result<(), ConfigError> {

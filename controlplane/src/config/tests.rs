@@ -51,6 +51,7 @@ fn every_field_can_be_written() {
         tx_descriptors = 512
         mbufs = 4095
         loss = { rx = 0.01, tx = 0.02, seed = 3 }
+        bottleneck = { rate = "10G", queue = "1MB", kmin = "100KB", kmax = "400KB", pmax = 0.1, seed = 4 }
     "#;
     let config = Config::from_toml(text).unwrap();
     let device = &config.devices[0];
@@ -59,6 +60,14 @@ fn every_field_can_be_written() {
     assert_eq!(device.ports[0].mac, Some(Mac([2, 0, 0, 0, 0, 7])));
     assert_eq!(device.ports[0].twin, Some(Mac([2, 0, 0, 0, 0, 8])));
     assert_eq!(device.ports[0].loss, LossConfig { rx: 0.01, tx: 0.02, seed: 3 });
+    let bottleneck = BottleneckConfig {
+        kmin: 100_000,
+        kmax: 400_000,
+        pmax: 0.1,
+        seed: 4,
+        ..BottleneckConfig::new(10_000, 1_000_000)
+    };
+    assert_eq!(device.ports[0].bottleneck, Some(bottleneck));
     let route = StaticRoute { to: "198.51.100.0/24".parse().unwrap(), via: [192, 0, 2, 8].into() };
     assert_eq!(device.ports[0].routes, [route]);
     assert_eq!(
@@ -66,6 +75,26 @@ fn every_field_can_be_written() {
         (Some("eth0"), false)
     );
     assert_eq!(config.eal.log, LogLevel::Info);
+}
+
+/// A configuration with a bottleneck of these keys.
+fn bottleneck(keys: &str) -> String {
+    format!("{DEVICE}{PORT}bottleneck = {{ {keys} }}\n")
+}
+
+#[test]
+fn thresholds_of_a_bottleneck_have_defaults_by_each_other() {
+    let of = |keys: &str| {
+        let text = bottleneck(&format!("rate = \"2.5G\", queue = \"9KB\"{keys}"));
+        let config = Config::from_toml(&text).unwrap();
+        let BottleneckConfig { rate_mbps, queue, kmin, kmax, pmax, .. } =
+            config.devices[0].ports[0].bottleneck.unwrap();
+        assert_eq!((rate_mbps, queue), (2500, 9000));
+        (kmin, kmax, pmax)
+    };
+    assert_eq!(of(""), (9000, 9000, 1.0));
+    assert_eq!(of(", kmin = \"1KB\""), (1000, 9000, 1.0));
+    assert_eq!(of(", kmax = \"3KB\", pmax = 0.2"), (3000, 3000, 0.2));
 }
 
 #[test]
@@ -77,6 +106,8 @@ fn unknown_keys_are_errors_and_named() {
         (format!("{DEVICE}{PORT}ipv4 = []\n"), "ipv4"),
         (format!("{DEVICE}{PORT}routes = [{{ to = \"::/0\", by = \"::1\" }}]\n"), "by"),
         (format!("{DEVICE}{PORT}loss = {{ rate = 1.0 }}\n"), "rate"),
+        (bottleneck("rate = \"1G\", queue = \"1MB\", delay = 1"), "delay"),
+        (bottleneck("rate = \"1G\""), "queue"),
         (format!("{DEVICE}[[device.port]]\nethdev = {{ usb = \"1\" }}\n"), "usb"),
     ];
     for (text, key) in cases {
@@ -119,6 +150,18 @@ fn values_out_of_their_limits_name_the_field_and_the_reason() {
         ("", "", "mbufs = 1\n", "device.a.port.1.mbufs"),
         ("", "", "loss = { rx = 1.5 }\n", "device.a.port.1.loss.rx: is not from 0.0 to 1.0"),
         ("", "", "loss = { tx = nan }\n", "device.a.port.1.loss.tx"),
+        (
+            "",
+            "",
+            "bottleneck = { rate = \"0M\", queue = \"1MB\" }\n",
+            "device.a.port.1.bottleneck.rate: 0 Mb/s is not from 1 Mb/s to 400 Gb/s",
+        ),
+        (
+            "",
+            "",
+            "bottleneck = { rate = \"1G\", queue = \"1MB\", kmax = \"2MB\" }\n",
+            "device.a.port.1.bottleneck.kmax: 2000000 bytes are more than the queue has",
+        ),
         ("", "", "ip = [\"10.0.0.1/8\", \"10.0.0.1/8\"]\n", "device.a.port.ip: 10.0.0.1 is used"),
     ];
     for (eal, device, port, expected) in cases {
@@ -136,6 +179,9 @@ fn values_of_a_wrong_form_name_the_line() {
             format!("{DEVICE}{PORT}routes = [{{ to = \"10.0.0.1/8\", via = \"10.0.0.2\" }}]\n"),
             "10.0.0.1/8 has bits behind its prefix",
         ),
+        (bottleneck("rate = \"1\", queue = \"1MB\""), "such as \"10G\" or \"100M\""),
+        (bottleneck("rate = \"1G\", queue = \"1\""), "\"1\" is not a length such as \"1MB\""),
+        (bottleneck("rate = \"1G\", queue = \"1MB\", pmax = 0.1"), "without kmin or kmax"),
         (format!("{DEVICE}idle = \"never\"\n{PORT}"), "never"),
         (format!("{DEVICE}lcores = \"all\"\n{PORT}"), "a number of lcores or a list of CPUs"),
         (format!("[eal]\nlog = \"loud\"\n{DEVICE}{PORT}"), "loud"),

@@ -158,9 +158,10 @@ pub(super) fn open(config: &Config, device: &DeviceConfig) -> Result<Opened, Ope
         let own = GidTable::new(&addresses(config, mac, state.as_ref()));
         let routes = Routes::new(own, routes(config)).with_twin(config.twin);
         let neighbours = Neighbours::new(mac, config.vlan, routes);
-        let loss = config.loss;
         let watch = PortWatch::new(config, port.mtu(), state);
-        bindings.push(PortBinding { port, pool, addresses: port_addresses(&neighbours), loss });
+        let addresses = port_addresses(&neighbours);
+        let (loss, bottleneck) = (config.loss, config.bottleneck);
+        bindings.push(PortBinding { port, pool, addresses, loss, bottleneck });
         ports.push(neighbours, watch);
     }
     let (engine, control) = Engine::start(engine_config(config, device), bindings)?;
@@ -260,7 +261,9 @@ fn create_pool(
     // The caches of two threads. Each may hold one and a half times its size.
     let caches = 3 * cache;
     let lcores = device.lcores.count() as u32;
-    let enough = (lcores * (queues + caches + IN_FLIGHT)).next_power_of_two() - 1;
+    // A bottleneck's queue, full of the port's longest frames, twice: shorter frames need more.
+    let queued = port.bottleneck.map_or(0, |slow| slow.queue / u32::from(port.mtu) * 2);
+    let enough = (lcores * (queues + caches + IN_FLIGHT) + queued).next_power_of_two() - 1;
     let config = PoolConfig {
         name: device.name.clone(),
         count: port.mbufs.unwrap_or(enough),

@@ -3,7 +3,9 @@
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::Duration;
 
-use uroce_engine::{LossConfig, QpHandle, QpInfo, QpSpec, RecvQueueEnd, SendQueueEnd};
+use uroce_engine::{
+    BottleneckConfig, LossConfig, QpHandle, QpInfo, QpSpec, RecvQueueEnd, SendQueueEnd,
+};
 use uroce_transport::QpCaps;
 use uroce_wire::Qpn;
 
@@ -66,6 +68,14 @@ impl Thread {
 
     pub(crate) fn set_loss(&mut self, port: u8, loss: LossConfig) -> Result<(), RequestError> {
         Ok(self.control.set_loss(port, loss)?)
+    }
+
+    pub(crate) fn set_bottleneck(
+        &mut self,
+        port: u8,
+        bottleneck: Option<BottleneckConfig>,
+    ) -> Result<(), RequestError> {
+        Ok(self.control.set_bottleneck(port, bottleneck)?)
     }
 
     pub(crate) fn set_link(&mut self, port: u8, up: bool) -> Result<(), RequestError> {

@@ -14,6 +14,8 @@ use crate::control::engine::Shared;
 use crate::dpdk::mbuf::{Mbuf, PoolEmpty};
 use crate::dpdk::port::Port;
 use crate::lane::binding::{PortAddresses, PortBinding, path_mtu_of};
+use crate::lane::bottleneck::BottleneckError;
+use crate::lane::bottleneck::backlog::Backlog;
 use crate::lcore::command::{
     CommandSender, DestroyQp, MigratePort, ModifyQp, Queried, QueryQp, SetAddresses,
 };
@@ -161,6 +163,9 @@ pub enum ControlError {
     /// A probability of loss outside 0 to 1.
     #[error("a share of loss is not in 0.0..=1.0")]
     Loss,
+    /// A bottleneck that cannot be.
+    #[error("bottleneck.{}: {}", .0.field(), .0)]
+    Bottleneck(#[from] BottleneckError),
     /// The rules of Modify QP forbid the change.
     #[error(transparent)]
     Modify(#[from] ModifyError),
@@ -188,6 +193,8 @@ pub(crate) struct LcoreLink {
 #[derive(Debug)]
 pub(crate) struct ControlParts {
     pub(crate) ports: Vec<PortBinding>,
+    /// For each port, the queue of its bottleneck, whether or not it has one.
+    pub(crate) backlogs: Vec<Arc<Backlog>>,
     pub(crate) lcores: Vec<LcoreLink>,
     pub(crate) numbers: Numbers,
     pub(crate) max_qps: u32,
@@ -227,8 +234,17 @@ pub struct Control {
 
 impl Control {
     pub(crate) fn new(shared: Arc<Shared>, parts: ControlParts) -> Control {
-        let ControlParts { ports, lcores, numbers, max_qps, groups, exits, inject, port_events } =
-            parts;
+        let ControlParts {
+            ports,
+            backlogs,
+            lcores,
+            numbers,
+            max_qps,
+            groups,
+            exits,
+            inject,
+            port_events,
+        } = parts;
         ports.iter().for_each(|binding| binding.port.set_waker(Some(Arc::clone(&exits.waker))));
         Control {
             heartbeats: vec![0; shared.seats.len()],
@@ -242,7 +258,7 @@ impl Control {
             exits,
             noticed: VecDeque::new(),
             port_events,
-            links: Links::new(ports.len()),
+            links: Links::new(backlogs),
             inject,
             ports,
         }

@@ -2,7 +2,7 @@
 //! it, or are looped back; received frames come in through it.
 //!
 //! ```text
-//!              ┌▶ tx_lane: frame ─▶ batch ─▶ tx_burst
+//!              ┌▶ tx_lane: frame ─▶ batch ─▶ [bottleneck] ─▶ tx_burst
 //!   Outbound ──┤
 //!              └▶ loopback ─▶ the lcore's next turn
 //!   rx_burst ───▶ rx_lane ─▶ crate::rx
@@ -19,21 +19,26 @@
 //! frame goes ([`crate::rx`]).
 
 pub(crate) mod binding;
+pub(crate) mod bottleneck;
 mod frame;
 mod loopback;
 pub(crate) mod loss;
 mod patience;
 mod queue;
+mod random;
 mod rx_lane;
 mod tx_lane;
 
 use crate::counters::{CounterBlock, EngineCounter};
 use crate::dpdk::mbuf::Mbuf;
 use binding::{PortAddresses, PortBinding, path_mtu_of};
+use bottleneck::backlog::Backlog;
+use bottleneck::slow::Bottleneck;
 use loopback::Loopback;
 use loss::Loss;
 pub(crate) use queue::{Queue, queues};
 use rx_lane::RxLane;
+use std::sync::Arc;
 use tx_lane::TxLane;
 use uroce_shared::memory::mr_table::MrView;
 use uroce_transport::{Instant, Outbound, TransmitError};
@@ -41,6 +46,8 @@ use uroce_wire::{HeaderTemplate, Mac, PathMtu};
 
 /// Most batches of other lcores' frames that are sent in one turn.
 const GUESTS: usize = 4;
+/// Most batches that leave a bottleneck in one turn: more than a turn adds.
+const RELEASES: usize = 8;
 
 /// One lcore's state of a port.
 #[derive(Debug)]
@@ -57,16 +64,23 @@ pub(crate) struct Lane {
 }
 
 impl Lane {
-    /// Makes the state of a port for lcore number `lcore`.
-    pub(crate) fn new(queue: Queue, lcore: usize, binding: &PortBinding) -> Lane {
+    /// Makes the state of a port for lcore number `lcore`. `backlog` is the port's.
+    pub(crate) fn new(
+        queue: Queue,
+        lcore: usize,
+        binding: &PortBinding,
+        backlog: &Arc<Backlog>,
+    ) -> Lane {
         let (rx_loss, tx_loss) = binding.loss.at_queue(lcore);
+        let bottleneck = binding.bottleneck.as_ref();
+        let bottleneck = bottleneck.map(|config| Bottleneck::new(config, lcore, backlog));
         Lane {
             queue,
             addresses: Box::new(binding.addresses.clone()),
             path_mtu: path_mtu_of(binding.port.mtu()),
             rx: RxLane::new(rx_loss),
             looped: Loopback::new(),
-            tx: TxLane::new(binding.pool.clone(), tx_loss),
+            tx: TxLane::new(binding.pool.clone(), tx_loss, bottleneck),
             is_cut: false,
         }
     }
@@ -204,6 +218,30 @@ impl Lane {
         (self.rx.loss, self.tx.loss) = (rx, tx);
     }
 
+    /// Sets the bottleneck, or none; returns the former one. The frames that wait in it are
+    /// dropped.
+    pub(crate) fn set_bottleneck(
+        &mut self,
+        bottleneck: Option<Box<Bottleneck>>,
+        now: Instant,
+        counters: &CounterBlock,
+    ) -> Option<Box<Bottleneck>> {
+        let mut former = std::mem::replace(&mut self.tx.bottleneck, bottleneck);
+        if let Some(former) = &mut former {
+            former.end(counters);
+        }
+        self.begin(now);
+        former
+    }
+
+    /// Begins a turn: frames that are queued from now on come at this time.
+    #[inline]
+    pub(crate) fn begin(&mut self, now: Instant) {
+        if let Some(bottleneck) = &mut self.tx.bottleneck {
+            bottleneck.begin(now);
+        }
+    }
+
     /// Sets the link up or down. Frames that wait for a link that goes down are lost.
     #[cold]
     pub(crate) fn set_link(&mut self, up: bool, counters: &CounterBlock) {
@@ -228,12 +266,15 @@ impl Lane {
 
     /// Returns whether no frame waits to leave or to be looped back.
     pub(crate) fn is_at_rest(&self) -> bool {
-        self.tx.batch.is_empty() && self.looped.is_empty() && self.queue.is_at_rest()
+        self.tx.is_empty() && self.looped.is_empty() && self.queue.is_at_rest()
     }
 
     /// Ends the turn: sends all frames that the port takes. Returns whether any were sent.
     #[inline]
     pub(crate) fn flush(&mut self, now: Instant, counters: &CounterBlock) -> bool {
+        if self.tx.bottleneck.is_some() {
+            return self.flush_slowly(now, counters);
+        }
         let mut sent = match self.tx.batch.is_empty() {
             true => 0,
             false => self.burst(),
@@ -249,18 +290,54 @@ impl Lane {
                 break;
             }
         }
-        if !self.tx.batch.is_empty() {
+        self.end_turn(!self.tx.batch.is_empty(), now, counters);
+        sent > 0
+    }
+
+    /// Ends the turn of a port with a bottleneck: sends the frames that may leave it, then those of
+    /// lcores without a queue pair, which have passed the bottleneck there.
+    #[cold]
+    fn flush_slowly(&mut self, now: Instant, counters: &CounterBlock) -> bool {
+        let Some(bottleneck) = &mut self.tx.bottleneck else { return false };
+        bottleneck.take(&mut self.tx.batch);
+        let (mut sent, mut is_full) = (0, false);
+        for _ in 0..RELEASES {
+            if !bottleneck.release() && !self.queue.take_over(&mut bottleneck.leaving) {
+                break;
+            }
+            sent += self.queue.tx_burst(&mut bottleneck.leaving);
+            is_full = !bottleneck.leaving.is_empty();
+            if is_full {
+                break;
+            }
+        }
+        bottleneck.count(counters);
+        if sent > 0 {
+            self.tx.patience.renew();
+        }
+        self.end_turn(is_full, now, counters);
+        sent > 0
+    }
+
+    /// Counts what has kept frames of this turn back: a full port or an empty mempool.
+    #[inline]
+    fn end_turn(&mut self, is_full: bool, now: Instant, counters: &CounterBlock) {
+        if is_full {
             counters.count(EngineCounter::TxFull);
             self.tx.lose_if_stuck(now, counters);
         }
         if self.tx.take_starved() {
             counters.count(EngineCounter::NoMbuf);
         }
-        sent > 0
     }
 
+    /// Makes room in the batch: sends from its front, or moves all of it to the bottleneck. Returns
+    /// the number of frames.
     #[inline]
     fn burst(&mut self) -> usize {
+        if let Some(bottleneck) = &mut self.tx.bottleneck {
+            return bottleneck.take(&mut self.tx.batch);
+        }
         let sent = self.queue.tx_burst(&mut self.tx.batch);
         if sent > 0 {
             self.tx.patience.renew();

@@ -87,6 +87,7 @@ impl Lcore {
         let turning = Turning { duties: &mut self.duties, fatal: self.fatal.as_ref() };
         let duties = &mut *turning.duties;
         let now = Instant::from_nanos(duties.clock.now());
+        duties.lanes.iter_mut().for_each(|lane| lane.begin(now));
         let mut busy = duties.obey_commands(now, &memory);
         busy |= duties.receive(now, &memory);
         busy |= duties.expire_timers(now, &memory);

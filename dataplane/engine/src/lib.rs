@@ -52,6 +52,7 @@ pub use control::{Control, ControlError, QpHandle, QpInfo, QpSpec, SendFrameErro
 pub use counters::{Counters, EngineCounter};
 pub use dpdk::{eal, mbuf, port};
 pub use lane::binding::{PortAddresses, PortBinding, ROCE_OVERHEAD, path_mtu_of};
+pub use lane::bottleneck::{BottleneckConfig, BottleneckError};
 pub use lane::loss::LossConfig;
 pub use lcore::thread::ThreadError;
 pub use lcore::{AdoptError, LcoreGuard};

@@ -190,7 +190,13 @@ fn addresses_of(host: u8) -> PortAddresses {
 /// Makes an engine over a port.
 fn node(host: u8, port: Port, pool: &Mempool) -> Node {
     let (addresses, loss) = (addresses_of(host), LossConfig::default());
-    let binding = PortBinding { port, pool: pool.clone(), addresses: addresses.clone(), loss };
+    let binding = PortBinding {
+        port,
+        pool: pool.clone(),
+        addresses: addresses.clone(),
+        loss,
+        bottleneck: None,
+    };
     let config = EngineConfig { idle: IdlePolicy::Yield, ..EngineConfig::default() };
     let (engine, control) = Engine::start(config, vec![binding]).expect("starts");
     Node { engine, control, addresses }
@@ -370,7 +376,13 @@ fn a_driver_with_a_link_interrupt_tells_by_itself() {
     let port = open(vdev::vhost(0, &socket, 1));
     assert!(port.capabilities().link_interrupt);
     let addresses = PortAddresses::default();
-    let binding = PortBinding { port, pool: pool.clone(), addresses, loss: LossConfig::default() };
+    let binding = PortBinding {
+        port,
+        pool: pool.clone(),
+        addresses,
+        loss: LossConfig::default(),
+        bottleneck: None,
+    };
     let config = EngineConfig { idle: IdlePolicy::Yield, ..EngineConfig::default() };
     let (engine, control) = Engine::start(config, vec![binding]).expect("starts");
     let mut node = Node { engine, control, addresses: PortAddresses::default() };

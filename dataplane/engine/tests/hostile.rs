@@ -43,6 +43,7 @@ impl Target {
             pool: pool.clone(),
             addresses: addresses(1),
             loss: LossConfig::default(),
+            bottleneck: None,
         };
         let LabConfig { max_qps, .. } = LabConfig::default();
         let idle = IdlePolicy::Yield;

@@ -54,6 +54,7 @@ impl Rails {
                 pool: pool.clone(),
                 addresses: addresses(host, number),
                 loss: LossConfig::default(),
+                bottleneck: None,
             });
             let config = EngineConfig {
                 lcores: vec![None; usize::from(lcores)],

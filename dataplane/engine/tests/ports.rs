@@ -53,6 +53,7 @@ fn nodes(pool: &Mempool) -> [Node; 2] {
             pool: pool.clone(),
             addresses: addresses(host, number),
             loss: LossConfig::default(),
+            bottleneck: None,
         });
         let (max_qps, max_mrs, idle) = (16, 16, IdlePolicy::Yield);
         let config = EngineConfig { max_qps, max_mrs, idle, ..EngineConfig::default() };
@@ -155,7 +156,7 @@ fn a_frame_longer_than_an_mbuf_is_counted_by_the_engine() {
     let client = open(1, MemifRole::Client, LONG, &long);
     eventually("the link", || client.link().up && port.link().up);
     let (pool, loss) = (short.clone(), LossConfig::default());
-    let binding = PortBinding { port, pool, addresses: addresses(1, 1), loss };
+    let binding = PortBinding { port, pool, addresses: addresses(1, 1), loss, bottleneck: None };
     let (max_qps, max_mrs, idle) = (16, 16, IdlePolicy::Yield);
     let config = EngineConfig { max_qps, max_mrs, idle, ..EngineConfig::default() };
     let (engine, control) = Engine::start(config, vec![binding]).expect("starts");
@@ -189,6 +190,7 @@ fn a_port_with_an_end_that_takes_nothing_keeps_no_frame_of_another_port() {
         pool: pool.clone(),
         addresses: addresses(1, number),
         loss: LossConfig::default(),
+        bottleneck: None,
     });
     let config = EngineConfig { idle: IdlePolicy::Yield, ..EngineConfig::default() };
     let (engine, mut control) = Engine::start(config, bindings.collect()).expect("starts");

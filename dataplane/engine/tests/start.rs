@@ -8,8 +8,8 @@ use std::sync::Arc;
 use uroce_engine::mbuf::{Mempool, PoolConfig};
 use uroce_engine::port::ring::ring_pair;
 use uroce_engine::{
-    ControlError, Engine, EngineConfig, EngineError, LossConfig, PortAddresses, PortBinding,
-    QpSpec, ThreadError,
+    BottleneckConfig, ControlError, Engine, EngineConfig, EngineError, LossConfig, PortAddresses,
+    PortBinding, QpSpec, ThreadError,
 };
 use uroce_transport::{ModifyError, QpCaps, QpChange, QpState, QpType};
 use uroce_wire::{Gid, PathMtu, Qpn};
@@ -21,19 +21,29 @@ fn binding(name: &str) -> (PortBinding, Mempool) {
     let pool = Mempool::create(eal, &geometry).expect("mempool");
     let (port, _) = ring_pair(eal, name, 1, 64, 1500, &pool).expect("rings");
     let addresses = PortAddresses::default();
-    let binding = PortBinding { port, pool: pool.clone(), addresses, loss: LossConfig::default() };
+    let binding = PortBinding {
+        port,
+        pool: pool.clone(),
+        addresses,
+        loss: LossConfig::default(),
+        bottleneck: None,
+    };
     (binding, pool)
 }
 
 #[test]
 fn a_configuration_out_of_its_limits_is_refused_by_name() {
     type Case = (fn(&mut EngineConfig, &mut PortBinding), fn(&EngineError) -> bool);
-    let cases: [Case; 7] = [
+    let cases: [Case; 8] = [
         (|c, _| c.lcores.clear(), |e| matches!(e, EngineError::Lcores(0))),
         (|c, _| c.lcores = vec![None; 65], |e| matches!(e, EngineError::Lcores(65))),
         (|c, _| c.max_qps = 0, |e| matches!(e, EngineError::Qps(0))),
         (|c, _| c.max_mrs = u32::MAX, |e| matches!(e, EngineError::Mrs(u32::MAX))),
         (|_, p| p.loss.tx = 1.5, |e| matches!(e, EngineError::Loss(1))),
+        (
+            |_, p| p.bottleneck = Some(BottleneckConfig::new(0, 1)),
+            |e| e.to_string() == "port 1: bottleneck.rate: 0 Mb/s is not from 1 Mb/s to 400 Gb/s",
+        ),
         (|_, p| p.addresses.vlan = Some(4095), |e| matches!(e, EngineError::Addresses(1))),
         (
             |_, p| p.addresses.gids = vec![Gid::default(); 65],
@@ -62,7 +72,7 @@ fn an_lcore_on_a_cpu_that_does_not_exist_is_an_error_and_the_others_stop() {
         let (port, _) =
             ring_pair(eal, &format!("cpu{}", cpu % 99), 2, 64, 1500, &pool).expect("rings");
         let (addresses, loss) = (PortAddresses::default(), LossConfig::default());
-        let binding = PortBinding { port, pool: pool.clone(), addresses, loss };
+        let binding = PortBinding { port, pool: pool.clone(), addresses, loss, bottleneck: None };
         let lcores = vec![None, Some(cpu)];
         let config = EngineConfig { lcores, max_qps: 16, ..EngineConfig::default() };
         let error = Engine::start(config, vec![binding]).expect_err("refused");

@@ -108,6 +108,12 @@ pub(crate) fn checksum_with(checksum: u16, word: u16) -> u16 {
     !fold(!checksum as u32 + word as u32)
 }
 
+/// The checksum after a header word has changed from `before` to `after` (RFC 1624, equation 3).
+#[inline]
+pub(crate) fn checksum_after(checksum: u16, before: u16, after: u16) -> u16 {
+    !fold(u32::from(!checksum) + u32::from(!before) + u32::from(after))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

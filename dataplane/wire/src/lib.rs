@@ -60,6 +60,7 @@ pub mod mtu;
 pub mod psn;
 pub mod qpn;
 
+pub mod ecn;
 pub mod encap;
 pub mod error;
 pub mod frame;
@@ -71,6 +72,7 @@ pub use aeth::{Aeth, NakCode, Syndrome, credit_code, credits};
 pub use atomic::{AtomicAckEth, AtomicEth};
 pub use bth::Bth;
 pub use deth::Deth;
+pub use ecn::{Ecn, mark_ce};
 pub use encap::{Encap, HeaderTemplate};
 pub use error::ParseError;
 pub use ethernet::{EtherType, Vlan};

@@ -5,6 +5,7 @@ use crate::control::engine::EngineError;
 use crate::control::{ControlParts, LcoreLink};
 use crate::counters::CounterBlock;
 use crate::lane::binding::PortBinding;
+use crate::lane::bottleneck::backlog::Backlog;
 use crate::lane::{Lane, queues};
 use crate::lcore::command::command_rings;
 use crate::lcore::{Duties, Fatal, Lcore};
@@ -74,7 +75,8 @@ pub(crate) fn assemble(
     let (inject, mut injected): (_, Vec<_>) =
         ports.iter().map(|_| RingBuffer::new(INJECTED)).unzip();
     let clock = Clock::new();
-    let mut lanes = lanes(&bells, &ports)?.into_iter();
+    let backlogs: Vec<Arc<Backlog>> = ports.iter().map(|_| Arc::default()).collect();
+    let mut lanes = lanes(&bells, &ports, &backlogs)?.into_iter();
 
     let (mut lcores, mut ways, mut counters) = (Vec::new(), Vec::new(), Vec::new());
     for number in 0..count {
@@ -98,19 +100,32 @@ pub(crate) fn assemble(
         counters.push(block);
     }
     let groups = GroupBook::new(Arc::clone(&tables.groups));
-    let control =
-        ControlParts { ports, lcores: ways, numbers, max_qps, groups, exits, inject, port_events };
+    let control = ControlParts {
+        ports,
+        backlogs,
+        lcores: ways,
+        numbers,
+        max_qps,
+        groups,
+        exits,
+        inject,
+        port_events,
+    };
     Ok(Parts { lcores, regions, tables, events, counters, control })
 }
 
 /// Makes the lanes of each lcore, one for each port; `bells` are the lcores' bells.
-fn lanes(bells: &[Arc<Bell>], ports: &[PortBinding]) -> Result<Vec<Vec<Lane>>, EngineError> {
+fn lanes(
+    bells: &[Arc<Bell>],
+    ports: &[PortBinding],
+    backlogs: &[Arc<Backlog>],
+) -> Result<Vec<Vec<Lane>>, EngineError> {
     let mut lanes: Vec<Vec<Lane>> = bells.iter().map(|_| Vec::new()).collect();
-    for (binding, port) in ports.iter().zip(1..) {
+    for ((binding, backlog), port) in ports.iter().zip(backlogs).zip(1..) {
         let queues = queues(binding, bells);
         let queues = queues.map_err(|error| EngineError::Queue { port, error })?;
         for (lcore, queue) in queues.into_iter().enumerate() {
-            lanes[lcore].push(Lane::new(queue, lcore, binding));
+            lanes[lcore].push(Lane::new(queue, lcore, binding, backlog));
         }
     }
     Ok(lanes)

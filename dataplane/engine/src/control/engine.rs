@@ -16,6 +16,7 @@ use crate::counters::{CounterBlock, Counters};
 use crate::dpdk::eal::Eal;
 use crate::dpdk::port::QueueError;
 use crate::lane::binding::PortBinding;
+use crate::lane::bottleneck::BottleneckError;
 use crate::lcore::Lcore;
 use crate::lcore::thread::ThreadError;
 use crate::lcore::{AdoptError, LcoreGuard};
@@ -74,6 +75,14 @@ pub enum EngineError {
     /// A port, counted from 1, has a probability of loss outside 0 to 1.
     #[error("port {0}: a share of loss is not in 0.0..=1.0")]
     Loss(usize),
+    /// A port, counted from 1, has a bottleneck that cannot be.
+    #[error("port {port}: bottleneck.{}: {error}", .error.field())]
+    Bottleneck {
+        /// The port.
+        port: usize,
+        /// The reason.
+        error: BottleneckError,
+    },
     /// EAL does not run.
     #[error("EAL does not run")]
     NoEal,
@@ -300,6 +309,9 @@ fn check(config: &EngineConfig, ports: &[PortBinding]) -> Result<(), EngineError
         }
         if !binding.loss.is_valid() {
             return Err(EngineError::Loss(port));
+        }
+        if let Some(Err(error)) = binding.bottleneck.map(|bottleneck| bottleneck.check()) {
+            return Err(EngineError::Bottleneck { port, error });
         }
     }
     Ok(())

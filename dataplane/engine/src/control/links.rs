@@ -1,8 +1,12 @@
-//! Links: reports when one goes up or down, and sets links and injected loss.
+//! Links: reports when one goes up or down, and sets links, injected loss and bottlenecks.
 
 use super::{Control, ControlError};
+use crate::lane::bottleneck::BottleneckConfig;
+use crate::lane::bottleneck::backlog::Backlog;
+use crate::lane::bottleneck::slow::Bottleneck;
 use crate::lane::loss::LossConfig;
-use crate::lcore::command::{SetLink, SetLoss};
+use crate::lcore::command::{SetBottleneck, SetLink, SetLoss};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Interval of looking at a link that does not report changes, while some QP could migrate.
@@ -19,11 +23,15 @@ pub(super) struct Links {
     untold: Vec<bool>,
     /// The time of the next look at all links, even if none has reported a change.
     due: Option<Instant>,
+    /// For each port, the queue of its bottleneck.
+    backlogs: Vec<Arc<Backlog>>,
 }
 
 impl Links {
-    pub(super) fn new(ports: usize) -> Links {
-        Links { up: vec![false; ports], untold: vec![false; ports], due: None }
+    /// Makes the view of as many links as there are backlogs.
+    pub(super) fn new(backlogs: Vec<Arc<Backlog>>) -> Links {
+        let ports = backlogs.len();
+        Links { up: vec![false; ports], untold: vec![false; ports], due: None, backlogs }
     }
 }
 
@@ -107,6 +115,34 @@ impl Control {
             done.ok_or(ControlError::NoSuchPort(port))?;
         }
         self.ports[at].loss = loss;
+        Ok(())
+    }
+
+    /// Sets the bottleneck of a port, counted from 1, or removes it. Frames that wait in the former
+    /// one are dropped.
+    ///
+    /// The port's mempool keeps its size: a queue that holds most of it lets packets wait, instead
+    /// of being dropped at its tail.
+    ///
+    /// # Errors
+    /// [`ControlError::NoSuchPort`], [`ControlError::Bottleneck`], or the error of an lcore that
+    /// does not answer.
+    pub fn set_bottleneck(
+        &mut self,
+        port: u8,
+        bottleneck: Option<BottleneckConfig>,
+    ) -> Result<(), ControlError> {
+        self.binding(port)?;
+        bottleneck.iter().try_for_each(BottleneckConfig::check)?;
+        let at = usize::from(port) - 1;
+        for lcore in 0..self.lcores.len() {
+            let backlog = &self.links.backlogs[at];
+            let bottleneck =
+                bottleneck.as_ref().map(|config| Bottleneck::new(config, lcore, backlog));
+            let former = self.call(lcore, SetBottleneck { port: at, bottleneck })?;
+            drop(former.ok_or(ControlError::NoSuchPort(port))?);
+        }
+        self.ports[at].bottleneck = bottleneck;
         Ok(())
     }
 

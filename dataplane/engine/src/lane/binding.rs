@@ -1,5 +1,6 @@
-//! Binding: a port with its addresses, its mempool and its injected loss.
+//! Binding: a port with its addresses, its mempool, its injected loss and its bottleneck.
 
+use super::bottleneck::BottleneckConfig;
 use super::loss::LossConfig;
 use crate::dpdk::mbuf::Mempool;
 use crate::dpdk::port::Port;
@@ -48,6 +49,8 @@ pub struct PortBinding {
     pub addresses: PortAddresses,
     /// Loss to be injected, for tests.
     pub loss: LossConfig,
+    /// Bottleneck to be put before the port, for tests; `None` for none.
+    pub bottleneck: Option<BottleneckConfig>,
 }
 
 #[cfg(test)]

@@ -5,6 +5,8 @@
 //! transport. With the same seed and the same traffic the same frames are lost. When it is off, it
 //! costs one branch per received burst and one per sent packet.
 
+use super::random::{Random, chance_of, seed_at};
+
 /// Probability with which a port's RoCEv2 frames are lost.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct LossConfig {
@@ -25,7 +27,7 @@ impl LossConfig {
     /// Returns the loss of received and of sent frames on lcore number `queue`. The random choices
     /// differ between lcores.
     pub(crate) fn at_queue(&self, queue: usize) -> (Loss, Loss) {
-        let seed = self.seed.wrapping_add((queue as u64) << 32);
+        let seed = seed_at(self.seed, queue);
         (Loss::new(self.rx, seed), Loss::new(self.tx, seed.wrapping_add(1)))
     }
 }
@@ -33,39 +35,29 @@ impl LossConfig {
 /// Decides for each frame whether it is lost.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Loss {
-    /// A frame is lost if the next 32 random bits are below this: 0 to 2^32.
-    threshold: u64,
-    state: u64,
+    /// The probability of a loss, as a share of 2^32.
+    chance: u64,
+    random: Random,
 }
 
 impl Loss {
     fn new(share: f64, seed: u64) -> Loss {
-        // The product is between 0 and 2^32 for a valid probability.
-        Loss { threshold: (share * 4_294_967_296.0) as u64, state: seed }
+        Loss { chance: chance_of(share), random: Random::new(seed) }
     }
 
     /// Returns whether a frame can be lost at all.
     #[inline]
     pub(crate) fn is_on(&self) -> bool {
-        self.threshold > 0
+        self.chance > 0
     }
 
     /// Returns whether the next frame is lost.
     #[inline]
     pub(crate) fn loses(&mut self) -> bool {
-        if self.threshold == 0 {
+        if self.chance == 0 {
             return false;
         }
-        self.next() >> 32 < self.threshold
-    }
-
-    /// Returns the next random number: SplitMix64 (Steele, Lea and Flood, 2014).
-    fn next(&mut self) -> u64 {
-        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.state;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        self.random.hits(self.chance)
     }
 }
 

@@ -3,11 +3,12 @@
 //! Invariants
 //! - An accepted packet is sent: frames that the port does not take stay at the front of the batch.
 //!   A full batch or an empty mempool is [`TransmitError::Full`], never a loss. Frames are lost
-//!   only by injected loss, at a port with its link down, and at one that has taken nothing for
-//!   long.
+//!   only by injected loss, in a bottleneck, at a port with its link down, and at one that has
+//!   taken nothing for long.
 //!
 //! Not here: frames that are looped back ([`super::loopback`]).
 
+use super::bottleneck::slow::Bottleneck;
 use super::frame::build;
 use super::loss::Loss;
 use super::patience::Patience;
@@ -30,7 +31,9 @@ const REST_AHEAD: usize = 2;
 pub(crate) struct TxLane {
     /// Injected loss.
     pub(super) loss: Loss,
-    /// Frames that wait for the port.
+    /// Bottleneck between the batch and the port.
+    pub(super) bottleneck: Option<Box<Bottleneck>>,
+    /// Frames that wait for the port, or for the bottleneck to take them.
     pub(super) batch: MbufBatch,
     /// Limits how long frames wait for a port that takes nothing.
     pub(super) patience: Patience,
@@ -47,9 +50,10 @@ pub(crate) struct TxLane {
 }
 
 impl TxLane {
-    pub(super) fn new(pool: Mempool, loss: Loss) -> TxLane {
+    pub(super) fn new(pool: Mempool, loss: Loss, bottleneck: Option<Box<Bottleneck>>) -> TxLane {
         TxLane {
             loss,
+            bottleneck,
             batch: MbufBatch::new(),
             patience: Patience::new(),
             taken: 0,
@@ -118,12 +122,17 @@ impl TxLane {
         debug_assert!(pushed.is_ok(), "the caller has looked for room");
     }
 
-    /// Drops the frames that wait for the port; returns how many.
+    /// Returns whether no frame waits for the port or in a bottleneck.
+    pub(super) fn is_empty(&self) -> bool {
+        self.batch.is_empty() && self.bottleneck.as_ref().is_none_or(|slow| slow.is_empty())
+    }
+
+    /// Drops the frames that wait for the port, those in a bottleneck too; returns how many.
     #[cold]
     pub(super) fn drop_waiting(&mut self) -> u64 {
         let waiting = self.batch.len() as u64;
         self.batch.clear();
-        waiting
+        waiting + self.bottleneck.as_mut().map_or(0, |slow| slow.drop_waiting())
     }
 
     /// Called at the end of a turn in which the port has left frames: drops them if it has taken

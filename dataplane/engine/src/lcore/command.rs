@@ -11,6 +11,7 @@
 //! Not here: waiting for a reply ([`crate::control`]).
 
 use crate::lane::binding::PortAddresses;
+use crate::lane::bottleneck::slow::Bottleneck;
 use crate::lane::loss::Loss;
 use crate::qp::context::{QpContext, Resized};
 use crate::qp::env::TurnContext;
@@ -77,7 +78,7 @@ macro_rules! reply {
 
 commands! {
     CreateQp ModifyQp QueryQp ResizeQp DestroyQp
-    MigratePort SetAddresses SetLoss SetLink
+    MigratePort SetAddresses SetLoss SetBottleneck SetLink
 }
 
 /// Takes a QP into a free slot; the reply is the QP itself if the slot is not free. All commands
@@ -223,6 +224,27 @@ impl LcoreCommand for SetLoss {
     fn obey(self, _: &mut Shard, turn: &mut TurnContext<'_>) -> Option<()> {
         turn.lanes.get_mut(self.port)?.set_loss(self.rx, self.tx);
         Some(())
+    }
+}
+
+/// Sets the bottleneck of a port (counted from 0), or none. The reply is the one that it had
+/// before.
+#[derive(Debug)]
+pub(crate) struct SetBottleneck {
+    pub(crate) port: usize,
+    pub(crate) bottleneck: Option<Box<Bottleneck>>,
+}
+
+impl LcoreCommand for SetBottleneck {
+    reply!(SetBottleneck: Option<Option<Box<Bottleneck>>>);
+
+    fn obey(
+        self,
+        shard: &mut Shard,
+        turn: &mut TurnContext<'_>,
+    ) -> Option<Option<Box<Bottleneck>>> {
+        let lane = turn.lanes.get_mut(self.port)?;
+        Some(lane.set_bottleneck(self.bottleneck, turn.now, &shard.counters))
     }
 }
 

@@ -81,7 +81,8 @@ impl Lab {
             let gid = Gid::from(std::net::Ipv4Addr::new(10, 0, 0, host));
             let addresses = PortAddresses { mac, vlan: None, gids: vec![gid] };
             let (pool, loss) = (pool.clone(), config.loss);
-            let binding = PortBinding { port, pool, addresses: addresses.clone(), loss };
+            let binding =
+                PortBinding { port, pool, addresses: addresses.clone(), loss, bottleneck: None };
             let engine_config = EngineConfig {
                 lcores: vec![None; config.lcores],
                 max_qps: config.max_qps,
