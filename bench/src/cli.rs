@@ -6,12 +6,14 @@
 
 mod device;
 mod ends;
+mod loss;
 mod perftest;
 mod pingpong;
 mod rping;
 
 pub(crate) use device::{CpuList, DeviceArgs, Idle};
 pub(crate) use ends::{EndsArgs, Role};
+pub(crate) use loss::LossArgs;
 pub(crate) use perftest::PerfArgs;
 pub(crate) use pingpong::PingpongArgs;
 pub(crate) use rping::RpingArgs;
@@ -58,6 +60,9 @@ pub(crate) enum Command {
     /// Accuracy of static rates and rate limits, over rings
     #[command(name = "rate")]
     Rate(RateArgs),
+    /// Goodput of WRITE against the probability of loss each way, over rings
+    #[command(name = "loss")]
+    Loss(LossArgs),
     /// Migration of queue pairs to another link when theirs is cut under verified traffic
     #[command(name = "failover")]
     Failover(FailoverArgs),

@@ -9,6 +9,7 @@
 //!   limits             the same ports with no protocol: frames, copy, ICRC, bare ping-pong
 //!   modify             Modify QP's round trip
 //!   rate               accuracy of rate limits
+//!   loss               goodput against the probability of loss; plot: pictures of throughput
 //!   connect            connection set-ups per second; progress: operations awaited in any order
 //!   flood              a healthy queue pair beside bad frames
 //!   cost               a fixed amount of work, for `deploy/cost` to count the instructions of
@@ -30,6 +31,7 @@ mod demo;
 mod error;
 mod flood;
 mod limits;
+mod loss;
 mod machine;
 mod modify;
 mod node;
@@ -37,6 +39,7 @@ mod pattern;
 mod perf;
 mod pin;
 mod pingpong;
+mod plot;
 mod progress;
 mod qp_maker;
 mod rate;
@@ -83,6 +86,7 @@ fn dispatch(command: Command) -> Result<(), BenchError> {
         Command::Flood(args) => flood::run(&args),
         Command::Modify(args) => modify::run(&args),
         Command::Rate(args) => rate::run(&args),
+        Command::Loss(args) => loss::run(&args),
         Command::Failover(args) => demo::failover::run(&args),
         Command::Connect(args) => connect::run(&args),
         Command::Cost(args) => cost::run(&args),

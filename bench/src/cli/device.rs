@@ -77,7 +77,7 @@ fn parse_cpus(text: &str) -> Result<CpuList, String> {
     cpus.map(CpuList::Cpus).map_err(|_| "a list of CPU numbers like 0,1, or none".to_owned())
 }
 
-fn parse_probability(text: &str) -> Result<f64, String> {
+pub(super) fn parse_probability(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(value) if (0.0..=1.0).contains(&value) => Ok(value),
         _ => Err("a number from 0 to 1".to_owned()),

@@ -16,7 +16,6 @@
 //! in a turn that began after the cut was complete.
 
 mod nodes;
-mod plot;
 mod report;
 mod traffic;
 

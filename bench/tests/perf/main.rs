@@ -4,5 +4,6 @@ mod common;
 mod connections;
 mod control;
 mod in_process;
+mod loss;
 mod perftest_exchange;
 mod two_processes;

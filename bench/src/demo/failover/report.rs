@@ -1,10 +1,10 @@
 //! Report of a failover as text and JSON, and its verdict.
 
-use super::plot::Plot;
 use super::traffic::{GRAIN, Tally};
 use crate::cli::FailoverArgs;
 use crate::error::BenchError;
 use crate::machine::Machine;
+use crate::plot::{Axis, Curve, Plot};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::time::Duration;
@@ -167,9 +167,8 @@ impl Report<'_> {
             self.args.qps,
             self.args.size
         );
-        let svg = Plot { title: &title, curve: &curve, marks: &marks }.svg();
-        std::fs::write(file, svg)
-            .map_err(|error| BenchError::io(format_args!("writing {}", file.display()), error))
+        let curves = [Curve { name: "received", points: &curve }];
+        Plot { title: &title, across: Axis::Time, curves: &curves, marks: &marks }.write(file)
     }
 
     /// Returns the payload rate received between two times, in Gb/s.

@@ -1,0 +1,121 @@
+//! Goodput on lossy links: WRITEs between two ends that each lose a share of what they receive.
+//!
+//! Runs of all probabilities take turns, so that a machine that becomes slower does not spoil one
+//! of them alone. The share is that of the median goodput without loss.
+//!
+//! Not here: congestion, where losses come in bursts; links with a delay, which the simulator has.
+
+mod report;
+
+use crate::cli::LossArgs;
+use crate::error::{BenchError, Step};
+use crate::node::{Node, PORT};
+use crate::perf::plan::{Amount, Measure, Operation, Plan};
+use crate::perf::report::Row;
+use crate::perf::traffic;
+use crate::rendezvous::Link;
+use report::{Point, Report};
+use std::time::Duration;
+use uroce::Context;
+use uroce::config::LossConfig;
+
+/// The way in which losses are repaired. Each is measured, and has its lines in the table and its
+/// curve in the plot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mode {
+    /// By what any RC peer understands.
+    Any,
+}
+
+impl Mode {
+    /// The modes that are measured.
+    const ALL: [Mode; 1] = [Mode::Any];
+
+    /// Returns the name, for tables.
+    fn name(self) -> &'static str {
+        match self {
+            Mode::Any => "any",
+        }
+    }
+
+    /// Returns the parameters of its runs.
+    fn plan(self, args: &LossArgs) -> Plan {
+        match self {
+            Mode::Any => Plan {
+                sizes: vec![args.size],
+                amount: Amount::Duration(Duration::from_millis(args.time_ms)),
+                mtu: Some(args.mtu),
+                qp_timeout: args.ack_timeout,
+                no_peak: true,
+                ..Plan::new(Operation::Write, Measure::Bandwidth)
+            },
+        }
+    }
+}
+
+/// One run: a mode and a probability of loss, with the number of the round for the seed.
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    mode: Mode,
+    loss: f64,
+    round: u32,
+}
+
+/// Runs the subcommand.
+pub(crate) fn run(args: &LossArgs) -> Result<(), BenchError> {
+    let args = args.clone().checked()?;
+    Mode::ALL.iter().try_for_each(|mode| mode.plan(&args).checked().map(|_| ()))?;
+    let [server, client] = Node::open_both(&args.device, Some(args.mtu), 0)?;
+    let contexts = [server.context.clone(), client.context.clone()];
+    let (mut far, mut near) = Link::pair()?;
+    let serve = || {
+        runs(&args).try_for_each(|run| {
+            traffic::run(&server, &mut far, &run.mode.plan(&args), &mut |_| ()).map(|_| ())
+        })
+    };
+    let ask = || {
+        let mut points = points(&args);
+        for (at, run) in runs(&args).enumerate() {
+            // The server does not begin before the client has sent its plan.
+            set_loss(&contexts, &run, args.device.seed.unwrap_or(0))?;
+            let outcome = traffic::run(&client, &mut near, &run.mode.plan(&args), &mut |_| ())?;
+            let count = points.len();
+            let point = &mut points[at % count];
+            if let Some(Row::Bandwidth(row)) = outcome.rows.first() {
+                point.gbps.push(row.gbps());
+            }
+            point.retransmissions += outcome.retransmissions;
+        }
+        Ok(points)
+    };
+    let points = crate::both_ends(serve, ask)?;
+    let report = Report { args: &args, points };
+    report.draw()?;
+    report.print();
+    Ok(())
+}
+
+/// Returns all runs in their order: each round has every mode and probability once.
+fn runs(args: &LossArgs) -> impl Iterator<Item = Run> + '_ {
+    let round = move |round| {
+        let modes = Mode::ALL.into_iter();
+        modes.flat_map(move |mode| args.loss.iter().map(move |&loss| Run { mode, loss, round }))
+    };
+    (0..args.runs).flat_map(round)
+}
+
+/// Returns the points to be measured, in the order of the runs of a round.
+fn points(args: &LossArgs) -> Vec<Point> {
+    runs(args).take_while(|run| run.round == 0).map(|run| Point::new(run.mode, run.loss)).collect()
+}
+
+/// Sets the loss of what both ends receive.
+fn set_loss(ends: &[Context; 2], run: &Run, seed: u64) -> Result<(), BenchError> {
+    for (end, side) in ends.iter().zip(0..) {
+        // Different at the two ends, and in each round.
+        let seed = seed.wrapping_add(u64::from(2 * run.round + side));
+        let loss = LossConfig { rx: run.loss, tx: 0.0, seed };
+        end.set_loss(PORT, loss).step("setting the loss")?;
+    }
+    Ok(())
+}

@@ -1,0 +1,21 @@
+//! `uroce-perf loss`: goodput against the probability of loss.
+
+use super::common::run;
+
+#[test]
+fn goodput_is_reported_for_each_probability_and_drawn() {
+    let plot = std::env::temp_dir().join(format!("uroce-loss-{}.svg", std::process::id()));
+    let file = plot.to_str().expect("a path in UTF-8");
+    let words = ["loss", "--loss", "0.02", "--runs", "1", "--time-ms", "50", "--ack-timeout", "8"];
+    let output = run(&[&words[..], &["--json", "--plot", file]].concat()).succeeded();
+    let report = output.json();
+    let points = report["points"].as_array().expect("points");
+    let of = |at: usize, key: &str| points[at][key].as_f64().expect("a number");
+    assert_eq!((points.len(), of(0, "p"), of(1, "p")), (2, 0.0, 0.02));
+    assert_eq!(of(0, "retransmitted"), 0.0, "{report}");
+    assert!(of(1, "retransmitted") > 0.0, "{report}");
+    assert!(of(1, "gbps") > 0.0 && of(1, "gbps") < of(0, "gbps"), "{report}");
+    let svg = std::fs::read_to_string(&plot).expect("the plot");
+    assert!(svg.contains(">2e-2<") && svg.contains("probability of loss each way"), "{svg}");
+    std::fs::remove_file(plot).expect("the plot was written");
+}
