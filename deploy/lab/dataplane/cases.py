@@ -17,6 +17,10 @@ FAMILIES = (4, 6)
 KIB = 1024
 MIB = 1024 * KIB
 LOSS = 0.02
+# Shares lost each way, with a path MTU and an index of the sizes at which some packets are lost.
+LOSSES = ((0.001, 1024, -1), (0.01, 1024, -2), (0.05, 4096, -2))
+# Programs that meet each of these: every kind of RC's requests and responses that has many packets.
+LOSSY = ("rc_pingpong", "send_bw", "write_bw", "read_bw")
 UROCE_SERVES, RXE_SERVES = ("uroce", "rxe"), ("rxe", "uroce")
 # Axes of which every pair of values is in a case.
 TOGETHER = (
@@ -131,6 +135,9 @@ def special(program):
         elif program.name.endswith("_bw"):
             # Soft-RoCE's end would wait for ever for a number of messages.
             cases.append(case_of(program, roles, family, 1024, 2, loss=LOSS, duration=1))
+        if program.service == RC and program.name in LOSSY:
+            cases += [case_of(program, roles, family, path_mtu, size, loss=share)
+                      for share, path_mtu, size in LOSSES]
         if program.name in ("send_bw", "write_bw", "read_bw"):
             cases.append(case_of(program, roles, family, 1024, 1, 2, bidirectional=True))
     return cases
