@@ -8,7 +8,8 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use uroce_engine::{
-    IdlePolicy, LossConfig, MwType, PortAddresses, SharedReceiveQueue, multicast_mac,
+    BottleneckConfig, IdlePolicy, LossConfig, MwType, PortAddresses, SharedReceiveQueue,
+    multicast_mac,
 };
 use uroce_transport::{
     AccessFlags, Ah, AltPath, PathMigState, QpChange, QpType, RecvWr, SendOp, StaticRate, WcStatus,
@@ -282,6 +283,9 @@ fn an_lcore_allocates_nothing_once_its_qps_are_made() {
         lab.a.control.destroy_qp(qp.qpn).expect("destroys");
         lab.a.control.migrate_port(1).expect("a port");
         lab.a.control.set_loss(1, loss).expect("a port");
+        let slow = BottleneckConfig { kmin: 0, ..BottleneckConfig::new(1000, 1 << 20) };
+        let slow = (round % 2 == 1).then_some(slow);
+        lab.a.control.set_bottleneck(1, slow).expect("a port");
         a.cq.resize(1000 * round).expect("a depth that is possible");
         traffic(&mut a, &mut b, &local, &remote, 5);
     }
