@@ -83,6 +83,10 @@ mod tests {
         Instant::from_nanos(ns)
     }
 
+    fn at_us(us: u64) -> Instant {
+        at(1000 * us)
+    }
+
     #[test]
     fn frames_leave_one_after_another_at_the_rate() {
         let backlog = Backlog::default();
@@ -122,6 +126,25 @@ mod tests {
                 assert!((ratio - 1.0).abs() < 0.007, "{bytes} at {rate_mbps}: {ratio}");
             }
         }
+    }
+
+    #[test]
+    fn of_twice_the_rate_half_is_accepted_and_the_queue_stays_full() {
+        let backlog = Backlog::default();
+        // A frame of 1000 bytes takes 8 µs, and one comes every 4 µs.
+        let (frames, queue) = (100_000, 50_000);
+        let offered = (0..frames).map(|at| backlog.admit(1000, at_us(4 * at), GBPS, queue));
+        let places: Vec<Option<Place>> = offered.collect();
+        let accepted = places.iter().flatten().count() as u64;
+        assert!((frames / 2..frames / 2 + 100).contains(&accepted), "{accepted}");
+        // Once full, the queue is short of at most the frame that just did not fit.
+        let settled = places.iter().skip(1000).flatten();
+        assert!(settled.clone().count() > 0);
+        assert!(settled.map(|place| place.depth + 1000).all(|depth| depth > queue - 1000));
+        // Each frame leaves one frame's time after the one before it.
+        let leaves: Vec<u64> =
+            places.iter().flatten().map(|place| place.leaves.as_nanos()).collect();
+        assert!(leaves.windows(2).all(|two| two[1] - two[0] == 8000));
     }
 
     #[test]
