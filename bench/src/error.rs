@@ -52,6 +52,16 @@ pub(crate) enum BenchError {
         /// Status of the completion.
         status: uroce::WcStatus,
     },
+    /// A work request of `loss` completed with an error.
+    #[error(
+        "with a loss of {loss} each way {source}; a longer --ack-timeout lets retries wait longer"
+    )]
+    Lossy {
+        /// Probability of a loss.
+        loss: f64,
+        /// The error of the work request.
+        source: Box<BenchError>,
+    },
     /// `--verify` found bytes that differ from those sent.
     #[error("verification failed: {0}")]
     Corrupt(String),

@@ -78,7 +78,8 @@ pub(crate) fn run(args: &LossArgs) -> Result<(), BenchError> {
         for (at, run) in runs(&args).enumerate() {
             // The server does not begin before the client has sent its plan.
             set_loss(&contexts, &run, args.device.seed.unwrap_or(0))?;
-            let outcome = traffic::run(&client, &mut near, &run.mode.plan(&args), &mut |_| ())?;
+            let outcome = traffic::run(&client, &mut near, &run.mode.plan(&args), &mut |_| ())
+                .map_err(|error| with_loss(run.loss, error))?;
             let count = points.len();
             let point = &mut points[at % count];
             if let Some(Row::Bandwidth(row)) = outcome.rows.first() {
@@ -93,6 +94,14 @@ pub(crate) fn run(args: &LossArgs) -> Result<(), BenchError> {
     report.draw()?;
     report.print();
     Ok(())
+}
+
+/// Adds the probability of loss to the error of a work request.
+fn with_loss(loss: f64, error: BenchError) -> BenchError {
+    match error {
+        BenchError::Completion { .. } => BenchError::Lossy { loss, source: Box::new(error) },
+        other => other,
+    }
 }
 
 /// Returns all runs in their order: each round has every mode and probability once.
@@ -118,4 +127,20 @@ fn set_loss(ends: &[Context; 2], run: &Run, seed: u64) -> Result<(), BenchError>
         end.set_loss(PORT, loss).step("setting the loss")?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn retries_that_were_used_up_name_the_loss_and_the_remedy() {
+        let status = uroce::WcStatus::RetryExcErr;
+        let error = with_loss(0.05, BenchError::Completion { operation: "RDMA WRITE", status });
+        let text = error.to_string();
+        assert!(text.starts_with("with a loss of 0.05 each way a work request"), "{text}");
+        assert!(text.ends_with("a longer --ack-timeout lets retries wait longer"), "{text}");
+        // The other end's failure must be told from its echo.
+        assert!(matches!(with_loss(0.05, BenchError::PeerGone), BenchError::PeerGone));
+    }
 }
