@@ -15,6 +15,7 @@ crate::counted! {
         TransportRetriesExceeded "req_transport_retries_exceeded"
             "The transport retry counter ran out."
         RnrRetriesExceeded "req_rnr_retries_exceeded" "The RNR retry counter ran out."
+        TailProbes "roce_adp_retrans" "A packet sent again because the peer was silent."
         RetransmittedPackets "retransmitted_packets" "A request packet sent again."
         RespRemoteAccessErrors "resp_remote_access_errors" "A request refused for its key or range."
         ReqRemoteAccessErrors "req_remote_access_errors" "A remote access NAK received."

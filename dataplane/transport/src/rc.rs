@@ -11,6 +11,7 @@ mod requester;
 mod resources;
 mod responder;
 mod retry;
+mod rtt;
 
 pub(crate) use requester::Requester;
 pub(crate) use responder::Responder;

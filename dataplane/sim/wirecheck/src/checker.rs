@@ -216,7 +216,7 @@ impl Checker {
                     begin(&mut watch.held, &seen)?;
                 }
             }
-            Roles::Reliable(roles) => roles.1.sent(&seen, &shape)?,
+            Roles::Reliable(roles) => roles.1.sent(now_ns, &seen, &shape)?,
             Roles::Sender(sender) => {
                 if begins {
                     begin(&mut watch.held, &seen)?;
@@ -235,7 +235,7 @@ impl Checker {
         let Roles::Reliable(roles) = &mut watch.roles else { return };
         let Some(shape) = Shape::of(seen.opcode) else { return };
         if shape.is_request() {
-            roles.1.arrived(seen, &shape);
+            roles.1.arrived(now_ns, seen, &shape);
         } else {
             roles.0.arrived(now_ns, seen, &shape);
         }

@@ -4,7 +4,8 @@
 //!
 //! Invariants
 //! - `units` are the requests from the oldest unacknowledged PSN `una` up to `end`.
-//! - `end` is one past the newest PSN ever sent; `next` is the PSN after the packet sent last.
+//! - `end` is one past the newest PSN ever sent; `next` is the PSN after the packet sent last, not
+//!   counting probes.
 
 use std::collections::VecDeque;
 
@@ -25,11 +26,15 @@ pub fn rnr_wait_ns(code: u8) -> u64 {
     }
 }
 
+/// Shortest time without progress after which a probe may be sent, in nanoseconds.
+const QUIET_MIN_NS: u64 = 50_000;
+
 /// One request packet, or a READ request with all PSNs of its responses.
 #[derive(Clone, Copy, Debug)]
 struct Unit {
     seen: Seen,
     psns: u32,
+    first_sent_at: u64,
     sent_at: u64,
     is_read: bool,
     is_atomic: bool,
@@ -58,6 +63,10 @@ pub(crate) struct Requester {
     una: u32,
     end: u32,
     next: u32,
+    /// The PSN to be sent next if the repetition that was sent last was a probe.
+    other_next: Option<u32>,
+    /// PSN of the last probe.
+    probed: Option<u32>,
     reads: u32,
     /// There is a cause for which the requester may go back, such as a NAK.
     pub(crate) has_cause: bool,
@@ -80,6 +89,8 @@ impl Requester {
             una: first_psn,
             end: first_psn,
             next: first_psn,
+            other_next: None,
+            probed: None,
             reads: 0,
             has_cause: false,
             not_before: None,
@@ -101,17 +112,35 @@ impl Requester {
     ) -> Result<bool, Flaw> {
         let due = self.not_before.unwrap_or(0);
         ensure(now >= due, Rule::BeforeRnrTimer, now, due)?;
+        let may_probe = seen.psn == self.una && self.may_probe(now);
         if distance(seen.psn, self.next) < 0 {
+            if may_probe && !self.has_cause && !self.is_timed_out(now) {
+                return self.probe(seen).map(|()| false);
+            }
+            let next = self.next;
             self.check_rewind(now, slack, seen.psn)?;
+            if may_probe {
+                self.other_next = self.other_next.or(Some(next));
+                self.probed = Some(seen.psn);
+                // If it was a probe, the rewind is still to come.
+                self.has_cause = true;
+            }
+        } else if self.other_next == Some(seen.psn) {
+            self.other_next = None;
         } else {
             ensure(seen.psn == self.next, Rule::PsnSkipped, seen.psn, self.next)?;
+            if !may_probe {
+                self.other_next = None;
+            }
         }
         let is_new = seen.psn == self.end;
         let end = if is_new {
             self.send_new(now, seen, shape)?
         } else {
             self.repeated += 1;
-            self.send_again(now, seen)?
+            let end = self.check_repeated(seen)?;
+            self.unit_of(seen.psn).expect("it was checked").sent_at = now;
+            end
         };
         self.next = end;
         self.last_sent = now;
@@ -145,6 +174,26 @@ impl Requester {
         Ok(())
     }
 
+    /// Returns whether the peer has been silent for so long that a probe may be sent.
+    fn may_probe(&self, now: u64) -> bool {
+        let Some(oldest) = self.units.front().filter(|_| self.timeout.is_some()) else {
+            return false;
+        };
+        now >= oldest.first_sent_at.max(self.last_progress) + QUIET_MIN_NS
+    }
+
+    /// Checks a probe, a repetition of the oldest packet without a cause. The packet sent next is
+    /// the one that would have been next without it.
+    fn probe(&mut self, seen: &Seen) -> Result<(), Flaw> {
+        self.check_repeated(seen)?;
+        let unit = self.unit_of(seen.psn).expect("it was checked");
+        let asks = seen.ack_req || unit.is_read || unit.is_atomic;
+        ensure(asks, Rule::ProbeUnasked, seen.psn, self.next)?;
+        self.repeated += 1;
+        self.probed = Some(seen.psn);
+        Ok(())
+    }
+
     /// Returns whether the timeout of the oldest unacknowledged packet may have passed.
     fn is_timed_out(&self, now: u64) -> bool {
         let Some((timeout, oldest)) = self.timeout.zip(self.units.front()) else { return false };
@@ -156,6 +205,7 @@ impl Requester {
         let unit = Unit {
             seen: *seen,
             psns,
+            first_sent_at: now,
             sent_at: now,
             is_read: shape.kind == Kind::ReadRequest,
             is_atomic: shape.kind == Kind::Atomic,
@@ -172,15 +222,15 @@ impl Requester {
     }
 
     /// Checks that a repeated packet equals the first one; a READ may request only the rest of its
-    /// range.
-    fn send_again(&mut self, now: u64, seen: &Seen) -> Result<u32, Flaw> {
-        let at = self.units.partition_point(|unit| distance(unit.seen.psn, seen.psn) <= 0);
-        let Some(unit) = at.checked_sub(1).and_then(|at| self.units.get_mut(at)) else {
-            return Err(Flaw::new(Rule::SentAfterAck, seen.psn, self.una));
+    /// range. Returns the PSN after it.
+    fn check_repeated(&mut self, seen: &Seen) -> Result<u32, Flaw> {
+        let (mtu, una) = (self.mtu, self.una);
+        let Some(unit) = self.unit_of(seen.psn) else {
+            return Err(Flaw::new(Rule::SentAfterAck, seen.psn, una));
         };
         let packets = distance(seen.psn, unit.seen.psn) as u32;
         ensure(packets < unit.psns, Rule::PsnSkipped, seen.psn, unit.seen.psn)?;
-        let offset = packets * self.mtu;
+        let offset = packets * mtu;
         // Path and MigReq may have changed.
         let Seen { src, dst, pkey, mig_req, ack_req, psn, .. } = *seen;
         let mut wanted = Seen { src, dst, pkey, mig_req, ack_req, psn, ..unit.seen };
@@ -189,8 +239,13 @@ impl Requester {
             wanted.dma_len -= offset;
         }
         ensure(*seen == wanted, Rule::Changed, seen.payload_mark, wanted.payload_mark)?;
-        unit.sent_at = now;
         Ok(unit.end())
+    }
+
+    /// The newest request that begins at or before `psn`.
+    fn unit_of(&mut self, psn: u32) -> Option<&mut Unit> {
+        let at = self.units.partition_point(|unit| distance(unit.seen.psn, psn) <= 0);
+        self.units.get_mut(at.checked_sub(1)?)
     }
 
     /// Notes that a response arrives undamaged.
@@ -211,6 +266,9 @@ impl Requester {
         match seen.syndrome >> 5 {
             0 => {
                 self.acknowledge_before(now, add(seen.psn, 1));
+                // An ACK for the probe alone shows that what was sent before it was lost.
+                let is_alone = self.una == add(seen.psn, 1);
+                self.has_cause |= is_alone && self.probed == Some(seen.psn);
             }
             1 => {
                 let waits = self.not_before.is_some_and(|due| now <= due);

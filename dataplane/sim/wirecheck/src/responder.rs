@@ -13,6 +13,10 @@ use crate::flaw::{Flaw, Rule, ensure};
 use crate::frame::{Kind, Seen, Shape};
 use crate::psn::{add, distance};
 
+/// Shortest time after which a NAK may be given again only because the gap is still there, in
+/// nanoseconds.
+const NAK_AGAIN_NS: u64 = 50_000;
+
 /// Number of READ and ATOMIC requests that are remembered.
 const ASKED_KEPT: usize = 256;
 
@@ -42,6 +46,11 @@ pub(crate) struct Responder {
     has_gap: bool,
     /// PSN of the last sequence NAK, until a request with that PSN arrives.
     nak_for: Option<u32>,
+    nak_at: u64,
+    /// PSN after the newest request that has arrived.
+    newest: u32,
+    /// A request has arrived that shows that the NAK, or the answer to it, was lost.
+    may_nak_again: bool,
     asked: VecDeque<PendingAnswer>,
     msn: u32,
     messages: u32,
@@ -61,6 +70,9 @@ impl Responder {
             is_exact: true,
             has_gap: false,
             nak_for: None,
+            nak_at: 0,
+            newest: first_psn,
+            may_nak_again: false,
             asked: VecDeque::new(),
             msn: 0,
             messages: 0,
@@ -77,10 +89,17 @@ impl Responder {
     }
 
     /// Notes that a request arrives undamaged.
-    pub(crate) fn arrived(&mut self, seen: &Seen, shape: &Shape) {
+    pub(crate) fn arrived(&mut self, now: u64, seen: &Seen, shape: &Shape) {
         let ahead = distance(seen.psn, self.possible);
         if self.nak_for == Some(seen.psn) {
             self.nak_for = None;
+        }
+        let missing = self.nak_for.unwrap_or(self.possible);
+        if distance(seen.psn, missing) > 0 {
+            self.arrived_ahead(now, seen.psn);
+        }
+        if distance(seen.psn, self.newest) >= 0 {
+            self.newest = add(seen.psn, 1);
         }
         if ahead > 0 {
             self.has_gap = true;
@@ -95,6 +114,13 @@ impl Responder {
         if is_read || shape.kind == Kind::Atomic {
             self.remember(seen, psns, !is_read);
         }
+    }
+
+    /// Notes a request beyond the missing one.
+    fn arrived_ahead(&mut self, now: u64, psn: u32) {
+        let has_gone_back = distance(psn, self.newest) < 0;
+        let is_late = now - self.nak_at >= NAK_AGAIN_NS;
+        self.may_nak_again |= has_gone_back || is_late;
     }
 
     /// Remembers a READ or ATOMIC. A repetition of a remembered one is not added, because a
@@ -114,12 +140,12 @@ impl Responder {
     }
 
     /// Checks a response that is sent.
-    pub(crate) fn sent(&mut self, seen: &Seen, shape: &Shape) -> Result<(), Flaw> {
+    pub(crate) fn sent(&mut self, now: u64, seen: &Seen, shape: &Shape) -> Result<(), Flaw> {
         ensure(!self.is_over, Rule::SentAfterEnd, seen.psn, self.low)?;
         match shape.kind {
             Kind::ReadResponse => self.read_response(seen, shape)?,
             Kind::AtomicAck => self.atomic_ack(seen)?,
-            _ => self.acknowledge(seen)?,
+            _ => self.acknowledge(now, seen)?,
         }
         let has_msn = shape.kind != Kind::ReadResponse || shape.is_first || shape.is_last;
         if has_msn {
@@ -133,7 +159,7 @@ impl Responder {
         Ok(())
     }
 
-    fn acknowledge(&mut self, seen: &Seen) -> Result<(), Flaw> {
+    fn acknowledge(&mut self, now: u64, seen: &Seen) -> Result<(), Flaw> {
         let psn = seen.psn;
         match (seen.syndrome >> 5, seen.syndrome & 0x1f) {
             (0, _) => {
@@ -156,8 +182,9 @@ impl Responder {
                 let is_there = !self.is_exact || psn == self.possible;
                 ensure(is_there, Rule::NakPsn, psn, self.possible)?;
                 ensure(!self.is_exact || self.has_gap, Rule::NakWithoutGap, psn, self.possible)?;
-                ensure(self.nak_for != Some(psn), Rule::NakTwice, psn, psn)?;
-                self.nak_for = Some(psn);
+                let is_first = self.nak_for != Some(psn);
+                ensure(is_first || self.may_nak_again, Rule::NakTwice, psn, psn)?;
+                (self.nak_for, self.nak_at, self.may_nak_again) = (Some(psn), now, false);
                 self.has_gap = false;
                 self.low = psn;
             }

@@ -18,6 +18,7 @@ use crate::counter::Counter;
 use crate::cqe::WcStatus;
 use crate::env::{Env, Output};
 use crate::send_queue::SendQueue;
+use crate::time::Instant;
 use crate::wqe::{SendOp, SendWqe};
 
 /// Whether all requests before a response's PSN are acknowledged by it.
@@ -85,8 +86,14 @@ impl Requester {
         //= check B12 — however late the call is, it charges one timeout
         if self.retry.expire_ack(context.now) {
             out.count(Counter::LocalAckTimeoutErr);
+            self.trip.lost(self.end_psn);
             //= check A3 — resume at the oldest unacknowledged PSN
             self.try_again(self.unacked_psn, out)?;
+        } else if self.retry.is_probe_due(context.now) {
+            //= check A3 — a lost tail is looked for after some round trips, at no charge
+            self.owes_probe = true;
+            self.trip.probed();
+            self.retry.set_probe(context.attr, self.trip.quiet());
         }
         Ok(())
     }
@@ -101,7 +108,11 @@ impl Requester {
         match syndrome {
             Syndrome::Ack { .. } => {
                 //= check A5 — an ACK covers everything before it
+                let is_probe = self.is_probed && psn == self.unacked_psn;
                 self.acknowledge_before(psn.next(), context, env)?;
+                if is_probe {
+                    self.judge_probe(psn, context);
+                }
                 Ok(())
             }
             Syndrome::RnrNak { timer } => self.handle_rnr_nak(context, psn, timer, env),
@@ -127,10 +138,16 @@ impl Requester {
         match code {
             NakCode::PsnSequenceError => {
                 //= check A10 — one rewind and one charge, for any number of copies of the NAK
-                if self.next_psn == psn || self.retry.is_copy(self.next_psn) {
+                if self.next_psn == psn {
                     return Ok(());
                 }
-                self.retry.note_nak(self.end_psn);
+                if self.retry.is_copy(self.next_psn) {
+                    self.resend_early(psn, context.now);
+                    return Ok(());
+                }
+                self.retry.note_nak(self.end_psn, context.now);
+                // The peer has dropped what was sent from the missing packet on.
+                self.trip.lost(if self.is_probed { self.end_psn } else { psn });
                 env.count(Counter::PacketSeqErr);
                 self.try_again(psn, env)
             }
@@ -145,6 +162,16 @@ impl Requester {
             }
             NakCode::RemoteOperationalError => Err(WcStatus::RemOpErr),
             NakCode::InvalidRdRequest | NakCode::Reserved(_) => Err(WcStatus::BadRespErr),
+        }
+    }
+
+    /// Handles a further sequence NAK for a packet that is being sent again. If it comes a round
+    /// trip after that began, the packet was lost again, and is sent again at once. Nothing is
+    /// charged, and the ACK timer goes on: a peer that gives NAKs only ends in a timeout.
+    fn resend_early(&mut self, psn: Psn, now: Instant) {
+        if self.retry.is_round_trip_over(self.trip.mean(), now) {
+            self.trip.lost(self.end_psn);
+            self.rewind(psn);
         }
     }
 
@@ -165,6 +192,7 @@ impl Requester {
         if acked == Acked::Gap && self.next_psn != self.unacked_psn {
             return Ok(());
         }
+        self.trip.forget_timed();
         env.count(Counter::RnrNakRetryErr);
         if !self.retry.begin_rnr_wait(context.attr, context.now, timer) {
             // The oldest WQE is the one without a response; the refused one fails when it is the
@@ -289,8 +317,20 @@ impl Requester {
         if self.next_psn == psn || !self.retry.first_implied(seen, context.attr, context.now) {
             return Ok(());
         }
+        self.trip.lost(self.end_psn);
         out.count(Counter::ImpliedNakSeqErr);
         self.try_again(psn, out)
+    }
+
+    /// Handles an ACK for the probe alone: of the packets that were sent before the probe, the peer
+    /// has none, or they would be acknowledged with it.
+    //= check A3 — what was lost with the tail is sent again from there
+    fn judge_probe(&mut self, psn: Psn, context: &Context<'_>) {
+        if self.unacked_psn == psn.next() && self.unacked_psn != self.next_psn {
+            self.trip.lost(self.end_psn);
+            self.rewind(self.unacked_psn);
+            self.retry.progress(context.attr, context.now, false);
+        }
     }
 
     /// Rewinds to `psn` if the retry counter allows one more attempt.
@@ -307,6 +347,11 @@ impl Requester {
     fn made_progress(&mut self, context: &Context<'_>) {
         if self.next_psn.is_before(self.unacked_psn) {
             self.rewind(self.unacked_psn);
+        }
+        let is_sampled = self.trip.acknowledged(self.unacked_psn, context.now);
+        (self.owes_probe, self.is_probed) = (false, false);
+        if self.trip.answered() || is_sampled {
+            self.retry.set_probe(context.attr, self.trip.quiet());
         }
         // Packets that are yet to be sent again do not count: their timer starts when they are
         // sent.

@@ -23,6 +23,7 @@
 use uroce_wire::{AtomicEth, ExtHeaders, Msn, OpCode, Psn, Qpn, Reth, Rkey, Va};
 
 use super::retry::Retry;
+use super::rtt::RoundTrip;
 use crate::attr::Attributes;
 use crate::context::{Context, Step};
 use crate::counter::Counter;
@@ -35,16 +36,9 @@ use crate::send_queue::{SendQueue, carry_out};
 use crate::time::Instant;
 use crate::wqe::{SendOp, SendWqe};
 
-/// Number of request packets that may be unacknowledged at once. Keeps the queues of a slow
-/// receiver from overflowing, and the rewind after a loss short.
-const MAX_IN_FLIGHT: u32 = 256;
-
 /// Number of PSNs that may be outstanding at once; with more, old and new could not be
 /// distinguished.
 const PSN_WINDOW: u32 = 1 << 23;
-
-/// An acknowledgement is requested at the end of a message, and at least once in this many packets.
-const ACK_REQ_EVERY: u8 = 32;
 
 #[derive(Debug)]
 pub(crate) struct Requester {
@@ -65,6 +59,11 @@ pub(crate) struct Requester {
     pub(super) credit_limit: Msn,
     pub(super) is_limited: bool,
     pub(super) retry: Retry,
+    pub(super) trip: RoundTrip,
+    /// A probe is to be sent.
+    pub(super) owes_probe: bool,
+    /// A probe of `unacked_psn` was sent.
+    pub(super) is_probed: bool,
 }
 
 impl Requester {
@@ -82,6 +81,9 @@ impl Requester {
             credit_limit: Msn::default(),
             is_limited: false,
             retry: Retry::default(),
+            trip: RoundTrip::default(),
+            owes_probe: false,
+            is_probed: false,
         }
     }
 
@@ -94,6 +96,7 @@ impl Requester {
         self.next_ssn = Msn::new(1);
         self.is_limited = false;
         self.retry = Retry::new(attr);
+        self.trip = RoundTrip::default();
     }
 
     /// Continues after a change of the path: reloads the retry counter and sends everything
@@ -101,6 +104,9 @@ impl Requester {
     //= check I5 — retried from the oldest unacknowledged PSN, with a full retry counter
     pub(crate) fn resume(&mut self, attr: &Attributes) {
         self.retry.reload(attr);
+        // The new path has another round trip.
+        self.trip = RoundTrip::default();
+        self.retry.set_probe(attr, None);
         self.rewind(self.unacked_psn);
     }
 
@@ -140,7 +146,16 @@ impl Requester {
     /// Sends the packet at the cursor, if there is one and nothing holds it back.
     pub(crate) fn transmit(&mut self, context: &Context<'_>, env: &mut impl Env) -> Step {
         let waits = self.retry.waits_for_receiver() && !seeded!(EarlyRnrResend);
-        if waits || self.in_flight() >= MAX_IN_FLIGHT {
+        if waits {
+            return Step::Idle;
+        }
+        if self.owes_probe
+            && let Some(step) = self.transmit_probe(context, env)
+        {
+            return step;
+        }
+        let in_flight = self.in_flight();
+        if in_flight >= self.trip.window(self.next_psn) {
             return Step::Idle;
         }
         if self.sq.get(self.cursor).is_none() {
@@ -154,8 +169,8 @@ impl Requester {
         if asks && !self.may_ask(wqe, context) {
             return Step::Idle;
         }
-        let is_probe = self.lacks_credit(wqe);
-        if is_probe && self.in_flight() > 0 && self.unasked == 0 {
+        let lacks_credit = self.lacks_credit(wqe);
+        if lacks_credit && in_flight > 0 && self.unasked == 0 {
             return Step::Idle;
         }
         // A READ or ATOMIC request uses all of its PSNs at once.
@@ -164,8 +179,12 @@ impl Requester {
         let is_last = end == wqe.end();
         //= check A16 — the last packet of a message requests an acknowledgement
         let ack_req = !asks
-            && (is_last || is_probe || self.unasked >= ACK_REQ_EVERY - 1 || self.is_slow(context));
-        let packet = self.packet(wqe, ack_req, context);
+            && (is_last
+                || lacks_credit
+                || self.unasked >= self.trip.ask_every() - 1
+                || self.trip.wants_sample(self.next_psn)
+                || self.is_slow(context));
+        let packet = self.packet(self.cursor, wqe, self.next_psn, ack_req, context);
         let len = match env.transmit(&packet) {
             Ok(len) => len,
             Err(TransmitError::Full | TransmitError::Paced(_)) => return Step::Blocked,
@@ -175,6 +194,9 @@ impl Requester {
         };
         if self.next_psn.is_before(self.end_psn) {
             env.count(Counter::RetransmittedPackets);
+        }
+        if ack_req || asks {
+            self.trip.asked(self.next_psn, in_flight, context.now);
         }
         if self.cursor == self.begun {
             self.begun = self.cursor.wrapping_add(1);
@@ -192,6 +214,34 @@ impl Requester {
         self.unasked = if ack_req { 0 } else { self.unasked.saturating_add(1) };
         self.retry.arm(context.attr, context.now);
         Step::Sent(len)
+    }
+
+    /// Sends the oldest unacknowledged packet once more, with AckReq. If the peer has it, the answer
+    /// tells how much more it has; if not, it is the packet that the peer waits for. `None` if no
+    /// probe can be sent.
+    #[cold]
+    fn transmit_probe(&mut self, context: &Context<'_>, env: &mut impl Env) -> Option<Step> {
+        let wqe = self.sq.front().filter(|_| self.unacked_psn != self.next_psn);
+        let Some(wqe) = wqe else {
+            self.owes_probe = false;
+            return None;
+        };
+        let ack_req = !wqe.op.is_read_or_atomic();
+        let packet = self.packet(self.sq.head(), wqe, self.unacked_psn, ack_req, context);
+        let len = match env.transmit(&packet) {
+            Ok(len) => len,
+            Err(TransmitError::Full | TransmitError::Paced(_)) => return Some(Step::Blocked),
+            // The ACK timer finds the same and ends the WQE.
+            Err(TransmitError::Memory(_) | TransmitError::UnknownAh) => {
+                self.owes_probe = false;
+                return None;
+            }
+        };
+        env.count(Counter::TailProbes);
+        env.count(Counter::RetransmittedPackets);
+        self.owes_probe = false;
+        self.is_probed = true;
+        Some(Step::Sent(len))
     }
 
     /// Number of PSNs from the oldest unacknowledged to the next to send.
@@ -277,6 +327,8 @@ impl Requester {
         self.next_psn = self.end_psn;
         self.unacked_psn = self.end_psn;
         self.retry = Retry::default();
+        self.trip = RoundTrip::default();
+        (self.owes_probe, self.is_probed) = (false, false);
     }
 
     /// Prepares the WQE at the cursor unless it was begun. Checks it and gives it its PSNs, which
@@ -332,67 +384,32 @@ impl Requester {
         if self.cursor == self.sq.head() { Step::Failed(status) } else { Step::Idle }
     }
 
-    /// The packet of `wqe` that has PSN `next_psn`.
+    /// The packet with `psn` of the WQE at position `at`.
     #[inline]
-    fn packet<'a>(&'a self, wqe: &SendWqe, ack_req: bool, context: &Context<'a>) -> Outbound<'a> {
+    fn packet<'a>(
+        &'a self,
+        at: u32,
+        wqe: &SendWqe,
+        psn: Psn,
+        ack_req: bool,
+        context: &Context<'a>,
+    ) -> Outbound<'a> {
         match wqe.op {
-            SendOp::Read { va, rkey } => self.read_packet(wqe, context, va, rkey),
+            SendOp::Read { va, rkey } => read_packet(wqe, psn, context, va, rkey),
             SendOp::CompareSwap { va, rkey, compare, swap } => {
                 let atomic = AtomicEth { va, rkey, swap_add: swap, compare };
-                self.atomic_packet(context, OpCode::RC_COMPARE_SWAP, atomic)
+                atomic_packet(psn, context, OpCode::RC_COMPARE_SWAP, atomic)
             }
             SendOp::FetchAdd { va, rkey, add } => {
                 let atomic = AtomicEth { va, rkey, swap_add: add, compare: 0 };
-                self.atomic_packet(context, OpCode::RC_FETCH_ADD, atomic)
+                atomic_packet(psn, context, OpCode::RC_FETCH_ADD, atomic)
             }
             _ => {
-                let (at, psn) = (self.cursor, self.next_psn);
                 let mut packet = data_packet(&self.sq, at, wqe, psn, context, OpCode::rc);
                 packet.bth.ack_req = ack_req;
                 packet
             }
         }
-    }
-
-    /// The request for a whole READ or, after a rewind, for the part that is still missing.
-    //= check C2 — the retried READ begins at the missing response's PSN and address
-    //= check C4 — after a timeout as well: only the rest is requested
-    fn read_packet<'a>(
-        &'a self,
-        wqe: &SendWqe,
-        context: &Context<'a>,
-        va: Va,
-        rkey: Rkey,
-    ) -> Outbound<'a> {
-        let mut offset = self.next_psn.distance_from(wqe.first_psn) as u32 * context.mtu();
-        if seeded!(ReadResumedWrong) {
-            offset -= offset.min(context.mtu());
-        }
-        let va = Va(va.0.wrapping_add(u64::from(offset)));
-        let reth = Reth { va, rkey, dma_len: wqe.len - offset };
-        let ext = ExtHeaders { reth, ..ExtHeaders::default() };
-        self.request(OpCode::RC_RDMA_READ_REQUEST, ext, context)
-    }
-
-    fn atomic_packet<'a>(
-        &'a self,
-        context: &Context<'a>,
-        opcode: OpCode,
-        atomic: AtomicEth,
-    ) -> Outbound<'a> {
-        self.request(opcode, ExtHeaders { atomic, ..ExtHeaders::default() }, context)
-    }
-
-    /// A READ or ATOMIC request packet, which has no payload.
-    fn request<'a>(
-        &'a self,
-        opcode: OpCode,
-        ext: ExtHeaders,
-        context: &Context<'a>,
-    ) -> Outbound<'a> {
-        let bth = context.bth(opcode, self.next_psn, 0);
-        let (path, payload) = (context.path(), Gather::EMPTY);
-        Outbound { path, bth, ext, by: context.by, payload }
     }
 
     /// Moves the cursor past local operations that were executed before a rewind.
@@ -403,4 +420,40 @@ impl Requester {
             self.cursor = self.cursor.wrapping_add(1);
         }
     }
+}
+
+/// The request for a whole READ or, with a later `psn` than its first, for the rest from there.
+//= check C2 — the retried READ begins at the missing response's PSN and address
+//= check C4 — after a timeout as well: only the rest is requested
+fn read_packet<'a>(
+    wqe: &SendWqe,
+    psn: Psn,
+    context: &Context<'a>,
+    va: Va,
+    rkey: Rkey,
+) -> Outbound<'a> {
+    let mut offset = psn.distance_from(wqe.first_psn) as u32 * context.mtu();
+    if seeded!(ReadResumedWrong) {
+        offset -= offset.min(context.mtu());
+    }
+    let va = Va(va.0.wrapping_add(u64::from(offset)));
+    let reth = Reth { va, rkey, dma_len: wqe.len - offset };
+    let ext = ExtHeaders { reth, ..ExtHeaders::default() };
+    request(psn, OpCode::RC_RDMA_READ_REQUEST, ext, context)
+}
+
+fn atomic_packet<'a>(
+    psn: Psn,
+    context: &Context<'a>,
+    opcode: OpCode,
+    atomic: AtomicEth,
+) -> Outbound<'a> {
+    request(psn, opcode, ExtHeaders { atomic, ..ExtHeaders::default() }, context)
+}
+
+/// A READ or ATOMIC request packet, which has no payload.
+fn request<'a>(psn: Psn, opcode: OpCode, ext: ExtHeaders, context: &Context<'a>) -> Outbound<'a> {
+    let bth = context.bth(opcode, psn, 0);
+    let (path, payload) = (context.path(), Gather::EMPTY);
+    Outbound { path, bth, ext, by: context.by, payload }
 }

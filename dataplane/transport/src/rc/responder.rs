@@ -8,7 +8,7 @@
 //!
 //! Invariants
 //! - `expected_psn` moves only in `execute`, and only forward.
-//! - At most one PSN-sequence or RNR NAK is outstanding (`awaits_expected`).
+//! - At most one PSN-sequence or RNR NAK is outstanding (`awaits`).
 //! - No request is executed twice; READ and ATOMIC are replayed from `resources`.
 //! - Answers are sent in the order of the requests: READ data and ATOMIC results first, then one
 //!   coalesced ACK or NAK that covers the later requests.
@@ -25,6 +25,7 @@ use uroce_wire::{
 };
 
 use super::resources::{PendingAnswer, Reply, Resources};
+use super::rtt::Stamp;
 use crate::attr::Attributes;
 use crate::context::{Context, Outcome, Step};
 use crate::counter::Counter;
@@ -41,6 +42,17 @@ use crate::recv_queue::RecvQueue;
 struct Answer {
     psn: Psn,
     syndrome: Syndrome,
+}
+
+/// What the responder waits for after a NAK. Until the expected packet comes there is no NAK of
+/// another kind, and a second sequence NAK only if the first one, or what it asked for, was lost.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Awaits {
+    Nothing,
+    /// The missing packet, after a sequence NAK.
+    Missing,
+    /// The refused packet, after an RNR NAK.
+    Refused,
 }
 
 /// Result for a request packet that is not executed.
@@ -65,10 +77,13 @@ pub(crate) struct Responder {
     expected_psn: Psn,
     msn: Msn,
     message: Message,
-    /// A sequence or RNR NAK was made; no further NAK until the expected PSN comes.
-    awaits_expected: bool,
-    /// PSN after the newest packet that was dropped since that NAK, if it was a sequence NAK.
+    awaits: Awaits,
+    /// PSN after the newest packet that was dropped since the NAK.
     gap_end: Psn,
+    /// Time of the newest sequence NAK.
+    nak_at: Stamp,
+    /// Time from a sequence NAK to the packet that it asked for, in nanoseconds; 0 if not known.
+    repair: u32,
     resources: Resources,
     answer: Option<Answer>,
     /// `answer` is the NAK that ends the connection.
@@ -82,8 +97,10 @@ impl Responder {
             expected_psn: Psn::default(),
             msn: Msn::default(),
             message: Message::None,
-            awaits_expected: false,
+            awaits: Awaits::Nothing,
             gap_end: Psn::default(),
+            nak_at: Stamp::default(),
+            repair: 0,
             resources: Resources::new(),
             answer: None,
             is_refusing: false,
@@ -145,7 +162,7 @@ impl Responder {
         let verdict = match bth.psn.distance_from(self.expected_psn) {
             0 => Verdict::Nak(NakCode::InvalidRequest),
             ..0 => Verdict::Drop(DropReason::ReservedOpCode),
-            _ => self.handle_gap(bth.psn, env),
+            _ => self.handle_gap(bth.psn, context, env),
         };
         self.pass(verdict, context, env)
     }
@@ -163,7 +180,8 @@ impl Responder {
             Verdict::RnrNak => {
                 env.count(Counter::OutOfBuffer);
                 env.count(Counter::RnrNakSent);
-                self.awaits_expected = true;
+                self.awaits = Awaits::Refused;
+                self.gap_end = self.expected_psn.next();
                 self.answer_with(Syndrome::RnrNak { timer: context.attr.min_rnr_timer });
             }
             Verdict::Nak(code) => {
@@ -219,15 +237,18 @@ impl Responder {
     /// Makes an ACK or NAK due. An ACK does not replace a NAK that is still to be sent.
     fn answer_with(&mut self, syndrome: Syndrome) {
         let is_ack = matches!(syndrome, Syndrome::Ack { .. });
-        let owes_nak =
-            self.answer.is_some_and(|answer| !matches!(answer.syndrome, Syndrome::Ack { .. }));
-        if is_ack && owes_nak {
+        if is_ack && self.owes_nak() {
             return;
         }
         let psn = if is_ack { self.expected_psn.minus(1) } else { self.expected_psn };
         let psn = if seeded!(AckTooFar) && is_ack { psn.next() } else { psn };
         let psn = if seeded!(NakForWrongPsn) && !is_ack { psn.next() } else { psn };
         self.answer = Some(Answer { psn, syndrome });
+    }
+
+    /// Returns whether a NAK is still to be sent.
+    fn owes_nak(&self) -> bool {
+        self.answer.is_some_and(|answer| !matches!(answer.syndrome, Syndrome::Ack { .. }))
     }
 
     /// Ends the connection: earlier answers are still sent, then this NAK, then nothing.
@@ -262,6 +283,9 @@ impl Responder {
             Outbound { path: context.path(), bth, ext, by: context.by, payload: Gather::EMPTY };
         let Ok(len) = env.transmit(&packet) else { return Step::Blocked };
         self.answer = None;
+        if syndrome == Syndrome::Nak(NakCode::PsnSequenceError) {
+            self.nak_at = Stamp::of(context.now);
+        }
         if self.is_refusing { Step::Refused } else { Step::Sent(len) }
     }
 
@@ -325,7 +349,8 @@ impl Responder {
     /// Clears the message in progress and all answers that are due.
     fn rest(&mut self) {
         self.message = Message::None;
-        self.awaits_expected = false;
+        self.awaits = Awaits::Nothing;
+        self.repair = 0;
         self.resources.clear();
         self.answer = None;
         self.is_refusing = false;

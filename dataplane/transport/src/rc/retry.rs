@@ -6,15 +6,21 @@
 //! - Progress reloads both counters.
 //! - The ACK timer does not run during an RNR wait.
 
+use core::time::Duration;
+
 use bitflags::bitflags;
 use uroce_wire::Psn;
 
+use super::rtt::Stamp;
 use crate::attr::Attributes;
 use crate::time::Instant;
 use crate::timer::{ack_timeout, rnr_timeout};
 
 /// Value of `rnr_retry` that means no limit.
 const RNR_RETRY_FOREVER: u8 = 7;
+
+/// Logarithm of the unit of [`Retry::lead`] in nanoseconds. With it 32 bits hold more than an hour.
+const LEAD_SHIFT: u32 = 10;
 
 //= check A20 — each QP has its own counters and deadlines; loss on another QP does not affect them
 #[derive(Clone, Copy, Default, Debug)]
@@ -33,9 +39,13 @@ pub(super) struct Retry {
     answered: Psn,
     /// Time at which the peer last acknowledged something new; zero means never.
     last_progress: Instant,
+    /// Time before `deadline` at which a probe is due, in units of 1.024 µs; 0 means no probe.
+    lead: u32,
+    /// Time at which the packet that a sequence NAK asked for was last sent again.
+    rewound_at: Stamp,
 }
 
-const _: () = assert!(size_of::<Retry>() == 32);
+const _: () = assert!(size_of::<Retry>() == 40);
 
 bitflags! {
     /// Kinds of NAKs that were acted upon.
@@ -166,19 +176,42 @@ impl Retry {
         is_first
     }
 
-    /// Returns whether this sequence NAK is a copy of the last one acted upon. A responder sends
-    /// one NAK and then none until the expected packet, so a second one is genuine only after
-    /// everything has been sent again.
+    /// Returns whether this sequence NAK is a copy of the last one acted upon, or was given again for
+    /// the same loss. It is a new one, and is charged, only after everything has been sent again.
     //= check A10 — a copy of a NAK is not a new one
     //= check B5 — after a full repetition it is a new one, and is charged
     pub(super) fn is_copy(&self, next_psn: Psn) -> bool {
         self.noted.contains(Noted::SEQUENCE) && next_psn.is_before(self.nak_end)
     }
 
+    /// Returns whether a round trip of `round_trip` nanoseconds (0: unknown) has passed since the
+    /// packet that a sequence NAK asked for was sent again; if so, the time begins anew.
+    pub(super) fn is_round_trip_over(&mut self, round_trip: u32, now: Instant) -> bool {
+        let is_over = round_trip > 0 && self.rewound_at.age(now) > round_trip;
+        if is_over {
+            self.rewound_at = Stamp::of(now);
+        }
+        is_over
+    }
+
     /// Notes that a sequence NAK is acted upon; `end_psn` is one past the newest PSN ever sent.
-    pub(super) fn note_nak(&mut self, end_psn: Psn) {
+    pub(super) fn note_nak(&mut self, end_psn: Psn, now: Instant) {
         self.noted |= Noted::SEQUENCE;
         self.nak_end = end_psn;
+        self.rewound_at = Stamp::of(now);
+    }
+
+    /// Sets when a probe is due: after the peer has been silent for `quiet`, unless the ACK timer
+    /// expires before.
+    //= check B2 — with timeout code 0 nothing is sent again, and there is no probe either
+    pub(super) fn set_probe(&mut self, attr: &Attributes, quiet: Option<Duration>) {
+        let lead = quiet.and_then(|quiet| ack_timeout(attr.timeout)?.checked_sub(quiet));
+        self.lead = lead.map_or(0, |lead| (lead.as_nanos() >> LEAD_SHIFT) as u32);
+    }
+
+    /// Returns whether a probe is due.
+    pub(super) fn is_probe_due(&self, now: Instant) -> bool {
+        self.lead > 0 && !self.waits_rnr && self.next_timeout().is_some_and(|at| at <= now)
     }
 
     /// Takes one RNR retry and begins the wait of the peer's timer code. Returns false if none was
@@ -221,7 +254,11 @@ impl Retry {
         expired
     }
 
+    #[inline]
     pub(super) fn next_timeout(&self) -> Option<Instant> {
-        self.deadline.get()
+        let at = self.deadline.get()?;
+        // The end of an RNR wait has no probe before it.
+        let lead = if self.waits_rnr { 0 } else { u64::from(self.lead) << LEAD_SHIFT };
+        Some(Instant::from_nanos(at.as_nanos().saturating_sub(lead)))
     }
 }

@@ -33,6 +33,12 @@ pub(crate) fn peer(number: u32) -> Peer {
     }
 }
 
+/// AckReq beside a PSN. All frames have it, except those with a PSN that has this bit.
+pub(crate) const ASKS: u32 = 1 << 31;
+
+/// Shortest silence before a probe, in nanoseconds.
+pub(crate) const QUIET: u64 = 50_000;
+
 /// A frame with this opcode, PSN, extended headers and payload.
 pub(crate) fn frame(from: u32, opcode: u8, psn: u32, ext: &[u8], payload: &[u8]) -> Vec<u8> {
     frame_by(0, true, from, opcode, psn, ext, payload)
@@ -60,7 +66,7 @@ pub(crate) fn frame_by(
         0,
         3 - from as u8,
     ];
-    transport.extend((0x8000_0000 | psn).to_be_bytes());
+    transport.extend((ASKS ^ psn).to_be_bytes());
     transport.extend([service, ext, payload, &[0; 3][..pad]].concat());
     let (src, dst) = if from == 1 { (A, B) } else { (B, A) };
     let [src, dst] = [src, dst].map(|addr| on(net, addr));

@@ -7,7 +7,7 @@
 
 use uroce_wire::{Header, NakCode, Operation, Packet, Psn, Syndrome};
 
-use super::{Answer, Responder, Verdict};
+use super::{Answer, Awaits, Responder, Verdict};
 use crate::context::{Context, packets};
 use crate::counter::Counter;
 use crate::cqe::{WcOpcode, WcStatus};
@@ -145,7 +145,7 @@ impl Responder {
         match answer.syndrome {
             Syndrome::Nak(NakCode::PsnSequenceError) if psn.is_before(self.gap_end) => {
                 answer.psn = psn;
-                self.awaits_expected = true;
+                self.awaits = Awaits::Missing;
             }
             //= check A16 — the acknowledgement that it requested is still sent
             Syndrome::Nak(NakCode::PsnSequenceError) | Syndrome::RnrNak { .. } => {

@@ -6,7 +6,7 @@
 
 use uroce_wire::{Header, NakCode, Operation, Packet, Psn, Syndrome};
 
-use super::{Responder, Verdict};
+use super::{Awaits, Responder, Verdict};
 use crate::attr::AccessFlags;
 use crate::context::Context;
 use crate::counter::Counter;
@@ -14,7 +14,12 @@ use crate::cqe::WcStatus;
 use crate::drop_reason::DropReason;
 use crate::env::{AccessKind, Env, Memory, Output};
 use crate::inbound::{check_range, fits_position, is_allowed, needs_receive};
+use crate::time::Instant;
 use crate::wqe::MAX_MESSAGE_LEN;
+
+/// Shortest time after which a sequence NAK is given again only because the gap is still there, in
+/// nanoseconds. A stranger that makes gaps can cause no more NAKs than this.
+const NAK_AGAIN_NS: u32 = 50_000;
 
 impl Responder {
     /// Checks that the PSN is the expected one; handles a duplicate or a packet ahead of it.
@@ -28,7 +33,9 @@ impl Responder {
         match packet.bth.psn.distance_from(self.expected_psn) {
             //= check A8 — an overtaken packet is the expected one when it comes
             0 => {
-                self.awaits_expected = false;
+                if self.awaits != Awaits::Nothing {
+                    self.end_wait(context.now);
+                }
                 Ok(())
             }
             ..0 if seeded!(DuplicateExecuted) && packet.op.operation == Operation::Send => Ok(()),
@@ -37,15 +44,21 @@ impl Responder {
                 out.count(Counter::DuplicateRequest);
                 Err(self.handle_duplicate(context, packet))
             }
-            _ => Err(self.handle_gap(packet.bth.psn, out)),
+            _ => Err(self.handle_gap(packet.bth.psn, context, out)),
         }
     }
 
     /// Handles a packet ahead of the expected one.
-    pub(super) fn handle_gap(&mut self, psn: Psn, out: &mut impl Output) -> Verdict {
-        //= check A2 — no second NAK for the same gap
+    pub(super) fn handle_gap(
+        &mut self,
+        psn: Psn,
+        context: &Context<'_>,
+        out: &mut impl Output,
+    ) -> Verdict {
+        //= check A2 — no second NAK for the same gap within a round trip
         //= check A21 — and no NAK of another kind before the expected packet
-        if self.awaits_expected && !seeded!(DoubleNak) {
+        let is_waiting = self.awaits != Awaits::Nothing && !seeded!(DoubleNak);
+        if is_waiting && !self.is_lost_again(psn, context.now) {
             if self.gap_end.is_before(psn.next()) {
                 self.gap_end = psn.next();
             }
@@ -54,9 +67,35 @@ impl Responder {
         self.gap_end = psn.next();
         //= check A1 — exactly one NAK for the missing PSN; later packets are dropped
         out.count(Counter::OutOfSequence);
-        self.awaits_expected = true;
+        self.awaits = Awaits::Missing;
         self.answer_with(Syndrome::Nak(NakCode::PsnSequenceError));
         Verdict::Done
+    }
+
+    /// Returns whether a packet ahead of the expected one shows that the NAK, or the packet that it
+    /// asked for, was lost: the peer has gone back and has passed the expected packet again, or it
+    /// still sends new packets some round trips after the NAK.
+    fn is_lost_again(&self, psn: Psn, now: Instant) -> bool {
+        if self.owes_nak() {
+            return false;
+        }
+        let age = self.nak_at.age(now);
+        // Sooner than a repair takes, only a packet that was overtaken looks like a repetition.
+        let has_gone_back = psn.is_before(self.gap_end) && age >= self.repair / 2;
+        let is_late = self.repair > 0 && age > NAK_AGAIN_NS.max(self.repair.saturating_mul(4));
+        has_gone_back || self.awaits == Awaits::Missing && is_late
+    }
+
+    /// Ends the wait for the expected packet, which has come. Learns how long that takes after a
+    /// sequence NAK.
+    #[cold]
+    fn end_wait(&mut self, now: Instant) {
+        if self.awaits == Awaits::Missing && !self.owes_nak() {
+            // A packet that was only overtaken comes sooner than one that is sent again.
+            let age = self.nak_at.age(now).max(1);
+            self.repair = age.max(self.repair - self.repair / 8);
+        }
+        self.awaits = Awaits::Nothing;
     }
 
     /// Handles a request that was executed before: answers it again and never executes it again.
