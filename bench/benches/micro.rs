@@ -128,7 +128,7 @@ impl End {
             max_recv_sge: 1,
             max_inline_data: 0,
         };
-        let init = QpInit { qp_type: QpType::Rc, caps, srq: None };
+        let init = QpInit::new(QpType::Rc, caps);
         let (mut qp, mut world) = (Qp::new(Qpn::new(7), Pd(1), &init), World::default());
         let path = Encap { src: gid(host), dst: gid(3 - host), hop_limit: 64, ..Encap::default() };
         let rtr = RtrAttr {
@@ -168,7 +168,7 @@ impl End {
         while let Some(bytes) = other.world.packets.pop_front() {
             let packet = Packet::parse(&bytes).expect("well formed");
             let inbound =
-                Inbound { src: gid(other.host), dst: gid(self.host), port: 1, l3: &[], packet };
+                Inbound { src: gid(other.host), dst: gid(self.host), port: 1, l3: &[], outer: None, packet };
             self.qp.handle_packet(Instant::ZERO, &inbound, &mut self.world).expect("accepted");
             other.world.spare.push(bytes);
         }

@@ -54,7 +54,7 @@ impl Service {
             max_recv_sge: 1,
             max_inline_data: MAD_LEN as u32,
         };
-        let init = QpInit { qp_type: QpType::Gsi, caps, srq: None };
+        let init = QpInit::new(QpType::Gsi, caps);
         let mut qp = Qp::new(GSI, Pd(0), &init);
         qp.set_port_mtu(PathMtu::B256);
         let mut around = Surroundings::default();
@@ -83,7 +83,7 @@ impl Service {
             let _ = qp.post_recv(&RecvWr { wr_id: 0 }, &[sge], around);
         }
         let Datagram { src, dst, l3, .. } = *datagram;
-        qp.handle_packet(now, &Inbound { src, dst, port: qp.attr().port, l3, packet }, around)?;
+        qp.handle_packet(now, &Inbound { src, dst, port: qp.attr().port, l3, outer: None, packet }, around)?;
         let cqe = around.received.take().ok_or(DropReason::NoReceiveWqe)?;
         let end = (cqe.byte_len as usize).clamp(GRH_LEN, around.buffer.len());
         Ok(Received { src_qpn: cqe.src_qpn, payload: &around.buffer[GRH_LEN..end] })

@@ -290,7 +290,7 @@ mod tests {
         let cqs = [Arc::clone(&cq), cq];
         let completions = Completions::new(cqs, 0);
         let qp_events = QpEvents { raiser: guard.raiser(), notices: None };
-        let init = QpInit { qp_type: QpType::Rc, caps: CAPS, srq: Some(Pd(1)) };
+        let init = QpInit { srq: Some(Pd(1)), ..QpInit::new(QpType::Rc, CAPS) };
         let queues = Queues { sq, rq: RefCell::new(rq) };
         let qp = Qp::new(qpn, Pd(1), &init);
         let context =

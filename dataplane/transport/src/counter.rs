@@ -32,6 +32,11 @@ crate::counted! {
         WriteRequests "rx_write_requests" "An RDMA WRITE message executed."
         ReadRequests "rx_read_requests" "An RDMA READ request accepted."
         AtomicRequests "rx_atomic_requests" "An ATOMIC request executed."
+        NpEcnMarkedRocePackets "np_ecn_marked_roce_packets"
+            "A packet received with the mark of a congested switch."
+        NpCnpSent "np_cnp_sent" "A CNP sent."
+        RpCnpHandled "rp_cnp_handled" "A CNP received and given to the reaction point."
+        RpCnpIgnored "rp_cnp_ignored" "A CNP received and ignored."
     }
 }
 

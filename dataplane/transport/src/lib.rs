@@ -17,7 +17,8 @@
 //! A [`Qp`] is a value. Its inputs are [`Qp::handle_packet`], [`Qp::handle_timeout`],
 //! [`Qp::post_send`], [`Qp::post_recv`] and [`Qp::modify`]. Its outputs are [`Qp::poll_transmit`],
 //! which must be called after each input, the [`Output`] of the environment, and
-//! [`Qp::next_timeout`]. Time is an argument. Memory and packets are accessed only through [`Env`],
+//! [`Qp::next_timeout`]. One packet leaves without being polled for: a CNP, while the packet that it
+//! is about is handled. Time is an argument. Memory and packets are accessed only through [`Env`],
 //! which the engine and the simulator implement.
 //!
 //! Invariants
@@ -34,6 +35,7 @@
 mod seeded;
 
 mod attr;
+mod congestion;
 mod context;
 mod counted;
 mod counter;
@@ -61,6 +63,7 @@ pub use attr::{
     AccessFlags, AltPath, AttrMask, MAX_INIT_RD_ATOMIC, MAX_RD_ATOMIC, PathAttr, PathMigState,
     QpAttr, QpChange, QpType, RtrAttr, RtsAttr,
 };
+pub use congestion::{Congestion, DcqcnParams, DelayParams, Notification};
 pub use counter::Counter;
 pub use cqe::{Cqe, Grh, WcOpcode, WcStatus};
 pub use drop_reason::DropReason;

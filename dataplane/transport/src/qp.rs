@@ -10,6 +10,7 @@
 //! table ([`state`]).
 
 pub(crate) mod migration;
+mod notify;
 mod pace;
 mod packets;
 mod resize;
@@ -19,12 +20,14 @@ pub(crate) mod state;
 use uroce_wire::{PathMtu, Qpn};
 
 use crate::attr::{Attributes, QpAttr, QpChange, QpType};
+use crate::congestion::{Congestion, Notification, Reaction};
 use crate::cqe::WcStatus;
 use crate::env::{Accessor, AsyncEvent, Env, Pd};
 use crate::queue::QpCaps;
 use crate::time::Instant;
 use crate::wqe::{PostError, RecvWr, SendWr, Sge};
 use migration::Migration;
+use notify::Notifier;
 use pace::Pace;
 pub use packets::{Inbound, Progress};
 pub use resize::WorkQueues;
@@ -41,6 +44,23 @@ pub struct QpInit {
     /// Protection domain of the shared receive queue that receives come from
     /// ([`crate::SharedReceives::take_receive`]), if there is one. It may differ from the QP's.
     pub srq: Option<Pd>,
+    /// Algorithm by which the QP slows down; datagram QPs have none.
+    pub congestion: Congestion,
+    /// CNPs that the QP sends.
+    pub notification: Notification,
+}
+
+impl QpInit {
+    /// Parameters of a QP with its own receives, without congestion control.
+    pub fn new(qp_type: QpType, caps: QpCaps) -> QpInit {
+        QpInit {
+            qp_type,
+            caps,
+            srq: None,
+            congestion: Congestion::None,
+            notification: Notification::default(),
+        }
+    }
 }
 
 /// A queue pair.
@@ -52,6 +72,9 @@ pub struct Qp {
     attr: Attributes,
     service: Service,
     pace: Pace,
+    notifier: Notifier,
+    /// The reaction point, if an algorithm was chosen.
+    reaction: Option<Box<Reaction>>,
     migration: Migration,
     /// A packet has arrived from the peer since RTR.
     has_comm: bool,
@@ -62,13 +85,16 @@ pub struct Qp {
 impl Qp {
     /// Creates a QP in RESET. Allocates all memory that the QP will ever need.
     pub fn new(qpn: Qpn, pd: Pd, init: &QpInit) -> Qp {
-        let QpInit { qp_type, caps, srq } = init;
+        let QpInit { qp_type, caps, srq, notification, .. } = init;
+        let reaction = notify::reaction_of(init);
         Qp {
             by: Accessor { pd, qpn },
             recv_pd: srq.unwrap_or(pd),
-            attr: Attributes::default(),
+            attr: Attributes::new(reaction.as_ref().is_some_and(|reaction| reaction.uses_ecn())),
             service: Service::new(*qp_type, caps, srq.is_some()),
-            pace: Pace::default(),
+            pace: Pace::new(reaction.is_some()),
+            notifier: Notifier::new(notification),
+            reaction,
             migration: Migration::default(),
             has_comm: false,
             owes_drained: false,
@@ -159,7 +185,7 @@ impl Qp {
         self.attr.apply(change);
         self.attr.state = to;
         self.change_migration(now, change, env);
-        self.pace.retune(&self.attr);
+        self.retune_pace();
         match (from, to) {
             (_, QpState::Reset) => self.reset(),
             (QpState::Init, QpState::Rtr) => self.service.start_responder(&self.attr),
@@ -309,9 +335,11 @@ impl Qp {
 
     //= check G5 — a QP in Reset keeps nothing of its former connection
     fn reset(&mut self) {
-        self.attr = Attributes::default();
+        self.attr = Attributes::new(self.attr.uses_ecn);
         self.service.reset();
-        self.pace = Pace::default();
+        self.pace = Pace::new(self.reaction.is_some());
+        self.notifier.reset();
+        self.restart_reaction();
         self.migration = Migration::default();
         self.has_comm = false;
         self.owes_drained = false;
@@ -328,6 +356,6 @@ mod tests {
         // size asked for. Both paths are included, one of them as ready headers.
         let resources = usize::from(crate::MAX_RD_ATOMIC) * 20;
         let size = size_of::<Qp>() + resources;
-        assert!(size <= 824, "{size} bytes");
+        assert!(size <= 848, "{size} bytes");
     }
 }

@@ -97,6 +97,11 @@ mod planting {
         KibibitsForKilobits "A rate is read in units of 1024 bits."
         LongDatagramEndsQp "A datagram longer than its receive takes the QP to ERR."
         AcksUnpaid "Acknowledgements do not count against the rate."
+        NoRateFloor "CNPs cut the rate below its floor."
+        NoRecovery "The target rate does not rise after a cut."
+        CutByEveryCnp "Every CNP cuts the rate, however soon it follows the last."
+        CnpForEveryMark "Every marked packet makes a CNP."
+        CnpOfAnyone "A CNP from any source cuts the rate."
     }
 
     thread_local! {

@@ -108,9 +108,8 @@ impl Control {
         let completions = Completions::new(cqs, index);
         let events = QpEvents { raiser: events, notices: spec.notices.then_some(index) };
         let init = QpInit {
-            qp_type: *qp_type,
-            caps: core_caps(caps),
             srq: srq.as_ref().map(|srq| srq.pd()),
+            ..QpInit::new(*qp_type, core_caps(caps))
         };
         let qp = Qp::new(qpn, *pd, &init);
         let context = QpContext::new(qp, queues, shared, completions, events, srq.clone());

@@ -29,8 +29,8 @@ pub(super) fn deliver_here(
         None => of_unknown_qpn(&packet),
         Some(place) if place.owner != arrival.lcore => Destination::Lcore(place.owner as u8),
         Some(place) => {
-            let &Datagram { src, dst, l3, .. } = datagram;
-            let inbound = Inbound { src, dst, port: arrival.number(), l3, packet };
+            let (&Datagram { src, dst, l3, .. }, outer) = (datagram, Some(datagram));
+            let inbound = Inbound { src, dst, port: arrival.number(), l3, outer, packet };
             deliver(place, qpn, &inbound, shard, turn).into()
         }
     }
@@ -79,7 +79,8 @@ pub(super) fn deliver_verified(
         packet => packet?,
     };
     let Datagram { src, dst, l3, .. } = datagram;
-    let inbound = Inbound { src, dst, port: arrival.number(), l3, packet };
+    let outer = Some(&datagram);
+    let inbound = Inbound { src, dst, port: arrival.number(), l3, outer, packet };
     deliver(place, bth.dest_qpn, &inbound, shard, turn)
 }
 

@@ -313,7 +313,7 @@ mod tests {
             max_recv_sge: 1,
             max_inline_data: 0,
         };
-        let init = QpInit { qp_type: QpType::Rc, caps: core_caps(&caps), srq: None };
+        let init = QpInit::new(QpType::Rc, core_caps(&caps));
         let mut qp = Qp::new(Qpn::new(2), Pd(1), &init);
         qp.modify(Instant::ZERO, &QpChange::to(QpState::Err), &mut env).unwrap();
 

@@ -89,7 +89,7 @@ impl Traffic {
     fn add_end(&mut self, end: &End, mtu: u32, peer: usize, source: Mr) {
         let node = end.node;
         let tag = self.rng.u32(..1 << 16);
-        let init = QpInit { qp_type: QpType::Rc, caps: end.caps, srq: None };
+        let init = QpInit::new(QpType::Rc, end.caps);
         let at = self.world.add_qp(node, tag, PD, &init);
         let shadow = random_bytes(&mut self.rng, end.target_len);
         let remote = AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_READ;

@@ -6,7 +6,7 @@ use uroce_wire::{Gid, Mac, PathMtu, Psn, Qkey};
 
 use crate::world::Settings;
 use crate::world::names::Rail;
-use uroce_transport::{AccessFlags, Pd, QpCaps, QpInit, QpType};
+use uroce_transport::{AccessFlags, Congestion, Notification, Pd, QpCaps, QpInit, QpType};
 
 /// Attributes of one end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -66,6 +66,10 @@ pub struct Terms {
     pub is_tapped: bool,
     /// Settings of the world: links and turns.
     pub settings: Settings,
+    /// Congestion control of both ends.
+    pub congestion: Congestion,
+    /// CNPs of both ends.
+    pub notification: Notification,
     /// Attributes of the two ends.
     pub half: [Half; 2],
 }
@@ -74,7 +78,8 @@ impl Terms {
     /// Parameters of the QP of an end.
     pub(crate) fn init(&self, end: u16) -> QpInit {
         let srq = self.half[usize::from(end)].srq;
-        QpInit { qp_type: self.qp_type, caps: self.caps, srq }
+        let Terms { congestion, notification, .. } = *self;
+        QpInit { srq, congestion, notification, ..QpInit::new(self.qp_type, self.caps) }
     }
 
     /// Address of an end on a rail: 10.rail.0.end or fd00:rail::end, with ends counted from 1.
@@ -129,6 +134,8 @@ impl Default for Terms {
             is_recorded: true,
             is_tapped: false,
             settings: Settings::default(),
+            congestion: Congestion::None,
+            notification: Notification::default(),
             half: [half, Half { sq_psn: Psn::new(70_000), ..half }],
         }
     }

@@ -92,7 +92,7 @@ impl World {
     ) -> Result<(), DropReason> {
         let Datagram { src, dst, l3, .. } = *datagram;
         let port = self.node(at.node).rail(flight.rail).port;
-        let inbound = Inbound { src, dst, port, l3, packet: *packet };
+        let inbound = Inbound { src, dst, port, l3, outer: Some(datagram), packet: *packet };
         let state = self.slot(at).qp.state();
         let result = self.with_qp(at, |qp, now, env| qp.handle_packet(now, &inbound, env));
         // A packet by a path that is not the connection's counts as never arrived.

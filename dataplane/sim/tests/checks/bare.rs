@@ -130,7 +130,7 @@ impl Bare {
             max_recv_sge: 1,
             max_inline_data: 0,
         };
-        let init = QpInit { qp_type: QpType::Rc, caps, srq: None };
+        let init = QpInit::new(QpType::Rc, caps);
         let mut bare = Bare { qp: Qp::new(Qpn::new(5), Pd(1), &init), env: SimEnv::default() };
         let rtr = RtrAttr {
             path_mtu: mtu,
@@ -161,7 +161,7 @@ impl Bare {
             max_recv_sge: 1,
             max_inline_data: 64,
         };
-        let init = QpInit { qp_type, caps, srq: None };
+        let init = QpInit::new(qp_type, caps);
         let mut bare = Bare { qp: Qp::new(Qpn::new(1), Pd(1), &init), env: SimEnv::default() };
         let port = (qp_type == QpType::Ud).then_some(1);
         let [init, rtr, rts] = QpChange::datagram_steps(1, qkey, PSN);
@@ -185,7 +185,7 @@ impl Bare {
         let op = bth.opcode.info().unwrap();
         let packet = Packet { bth, op, ext, payload: &BYTES[..len] };
         let path = Encap::default();
-        let inbound = Inbound { src: path.dst, dst: path.src, port: 1, l3: &[], packet };
+        let inbound = Inbound { src: path.dst, dst: path.src, port: 1, l3: &[], outer: None, packet };
         self.qp.handle_packet(Instant::ZERO, &inbound, &mut self.env)
     }
 

@@ -126,7 +126,7 @@ fn after_every_transition_query_gives_back_what_was_set() {
     use QpState::{Err, Init, Reset, Rtr, Rts, Sqd};
     for qp_type in QpType::ALL {
         let mut pair = Pair::reset(|_| ());
-        let init = QpInit { qp_type, caps: Terms::default().caps, srq: None };
+        let init = QpInit::new(qp_type, Terms::default().caps);
         let at = pair.world.add_qp(A as u16, 0x55, uroce_transport::Pd(1), &init);
         let mut expected = pair.world.qp(at).attr();
         assert_eq!(expected, QpAttr::default());

@@ -203,7 +203,7 @@ fn a_qkey_with_the_high_bit_is_replaced_by_the_qps_own() {
 /// Adds a UD QP in RTS with a receive of 500 bytes in the inbox of its end.
 fn another_ud(pair: &mut Pair, end: usize, tag: u32, qkey: Qkey, pkey: Pkey) -> At {
     let caps = uroce_sim::Terms::default().caps;
-    let init = QpInit { qp_type: QpType::Ud, caps, srq: None };
+    let init = QpInit::new(QpType::Ud, caps);
     let at = pair.world.add_qp(end as u16, tag, Pd(1), &init);
     let [init, rtr, rts] = QpChange::datagram_steps(1, qkey, Psn::new(1));
     for change in [QpChange { pkey: Some(pkey), ..init }, rtr, rts] {

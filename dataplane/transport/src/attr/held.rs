@@ -13,6 +13,11 @@ use super::{AccessFlags, AltPath, AttrMask, PathAttr, PathMigState, QpAttr, QpCh
 use crate::qp::state::QpState;
 use crate::rate::StaticRate;
 
+/// The ECN bits of a traffic class.
+const ECN: u8 = 0b11;
+/// ECN bits of a sender that is ECN-capable: ECT(0).
+const ECT_0: u8 = 0b10;
+
 /// Value of a timer or retry count that Modify QP has not given yet.
 const NOT_GIVEN: u8 = u8::MAX;
 
@@ -21,7 +26,8 @@ const NOT_GIVEN: u8 = u8::MAX;
 pub(crate) struct Attributes {
     /// Everything before BTH.
     pub(crate) template: HeaderTemplate,
-    /// Flow label of the path; stored because the headers of IPv4 have none.
+    /// Flow label of the path, stored because the headers of IPv4 have none; and the ECN bits that
+    /// the user has set, because the headers may have others.
     flow_label: Label,
     pub(crate) rate: StaticRate,
     pub(crate) port: u8,
@@ -43,9 +49,13 @@ pub(crate) struct Attributes {
     pub(crate) retry_cnt: u8,
     pub(crate) rnr_retry: u8,
     pub(crate) en_sqd_async_notify: bool,
+    /// Packets are sent with ECT(0), for an algorithm that needs it.
+    pub(crate) uses_ecn: bool,
+    /// Congestion control slows the QP down.
+    pub(crate) is_slowed: bool,
 }
 
-const _: () = assert!(size_of::<Attributes>() == 164);
+const _: () = assert!(size_of::<Attributes>() == 168);
 
 impl Default for Attributes {
     fn default() -> Attributes {
@@ -72,11 +82,18 @@ impl Default for Attributes {
             retry_cnt: NOT_GIVEN,
             rnr_retry: NOT_GIVEN,
             en_sqd_async_notify: false,
+            uses_ecn: false,
+            is_slowed: false,
         }
     }
 }
 
 impl Attributes {
+    /// The attributes of a new QP, which sends with ECT(0) if it `uses_ecn`.
+    pub(crate) fn new(uses_ecn: bool) -> Attributes {
+        Attributes { uses_ecn, ..Attributes::default() }
+    }
+
     /// The attributes given so far, of those that may be given before they are needed.
     pub(crate) fn given(&self) -> AttrMask {
         let mut mask = AttrMask::empty();
@@ -86,10 +103,10 @@ impl Attributes {
         mask
     }
 
-    /// Returns whether the path or the QP itself has a rate limit.
+    /// Returns whether the path or the QP itself has a rate limit, or congestion slows it down.
     #[inline]
     pub(crate) fn is_rate_limited(&self) -> bool {
-        self.rate_limit > 0 || self.rate.mbps().is_some()
+        self.is_slowed || self.rate_limit > 0 || self.rate.mbps().is_some()
     }
 
     /// Returns whether an alternate path is loaded to which the QP has not migrated.
@@ -99,7 +116,9 @@ impl Attributes {
 
     /// The path in use, with port, P_Key and timeout.
     fn primary(&self) -> AltPath {
-        let encap = Encap { flow_label: self.flow_label.value(), ..self.template.encap() };
+        let sent = self.template.encap();
+        let traffic_class = sent.traffic_class & !ECN | self.flow_label.ecn();
+        let encap = Encap { flow_label: self.flow_label.value(), traffic_class, ..sent };
         let path = PathAttr { encap, rate: self.rate };
         AltPath { path, port: self.port, pkey: self.pkey, timeout: self.timeout }
     }
@@ -140,8 +159,10 @@ impl Attributes {
     }
 
     fn set_path(&mut self, path: &PathAttr) {
-        self.template = path.encap.template();
-        self.flow_label = Label::new(path.encap.flow_label, Kind::None);
+        let Encap { traffic_class, flow_label, .. } = path.encap;
+        let sent = if self.uses_ecn { traffic_class & !ECN | ECT_0 } else { traffic_class };
+        self.template = Encap { traffic_class: sent, ..path.encap }.template();
+        self.flow_label = Label::new(flow_label, Kind::None).with_ecn(traffic_class);
         self.rate = path.rate;
     }
 
@@ -218,7 +239,8 @@ enum Kind {
     Former,
 }
 
-/// A flow label of 20 bits, and the [`Kind`] of its path in the four bits above.
+/// A flow label of 20 bits, the [`Kind`] of its path in the two bits above, and the ECN bits of its
+/// traffic class in the highest two.
 #[derive(Clone, Copy, Default, Debug)]
 struct Label([u8; 3]);
 
@@ -228,13 +250,25 @@ impl Label {
         Label(bytes)
     }
 
+    /// The label with the ECN bits of this traffic class.
+    fn with_ecn(self, traffic_class: u8) -> Label {
+        let [high, rest @ ..] = self.0;
+        let [middle, low] = rest;
+        Label([high & 0x3f | traffic_class << 6, middle, low])
+    }
+
+    /// The ECN bits, in the place that they have in a traffic class.
+    fn ecn(self) -> u8 {
+        self.0[0] >> 6
+    }
+
     fn value(self) -> u32 {
         let [high, middle, low] = self.0;
         u32::from_be_bytes([0, high & 0xf, middle, low])
     }
 
     fn kind(self) -> Kind {
-        match self.0[0] >> 4 {
+        match self.0[0] >> 4 & 3 {
             0 => Kind::None,
             1 => Kind::Alternate,
             _ => Kind::Former,

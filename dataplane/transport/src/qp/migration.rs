@@ -283,7 +283,7 @@ impl Qp {
         self.attr.template.leads_back(origin.src, origin.dst) && origin.port == self.attr.port
     }
 
-    fn hears_former(&self, now: Instant) -> bool {
+    pub(super) fn hears_former(&self, now: Instant) -> bool {
         let is_recent = now < self.migration.former_until || seeded!(FormerPathForEver);
         is_recent && !self.attr.has_alternate()
     }
@@ -299,8 +299,9 @@ impl Qp {
         let forever = Duration::from_nanos(u64::MAX);
         self.migration.former_until = now + ack_timeout(former_timeout).unwrap_or(forever);
         self.migration.count = self.migration.count.saturating_add(1);
+        self.restart_reaction();
         if !seeded!(FormerRate) {
-            self.pace.retune(&self.attr);
+            self.retune_pace();
         }
         if let Service::Rc(rc) = &mut self.service {
             let begun = rc.requester.last_progress().unwrap_or(now);

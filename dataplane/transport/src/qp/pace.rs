@@ -1,4 +1,5 @@
-//! Pacing: a QP with a rate limit sends each frame no earlier than its rate allows.
+//! Pacing: a QP with a rate limit sends each frame no earlier than its rate allows. The limit is an
+//! attribute, or the rate of congestion control, or the lower of both.
 //!
 //! After a frame of n bytes at rate r the next frame waits n/r. The sum of the waits is exact: a
 //! fraction of a nanosecond is added to the next wait, and a QP that is called late catches up.
@@ -29,27 +30,54 @@ pub(super) struct Pace {
     is_waiting: bool,
     /// There has always been something to send since a frame last had to wait.
     is_busy: bool,
+    /// Frames are paced, or a reaction point is told of each.
+    is_on: bool,
+    /// A reaction point is told of each frame.
+    has_reaction: bool,
 }
 
 impl Pace {
-    /// Applies a change of the attributes or of the path.
-    pub(super) fn retune(&mut self, attr: &Attributes) {
+    /// A pace without a limit; `has_reaction` is whether a reaction point is told of each frame.
+    pub(super) fn new(has_reaction: bool) -> Pace {
+        Pace { is_on: has_reaction, has_reaction, ..Pace::default() }
+    }
+
+    /// The limit by the attributes in kbit/s; 0 means none.
+    pub(super) fn limit_of(attr: &Attributes) -> u32 {
         let path = attr.rate.mbps().map(|mbps| mbps.saturating_mul(1000));
         let own = (attr.rate_limit > 0).then_some(attr.rate_limit);
-        let kbps = path.into_iter().chain(own).min().unwrap_or(0);
+        path.into_iter().chain(own).min().unwrap_or(0)
+    }
+
+    /// Applies the rate that follows a change of the attributes or of the path.
+    pub(super) fn retune(&mut self, kbps: u32) {
         if kbps != self.kbps {
             // A wait that the former rate required does not apply to the new one.
             *self = Pace {
                 answers: self.answers,
                 kbps,
                 is_waiting: self.is_waiting,
-                ..Pace::default()
+                is_on: kbps != 0 || self.has_reaction,
+                ..Pace::new(self.has_reaction)
             };
         }
     }
 
+    /// Applies another rate of congestion control. A wait that has begun remains as it is, so that
+    /// frequent changes do not add up to a higher rate.
+    pub(super) fn adjust(&mut self, kbps: u32) {
+        if kbps != self.kbps {
+            (self.kbps, self.remainder) = (kbps, 0);
+        }
+    }
+
+    /// Returns whether frames must pass the pacer.
     #[inline]
-    pub(super) fn is_limited(&self) -> bool {
+    pub(super) fn is_on(&self) -> bool {
+        self.is_on
+    }
+
+    fn is_limited(&self) -> bool {
         self.kbps != 0
     }
 
@@ -76,6 +104,9 @@ impl Pace {
 
     /// Accounts for a frame of `bytes` bytes that was sent.
     pub(super) fn charge(&mut self, bytes: u32, now: Instant) {
+        if !self.is_limited() {
+            return;
+        }
         let earliest = match self.is_busy {
             true if seeded!(LatenessKept) => self.next,
             true => Instant::from_nanos(now.as_nanos().saturating_sub(NANOS_LATE)),
@@ -131,7 +162,7 @@ mod tests {
         let mut attr = Attributes::default();
         (attr.rate, attr.rate_limit) = (rate, rate_limit);
         let mut pace = Pace::default();
-        pace.retune(&attr);
+        pace.retune(Pace::limit_of(&attr));
         pace
     }
 
@@ -166,7 +197,7 @@ mod tests {
         assert!(pace.next() > at(33_000_000_000));
         let mut attr = Attributes::default();
         attr.rate_limit = 10_000_000;
-        pace.retune(&attr);
+        pace.retune(Pace::limit_of(&attr));
         assert!(pace.next() <= at(0));
         // An idle time gives no allowance either.
         pace.charge(1250, at(0));

@@ -7,10 +7,11 @@
 //! - A packet is checked for service, state, addresses and P_Key, in this order, before any role
 //!   handles it.
 
-use uroce_wire::{Bth, Gid, Packet};
+use uroce_wire::{Bth, Datagram, Encap, Gid, Operation, Packet, udp_source_port};
 
 use super::Qp;
 use super::migration::Origin;
+use super::notify::is_marked;
 use super::service::Service;
 use super::state::QpState;
 use crate::attr::{PathMigState, QpType};
@@ -34,8 +35,31 @@ pub struct Inbound<'a> {
     pub port: u8,
     /// IP packet from its header (20 or 40 bytes) on; a datagram's receiver gets the header.
     pub l3: &'a [u8],
+    /// The headers before BTH, for a CNP to the source of a datagram; without them none is sent.
+    pub outer: Option<&'a Datagram<'a>>,
     /// Packet from BTH on.
     pub packet: Packet<'a>,
+}
+
+impl Inbound<'_> {
+    /// The path back to the source of a datagram, over the router that it came by; `None` if it was
+    /// sent to a group or came without headers.
+    pub(super) fn way_back(&self) -> Option<Encap> {
+        const HOPS: u8 = 64;
+        let Datagram { src_mac, dst_mac, vlan, .. } = *self.outer?;
+        let (ours, theirs) = (self.packet.bth.dest_qpn, self.packet.ext.deth.src_qpn);
+        let is_to_us = !self.dst.to_ip().is_multicast();
+        is_to_us.then(|| Encap {
+            src_mac: dst_mac,
+            dst_mac: src_mac,
+            vlan,
+            src: self.dst,
+            dst: self.src,
+            hop_limit: HOPS,
+            src_port: udp_source_port(0, ours, theirs),
+            ..Encap::default()
+        })
+    }
 }
 
 /// State in which [`Qp::poll_transmit`] returned.
@@ -63,9 +87,16 @@ impl Qp {
         env: &mut impl Env,
     ) -> Result<(), DropReason> {
         let packet = &inbound.packet;
-        self.check_service(packet)?;
         let origin = Origin { src: inbound.src, dst: inbound.dst, port: inbound.port };
+        if let Err(reason) = self.check_service(packet) {
+            return self.refuse_service(now, origin, packet, reason, env);
+        }
         self.check_addressing(now, origin, &packet.bth, env)?;
+        //= check K3 — a packet that is dropped for its headers makes no CNP
+        let is_marked = is_marked(inbound.l3);
+        if is_marked && !self.qp_type().is_datagram() {
+            self.handle_mark(now, inbound, env);
+        }
         let context = Context { by: self.by, recv_pd: self.recv_pd, attr: &self.attr, now };
         let outcome = match &mut self.service {
             Service::Rc(rc) if packet.op.is_request() => {
@@ -95,8 +126,27 @@ impl Qp {
                 result => result.map(|()| Outcome::Alive)?,
             },
         };
+        if is_marked && self.qp_type().is_datagram() {
+            self.handle_mark(now, inbound, env);
+        }
         self.served(outcome, env);
         Ok(())
+    }
+
+    /// Handles a packet that is not of the QP's service: drops it unless it is a CNP.
+    #[cold]
+    fn refuse_service(
+        &mut self,
+        now: Instant,
+        origin: Origin,
+        packet: &Packet<'_>,
+        reason: DropReason,
+        env: &mut impl Env,
+    ) -> Result<(), DropReason> {
+        match packet.op.operation {
+            Operation::Cnp => self.handle_cnp(now, origin, env),
+            _ => Err(reason),
+        }
     }
 
     /// Handles a packet to this QP with an opcode that no service defines. Only its BTH can be
@@ -186,7 +236,7 @@ impl Qp {
 
     #[inline]
     fn transmit_one(&mut self, now: Instant, env: &mut impl Env) -> Step {
-        if self.pace.is_limited() {
+        if self.pace.is_on() {
             return self.transmit_paced(now, env);
         }
         self.transmit_next(now, false, env)
@@ -195,6 +245,7 @@ impl Qp {
     /// Sends one packet of a QP with a rate limit; a bare acknowledgement is sent at once.
     #[cold]
     fn transmit_paced(&mut self, now: Instant, env: &mut impl Env) -> Step {
+        self.advance_reaction(now);
         let is_held = self.pace.next() > now;
         let step = self.transmit_next(now, is_held, env);
         match step {
@@ -204,6 +255,9 @@ impl Qp {
             Step::Idle if is_held => self.pace.wait_until(self.pace.next()),
             Step::Idle => self.pace.go_idle(),
             _ => {}
+        }
+        if let Step::Sent(bytes) = step {
+            self.note_sent(bytes, now);
         }
         step
     }
@@ -245,11 +299,10 @@ impl Qp {
     }
 
     fn check_service(&self, packet: &Packet<'_>) -> Result<(), DropReason> {
-        use uroce_wire::Service::{Cnp, Rc, Uc, Ud};
+        use uroce_wire::Service::{Rc, Uc, Ud};
         //= check E9 — an opcode of another service is dropped
         match (packet.op.service, &self.service) {
             (Rc, Service::Rc(_)) | (Uc, Service::Uc(_)) | (Ud, Service::Ud(_)) => Ok(()),
-            (Cnp, _) => Err(DropReason::Congestion),
             _ => Err(DropReason::WrongService),
         }
     }

@@ -1,0 +1,200 @@
+//! Congestion notification: marked packets make CNPs, and CNPs reach the reaction point.
+//!
+//! Read first: Annex A17 (ECN, CNP).
+//!
+//! Invariants
+//! - A CNP is sent for a packet that has passed the checks of its headers, at most one in a time
+//!   per QP, and never for a CNP.
+//! - A CNP has no effect on anything but the rate: not on path migration, PSNs or queues. One of a
+//!   stranger has none at all.
+//!
+//! A CNP leaves while its packet is handled, before any answer, and is not paced. If the sink is
+//! full it is not sent: the next marked packet makes another.
+//!
+//! Not here: the algorithms ([`crate::congestion`]); the mark itself, which a switch sets.
+
+use core::time::Duration;
+
+use uroce_wire::{Bth, Encap, HeaderTemplate, OpCode, Psn, Qpn};
+
+use super::migration::Origin;
+use super::pace::Pace;
+use super::{Inbound, Qp};
+use crate::attr::{PathMigState, QpType};
+use crate::congestion::{Notification, Reaction};
+use crate::counter::Counter;
+use crate::drop_reason::DropReason;
+use crate::env::{Env, Outbound, Path};
+use crate::gather::Gather;
+use crate::time::Instant;
+
+/// The sixteen reserved bytes after the BTH of a CNP.
+const RESERVED: [u8; 16] = [0; 16];
+
+/// The notification point of a QP.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Notifier {
+    /// Time before which no other CNP may leave.
+    next: Instant,
+    terms: Notification,
+}
+
+impl Notifier {
+    pub(super) fn new(terms: &Notification) -> Notifier {
+        Notifier { next: Instant::ZERO, terms: *terms }
+    }
+
+    /// Forgets the last CNP.
+    pub(super) fn reset(&mut self) {
+        self.next = Instant::ZERO;
+    }
+}
+
+/// Returns whether the packet with this IP header carries Congestion Experienced (CE).
+#[inline]
+pub(super) fn is_marked(l3: &[u8]) -> bool {
+    const CE: u8 = 0b11;
+    let &[first, second, ..] = l3 else { return false };
+    // The traffic class is the second byte of IPv4, and the four bits beside the middle of the
+    // first two of IPv6.
+    let class = if first >> 4 == 4 { second } else { second >> 4 };
+    class & CE == CE
+}
+
+impl Qp {
+    /// Handles the mark of a received packet: counts it, and sends a CNP to the packet's sender.
+    //= check K1 — a CNP for each marked packet, if no time between them is required
+    //= check K2 — at most one CNP of a QP in min_time_between_cnps
+    #[cold]
+    pub(super) fn handle_mark(&mut self, now: Instant, inbound: &Inbound<'_>, env: &mut impl Env) {
+        env.count(Counter::NpEcnMarkedRocePackets);
+        if now < self.notifier.next && !seeded!(CnpForEveryMark) {
+            return;
+        }
+        let terms = self.notifier.terms;
+        let (path, dest_qpn) = match self.qp_type().is_datagram() {
+            false => (self.attr.template.encap(), self.attr.dest_qpn),
+            true => match inbound.way_back() {
+                Some(path) => (path, inbound.packet.ext.deth.src_qpn),
+                None => return,
+            },
+        };
+        let traffic_class = terms.cnp_dscp << 2;
+        let template = Encap { traffic_class, ..path }.template();
+        if self.send_cnp(&template, dest_qpn, env) {
+            env.count(Counter::NpCnpSent);
+            let gap = Duration::from_micros(terms.min_time_between_cnps_us.into());
+            self.notifier.next = now + gap;
+        }
+    }
+
+    /// Sends one CNP. Returns whether there was room for it.
+    fn send_cnp(&self, template: &HeaderTemplate, dest_qpn: Qpn, env: &mut impl Env) -> bool {
+        let bth = Bth {
+            opcode: OpCode::CNP,
+            becn: true,
+            pkey: self.attr.pkey,
+            dest_qpn,
+            psn: Psn::default(),
+            ..Bth::default()
+        };
+        let payload = Gather::bytes(&RESERVED);
+        let path = Path::Connected(template);
+        env.transmit(&Outbound { path, bth, ext: Default::default(), by: self.by, payload }).is_ok()
+    }
+
+    /// Handles a CNP.
+    //= check I2 — its MigReq is not looked at
+    #[cold]
+    pub(super) fn handle_cnp(
+        &mut self,
+        now: Instant,
+        origin: Origin,
+        env: &mut impl Env,
+    ) -> Result<(), DropReason> {
+        let result = self.take_cnp(now, origin);
+        env.count(match result {
+            Ok(()) => Counter::RpCnpHandled,
+            Err(_) => Counter::RpCnpIgnored,
+        });
+        result
+    }
+
+    /// Gives a CNP of the peer to the reaction point.
+    //= check K4 — a CNP of a stranger, in another state or with nothing sent changes nothing
+    fn take_cnp(&mut self, now: Instant, origin: Origin) -> Result<(), DropReason> {
+        if self.reaction.is_none() {
+            return Err(DropReason::Congestion);
+        }
+        if !self.attr.state.serves_requests() {
+            return Err(DropReason::QpNotReady);
+        }
+        if !self.is_of_peer(now, origin) && !seeded!(CnpOfAnyone) {
+            return Err(DropReason::WrongSource);
+        }
+        let Some(reaction) = &mut self.reaction else { return Err(DropReason::Congestion) };
+        if !reaction.notified(now) {
+            return Err(DropReason::Congestion);
+        }
+        self.follow_reaction();
+        Ok(())
+    }
+
+    /// Returns whether a packet comes by a path that the peer may use now. Its P_Key is not asked
+    /// for, since some senders put the default one in each CNP.
+    fn is_of_peer(&self, now: Instant, origin: Origin) -> bool {
+        let Origin { src, dst, port } = origin;
+        let is_other = self.attr.other().is_some_and(|path| path.leads_back(src, dst, port));
+        let uses_both = self.attr.path_mig_state == PathMigState::Armed || self.hears_former(now);
+        self.is_on_path(origin) || is_other && uses_both
+    }
+
+    /// Brings the rate up to `now` before a frame is sent.
+    #[inline]
+    pub(super) fn advance_reaction(&mut self, now: Instant) {
+        if let Some(reaction) = &mut self.reaction {
+            reaction.advance(now);
+            self.follow_reaction();
+        }
+    }
+
+    /// Tells the reaction point of a frame that was sent.
+    #[inline]
+    pub(super) fn note_sent(&mut self, bytes: u32, now: Instant) {
+        if let Some(reaction) = &mut self.reaction {
+            reaction.sent(bytes, now);
+            self.follow_reaction();
+        }
+    }
+
+    /// Applies the rate of the reaction point to the pacer.
+    pub(super) fn follow_reaction(&mut self) {
+        if let Some(reaction) = &self.reaction {
+            self.attr.is_slowed = reaction.is_slowing();
+            self.pace.adjust(reaction.kbps());
+        }
+    }
+
+    /// Applies changed attributes to the rate.
+    pub(super) fn retune_pace(&mut self) {
+        let fixed = Pace::limit_of(&self.attr);
+        let Some(reaction) = &mut self.reaction else { return self.pace.retune(fixed) };
+        reaction.retune(fixed);
+        self.pace.retune(reaction.kbps());
+        self.attr.is_slowed = reaction.is_slowing();
+    }
+
+    /// Starts the reaction point anew: for another connection, or another path.
+    pub(super) fn restart_reaction(&mut self) {
+        if let Some(reaction) = &mut self.reaction {
+            reaction.restart(Pace::limit_of(&self.attr));
+            self.attr.is_slowed = false;
+        }
+    }
+}
+
+/// The reaction point that a QP of this type gets.
+pub(super) fn reaction_of(init: &super::QpInit) -> Option<Box<Reaction>> {
+    let has_one = matches!(init.qp_type, QpType::Rc | QpType::Uc);
+    if has_one { Reaction::new(&init.congestion) } else { None }
+}
