@@ -38,6 +38,7 @@ pub use faults::{FaultCounts, Rates};
 pub use pair::sweep::{Scenario, Swept};
 pub use pair::{Crafted, Half, Pair, Rails, Seen, Terms};
 pub use record::{Fate, Record, Sighting};
+pub use world::bottleneck::{Bottleneck, Passed};
 pub use world::capture::CAPTURE_DIR;
 pub use world::frame::{build, open};
 pub use world::memory::{Mr, Regions};

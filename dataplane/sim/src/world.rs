@@ -8,6 +8,7 @@
 
 pub(crate) mod agenda;
 pub(crate) mod arrival;
+pub(crate) mod bottleneck;
 pub(crate) mod bucket;
 pub(crate) mod calls;
 pub(crate) mod capture;
@@ -33,6 +34,7 @@ use crate::faults::FaultCounts;
 use crate::faults::rules::Rule;
 use crate::record::Record;
 use crate::world::agenda::Agenda;
+use crate::world::bottleneck::Queue;
 use crate::world::link::Link;
 use crate::world::names::At;
 use crate::world::node::{Completed, Happened, Node, Outlet, Slot};
@@ -87,6 +89,8 @@ pub enum Step {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Event {
+    /// A frame comes to the queue of a bottleneck.
+    Queue { to: u16, frame: u32 },
     Arrive { to: u16, frame: u32 },
     Timer(At),
     Kick(At),
@@ -110,6 +114,8 @@ pub struct World {
     pub(crate) port_free_at: Vec<[Instant; RAILS]>,
     /// The links, by sender, receiver and rail.
     pub(crate) links: Vec<Vec<[Link; RAILS]>>,
+    /// The bottlenecks, by receiver.
+    pub(crate) queues: Vec<Option<Queue>>,
     pub(crate) rules: Vec<Rule>,
     pub(crate) outlet: Outlet,
     pub(crate) flying: Vec<Flight>,
@@ -142,6 +148,7 @@ impl World {
             nodes: Vec::new(),
             port_free_at: Vec::new(),
             links: Vec::new(),
+            queues: Vec::new(),
             rules: Vec::new(),
             outlet,
             flying: Vec::new(),

@@ -24,6 +24,8 @@ mod delay;
 
 use core::time::Duration;
 
+use uroce_wire::Psn;
+
 pub use dcqcn::DcqcnParams;
 pub use delay::DelayParams;
 
@@ -108,6 +110,8 @@ pub(crate) struct Reaction {
     static_kbps: u32,
     /// Time at which the QP last sent a frame; zero means never.
     last_sent: Instant,
+    /// The packet whose round trip is measured: the PSN after it, and the time at which it was sent.
+    measured: Option<(Psn, Instant)>,
 }
 
 impl Reaction {
@@ -118,7 +122,8 @@ impl Reaction {
             Congestion::Dcqcn(params) => Algorithm::Dcqcn(Dcqcn::new(params)),
             Congestion::Delay(params) => Algorithm::Delay(Delay::new(params)),
         };
-        let mut reaction = Reaction { algorithm, static_kbps: 0, last_sent: Instant::ZERO };
+        let (last_sent, measured) = (Instant::ZERO, None);
+        let mut reaction = Reaction { algorithm, static_kbps: 0, last_sent, measured };
         reaction.restart(0);
         Some(Box::new(reaction))
     }
@@ -136,6 +141,7 @@ impl Reaction {
     /// Starts anew, for a connection or a path that nothing is known about.
     pub(crate) fn restart(&mut self, static_kbps: u32) {
         self.static_kbps = static_kbps;
+        self.measured = None;
         let line = if static_kbps > 0 { u64::from(static_kbps) } else { LINE_KBPS };
         self.point_mut().restart(line);
     }
@@ -184,14 +190,29 @@ impl Reaction {
         true
     }
 
-    /// A packet was acknowledged `sample` after it was sent.
-    pub(crate) fn round_trip(&mut self, sample: Duration, now: Instant) {
-        self.point_mut().round_trip(sample, now);
+    /// A packet that requests an acknowledgement was sent; `next` is the PSN after it. Its round
+    /// trip is measured unless another packet's is.
+    pub(crate) fn measure(&mut self, next: Psn, now: Instant) {
+        self.measured.get_or_insert((next, now));
     }
 
-    /// The peer has reported that a packet is missing.
-    pub(crate) fn lost(&mut self, now: Instant) {
-        self.point_mut().lost(now);
+    /// The QP has gone back and sends the packet before `next` again: what is acknowledged next may
+    /// be either copy, so nothing is measured.
+    pub(crate) fn repeats(&mut self, next: Psn) {
+        self.measured = self.measured.filter(|(end, _)| !next.is_before(*end));
+    }
+
+    /// An acknowledgement of all packets before `unacked` has come, or a report that the packet
+    /// `unacked` is missing.
+    pub(crate) fn acknowledged(&mut self, unacked: Psn, is_missing: bool, now: Instant) {
+        if is_missing {
+            self.measured = None;
+            return self.point_mut().lost(now);
+        }
+        if let Some((_, sent_at)) = self.measured.filter(|(end, _)| !unacked.is_before(*end)) {
+            self.measured = None;
+            self.point_mut().round_trip(now.since(sent_at), now);
+        }
     }
 
     fn point(&self) -> &dyn ReactionPoint {

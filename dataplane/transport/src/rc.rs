@@ -13,6 +13,8 @@ mod responder;
 mod retry;
 mod rtt;
 
+use uroce_wire::Psn;
+
 pub(crate) use requester::Requester;
 pub(crate) use responder::Responder;
 
@@ -21,4 +23,17 @@ pub(crate) use responder::Responder;
 pub(crate) struct Rc {
     pub(crate) requester: Requester,
     pub(crate) responder: Responder,
+}
+
+impl Rc {
+    /// PSN of the next packet to send, and the position of the message that it belongs to.
+    pub(crate) fn next_packet(&self) -> (Psn, u32) {
+        (self.requester.next_psn, self.requester.cursor)
+    }
+
+    /// Returns whether the message at this position is a READ or ATOMIC, which is answered by data
+    /// instead of an acknowledgement. False if there is no message.
+    pub(crate) fn is_asking(&self, at: u32) -> bool {
+        self.requester.sq.get(at).is_some_and(|wqe| wqe.op.is_read_or_atomic())
+    }
 }

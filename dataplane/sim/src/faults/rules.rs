@@ -22,6 +22,8 @@ pub enum Action {
     },
     /// Only this many bytes arrive.
     Truncate(usize),
+    /// A switch marks the frame with Congestion Experienced, whether it is ECN-capable or not.
+    Mark,
 }
 
 /// A fault for the frames that match all fields that are given.
@@ -69,6 +71,11 @@ impl Rule {
     /// A rule that cuts frames to their first `len` bytes.
     pub const fn truncate(len: usize) -> Rule {
         Rule::new(Action::Truncate(len))
+    }
+
+    /// A rule that marks frames with Congestion Experienced.
+    pub const fn mark() -> Rule {
+        Rule::new(Action::Mark)
     }
 
     /// Restricts the rule to frames that node `from` sends.

@@ -1,13 +1,16 @@
 //! The receive side of a node, in the engine's order: address, QPN, then the QP.
 
-use uroce_wire::{Bth, Datagram, Frame, Gid, Packet, ParseError, Qpn};
+use uroce_wire::{Bth, Datagram, Frame, Gid, OpCode, Packet, ParseError, Qpn};
 
 use crate::world::World;
-use crate::world::checker::apm::{Came, is_off_path};
+use crate::world::checker::apm::{Came, Due, is_off_path};
 use crate::world::names::At;
 use crate::world::node::Node;
 use crate::world::tap::Flight;
 use uroce_transport::{DropReason, Inbound};
+
+/// ECN bits of a packet that a switch has marked.
+const CE: u8 = 0b11;
 
 impl World {
     /// Handles the arrival of the frame at `place` at node `to`.
@@ -94,7 +97,12 @@ impl World {
         let port = self.node(at.node).rail(flight.rail).port;
         let inbound = Inbound { src, dst, port, l3, outer: Some(datagram), packet: *packet };
         let state = self.slot(at).qp.state();
+        let is_cnp = packet.bth.opcode == OpCode::CNP;
+        if datagram.traffic_class & CE == CE {
+            self.tap_marked(at);
+        }
         let result = self.with_qp(at, |qp, now, env| qp.handle_packet(now, &inbound, env));
+        self.depart();
         // A packet by a path that is not the connection's counts as never arrived.
         let dropped = result.err();
         if self.slot(at).reports.has_moved() {
@@ -105,7 +113,11 @@ impl World {
         }
         self.tap_taken(at, state, dropped.is_none());
         let (pkey, mig_req) = (packet.bth.pkey, packet.bth.mig_req);
-        self.check_packet(at, &Came { port, src, dst, pkey, mig_req }, dropped);
+        if is_cnp {
+            self.check_reports(at, Due::default());
+        } else {
+            self.check_packet(at, &Came { port, src, dst, pkey, mig_req }, dropped);
+        }
         self.tap_settled(at);
         self.settle(at);
         result

@@ -3,6 +3,8 @@
 
 use std::collections::VecDeque;
 
+use uroce_wire::OpCode;
+
 use crate::world::checker::Reports;
 use crate::world::frame;
 use crate::world::memory::Regions;
@@ -88,6 +90,10 @@ impl SharedReceives for SimEnv<'_> {
 impl PacketSink for SimEnv<'_> {
     fn transmit(&mut self, packet: &Outbound<'_>) -> Result<u32, TransmitError> {
         let (template, rail, to) = match packet.path {
+            // A CNP of a datagram QP has a path of its own.
+            Path::Connected(template) if packet.bth.opcode == OpCode::CNP => {
+                (template, self.rail, Some(template.encap().dst))
+            }
             Path::Connected(template) => (template, self.rail, None),
             Path::Ah(Ah(number)) => match self.handles.get(number as usize) {
                 Some(handle) => (&handle.template, handle.rail, Some(handle.to)),

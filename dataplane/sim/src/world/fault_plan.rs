@@ -95,7 +95,7 @@ impl World {
         let number = match event {
             Event::Arrive { to, .. } => to,
             Event::Timer(at) | Event::Kick(at) => at.node,
-            Event::Wake(_) | Event::Trouble => return false,
+            Event::Queue { .. } | Event::Wake(_) | Event::Trouble => return false,
         };
         let now = self.now();
         let node = self.node_mut(number);
@@ -127,7 +127,7 @@ impl World {
         is_starved
     }
 
-    fn lose(&mut self, to: u16, place: u32) {
+    pub(crate) fn lose(&mut self, to: u16, place: u32) {
         let flight = core::mem::take(&mut self.flying[place as usize]);
         self.landed(to, &flight);
         self.free_places.push(place);

@@ -46,3 +46,34 @@ pub fn open(frame: &[u8]) -> Result<(Datagram<'_>, Packet<'_>), DropReason> {
         Frame::Other(_) => Err(DropReason::NotForUs),
     }
 }
+
+/// Offset of the IP header of a frame.
+fn ip_offset(frame: &[u8]) -> usize {
+    if frame[12..14] == [0x81, 0x00] { 18 } else { 14 }
+}
+
+/// Returns whether a switch may mark the frame: its sender has set ECT(0) or ECT(1).
+pub(crate) fn is_ecn_capable(frame: &[u8]) -> bool {
+    let l3 = &frame[ip_offset(frame)..];
+    let class = if l3[0] >> 4 == 4 { l3[1] } else { l3[1] >> 4 };
+    class & 3 != 0
+}
+
+/// Marks a frame with Congestion Experienced, as a switch does.
+pub(crate) fn mark(frame: &mut [u8]) {
+    let l3 = ip_offset(frame);
+    let header = &mut frame[l3..];
+    if header[0] >> 4 == 6 {
+        header[1] |= 3 << 4;
+        return;
+    }
+    header[1] |= 3;
+    header[10..12].fill(0);
+    let sum: u32 = header[..20]
+        .chunks_exact(2)
+        .map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]])))
+        .sum();
+    let sum = (sum >> 16) + (sum & 0xffff);
+    let checksum = !((sum >> 16) + sum) as u16;
+    header[10..12].copy_from_slice(&checksum.to_be_bytes());
+}

@@ -12,6 +12,7 @@ use uroce_wirecheck::Seen;
 use crate::faults::rules::Action;
 use crate::faults::{self, Rates};
 use crate::record::{Fate, Sighting};
+use crate::world::frame::mark;
 use crate::world::names::At;
 use crate::world::node::Departure;
 use crate::world::paths::RailTally;
@@ -66,6 +67,8 @@ struct Way {
     keep: Option<usize>,
     /// A rule flips these bits of the byte at this offset.
     flip: Option<(usize, u8)>,
+    /// A switch marks the frame.
+    is_marked: bool,
     /// Extra delay.
     lag: Duration,
     /// The frame waits until the link is no longer clogged.
@@ -83,6 +86,7 @@ impl Way {
             Some(Action::Delay(lag)) => way.lag = lag,
             Some(Action::Flip { at, mask }) => way.flip = Some((at, mask)),
             Some(Action::Truncate(len)) => way.keep = Some(len),
+            Some(Action::Mark) => way.is_marked = true,
             None => {}
         }
         way
@@ -135,7 +139,9 @@ impl World {
         let from = departure.from;
         let seen = self.tap_sent(from, &departure.frame);
         let is_bare = departure.bth.opcode == OpCode::RC_ACKNOWLEDGE;
-        self.check_frame(from, departure.frame.len(), !is_bare);
+        if departure.bth.opcode != OpCode::CNP {
+            self.check_frame(from, departure.frame.len(), !is_bare);
+        }
         match departure.to {
             None => self.launch_to(self.slot(from).peer.node, departure, seen),
             Some(gid) => {
@@ -197,6 +203,9 @@ impl World {
     }
 
     fn damage(&mut self, way: &Way, frame: &mut Vec<u8>) {
+        if way.is_marked {
+            mark(frame);
+        }
         if way.is_corrupted {
             faults::corrupt(frame, &mut self.rng);
         }
@@ -268,6 +277,10 @@ impl World {
                 self.flying.len() as u32 - 1
             }
         };
-        self.agenda.enter(arrival, Event::Arrive { to, frame: place });
+        let event = match self.is_narrow(to) {
+            true => Event::Queue { to, frame: place },
+            false => Event::Arrive { to, frame: place },
+        };
+        self.agenda.enter(arrival, event);
     }
 }

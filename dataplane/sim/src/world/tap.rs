@@ -149,8 +149,9 @@ impl World {
     pub(crate) fn watch(&mut self, at: At) {
         let Some(tap) = &mut self.tap else { return };
         let node = &self.nodes[usize::from(at.node)];
-        let Slot { qp, rail, .. } = &node.slots[usize::from(at.qp)];
-        let peer = peer(qp, node.rail(*rail).gid.0);
+        let Slot { qp, rail, init, .. } = &node.slots[usize::from(at.qp)];
+        let cnp_gap_ns = u64::from(init.notification.min_time_between_cnps_us) * 1000;
+        let peer = peer(qp, node.rail(*rail).gid.0, cnp_gap_ns);
         match tap.watched(at) {
             Some(watched) => tap.checker.begin_again(watched, peer),
             None => {
@@ -195,6 +196,11 @@ impl World {
             },
             _ => {}
         }
+    }
+
+    /// Notes that a frame with the mark of a congested switch is given to a QP.
+    pub(crate) fn tap_marked(&mut self, at: At) {
+        self.tell_checker(at, Checker::marked);
     }
 
     /// Passes a frame that is given to a QP to the checker.
@@ -245,7 +251,7 @@ fn nanos(now: Instant) -> u64 {
 }
 
 /// Terms of a QP for the checker, as plain numbers.
-fn peer(qp: &Qp, addr: [u8; 16]) -> Peer {
+fn peer(qp: &Qp, addr: [u8; 16], cnp_gap_ns: u64) -> Peer {
     let attr = qp.attr();
     Peer {
         service: match qp.qp_type() {
@@ -264,5 +270,6 @@ fn peer(qp: &Qp, addr: [u8; 16]) -> Peer {
         max_reads: u32::from(attr.max_rd_atomic),
         rnr_timer: attr.min_rnr_timer,
         timeout_ns: ack_timeout(attr.timeout).map(|timeout| timeout.as_nanos() as u64),
+        cnp_gap_ns,
     }
 }

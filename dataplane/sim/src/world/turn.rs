@@ -21,6 +21,7 @@ impl World {
         }
         match event {
             Event::Wake(token) => return Step::Wake(token),
+            Event::Queue { to, frame } => self.enqueue(to, frame),
             Event::Arrive { to, frame } => self.arrive(to, frame),
             Event::Timer(at) => self.expire(at),
             Event::Kick(at) => {
@@ -72,13 +73,18 @@ impl World {
                 self.kick(at, wait);
             }
         }
+        self.depart();
+        self.tap_polled(at);
+        self.check_reports(at, Due::default());
+    }
+
+    /// Sends the frames that were built for the last input.
+    pub(crate) fn depart(&mut self) {
         let mut departures = core::mem::take(&mut self.outlet.departures);
         for departure in departures.drain(..) {
             self.launch(departure);
         }
         self.outlet.departures = departures;
-        self.tap_polled(at);
-        self.check_reports(at, Due::default());
     }
 
     fn kick(&mut self, at: At, lag: Duration) {

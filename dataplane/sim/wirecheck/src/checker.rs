@@ -1,7 +1,7 @@
 //! The checker: the state of each queue pair, and the rules that apply to every packet.
 
 use crate::flaw::{Flaw, Rule, ensure};
-use crate::frame::{Seen, Shape, read};
+use crate::frame::{CNP, Seen, Shape, read};
 use crate::migration::{Migration, Route, TimedRoute};
 use crate::requester::Requester;
 use crate::responder::Responder;
@@ -45,6 +45,8 @@ pub struct Peer {
     pub rnr_timer: u8,
     /// ACK timeout in nanoseconds, if it has one.
     pub timeout_ns: Option<u64>,
+    /// Least time between two CNPs, in nanoseconds.
+    pub cnp_gap_ns: u64,
 }
 
 /// Identifier of a queue pair in a [`Checker`].
@@ -78,6 +80,10 @@ struct Watch {
     has_ended: bool,
     /// While the send queue is being drained: number of messages that may still begin.
     held: Option<u8>,
+    /// Packets with a mark that have come since the last CNP.
+    marks: u64,
+    /// Time of the last CNP.
+    cnp_at: Option<u64>,
 }
 
 impl Watch {
@@ -91,7 +97,20 @@ impl Watch {
         };
         let Peer { addr, dest_addr, pkey, .. } = peer;
         let migration = Migration::new(Route { addr, dest_addr, pkey });
-        Watch { peer, roles, migration, has_ended: false, held: None }
+        Watch { peer, roles, migration, has_ended: false, held: None, marks: 0, cnp_at: None }
+    }
+
+    /// Checks a CNP. Where it goes is the connection's peer, or the source of a datagram.
+    fn check_cnp(&mut self, now_ns: u64, seen: &Seen) -> Result<(), Flaw> {
+        let peer = &self.peer;
+        if peer.service != Service::Datagram {
+            ensure(seen.dest_qpn == peer.dest_qpn, Rule::QpNumber, seen.dest_qpn, peer.dest_qpn)?;
+        }
+        ensure(self.marks > 0, Rule::CnpWithoutMark, 0_u8, 1_u8)?;
+        let since = self.cnp_at.map_or(u64::MAX, |at| now_ns - at);
+        ensure(since >= peer.cnp_gap_ns, Rule::CnpTooSoon, since, peer.cnp_gap_ns)?;
+        (self.marks, self.cnp_at) = (0, Some(now_ns));
+        Ok(())
     }
 
     /// Checks the path of a packet and its MigReq. The path of a datagram is its address handle's.
@@ -196,6 +215,11 @@ impl Checker {
         self.slack_ns = slack_ns;
     }
 
+    /// Notes that a packet with the mark of a congested switch is given to the queue pair.
+    pub fn marked(&mut self, qp: Watched) {
+        self.watches[qp.0].marks += 1;
+    }
+
     /// Checks a frame that queue pair `qp` sends, as it is before the link can change it.
     ///
     /// # Errors
@@ -204,6 +228,10 @@ impl Checker {
         let seen = read(frame)?;
         let watch = &mut self.watches[qp.0];
         ensure(!watch.has_ended, Rule::SentAfterEnd, seen.psn, 0_u8)?;
+        if seen.opcode == CNP {
+            watch.check_cnp(now_ns, &seen)?;
+            return Ok(seen);
+        }
         let shape = shape_of(&seen)?;
         check_headers(&watch.peer, &seen)?;
         watch.check_path(&seen)?;
@@ -231,6 +259,9 @@ impl Checker {
     /// queue pair `qp`.
     pub fn arrived(&mut self, qp: Watched, now_ns: u64, seen: &Seen) {
         let watch = &mut self.watches[qp.0];
+        if seen.opcode == CNP {
+            return;
+        }
         watch.migration.arrived(seen);
         let Roles::Reliable(roles) = &mut watch.roles else { return };
         let Some(shape) = Shape::of(seen.opcode) else { return };

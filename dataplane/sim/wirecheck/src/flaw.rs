@@ -78,6 +78,10 @@ rules! {
     ResponseLength "READ responses do not add up to the length requested."
     AtomicReplay "A repeated ATOMIC response carries another value."
     NoResponses "A response on a service that has none."
+    // Congestion notifications.
+    CnpHeader "A CNP has BECN clear, MigReq set, a PSN, or reserved bytes that are not zero."
+    CnpWithoutMark "A CNP though no packet with a mark has come since the last one."
+    CnpTooSoon "A CNP follows the last one sooner than agreed."
     // Unreliable services.
     Repeated "An unreliable service repeats a packet."
     SourceQp "The DETH does not name the sending QP."

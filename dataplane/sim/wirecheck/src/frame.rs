@@ -52,6 +52,9 @@ pub struct Seen {
     pub payload_mark: u64,
 }
 
+/// Opcode of a congestion notification packet.
+pub(crate) const CNP: u8 = 0x81;
+
 /// Meaning of the five low bits of an opcode, equal for every service.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
@@ -145,7 +148,7 @@ impl<'a> Bytes<'a> {
     }
 }
 
-/// Parses a frame of one of the services RC, UC and UD, from its Ethernet header to its end.
+/// Parses a frame of one of the services RC, UC and UD, or a CNP, from its Ethernet header to its end.
 ///
 /// # Errors
 /// The first [`Flaw`] found. Trailing bytes after the IP packet are a flaw, because no frame of
@@ -246,9 +249,21 @@ fn read_transport(transport: &[u8], seen: &mut Seen) -> Result<(), Flaw> {
     seen.ack_req = bth[8] & 0x80 != 0;
     ensure(bth[8] & 0x7f == 0, Rule::ReservedBits, bth[8], 0x80_u8)?;
     seen.psn = u32::from_be_bytes([0, bth[9], bth[10], bth[11]]);
+    if bth[0] == CNP {
+        return read_cnp(bytes.0, &bth);
+    }
     let shape = Shape::of(bth[0]).ok_or(Flaw::new(Rule::UnknownOpcode, bth[0], 0_u8))?;
     read_extended(&mut bytes, &shape, bth[0] >> 5 == 3, seen)?;
     read_payload(bytes.0, pad, &shape, seen)
+}
+
+/// Checks what follows the BTH of a CNP, and the BTH's fields that are fixed in one.
+fn read_cnp(rest: &[u8], bth: &[u8; 12]) -> Result<(), Flaw> {
+    let is_plain = bth[1] == 0 && bth[4] == 0x40 && bth[8..] == [0; 4];
+    ensure(is_plain, Rule::CnpHeader, bth[4], 0x40_u8)?;
+    ensure(rest.len() == 16, Rule::PayloadLength, rest.len() as u64, 16_u64)?;
+    let sum = rest.iter().fold(0, |sum, byte| sum | byte);
+    ensure(sum == 0, Rule::CnpHeader, sum, 0_u8)
 }
 
 fn read_extended(

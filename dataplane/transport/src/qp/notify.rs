@@ -15,10 +15,13 @@
 
 use core::time::Duration;
 
-use uroce_wire::{Bth, Encap, HeaderTemplate, OpCode, Psn, Qpn};
+use uroce_wire::{
+    Bth, Encap, Header, HeaderTemplate, NakCode, OpCode, Packet, Psn, Qpn, Syndrome,
+};
 
 use super::migration::Origin;
 use super::pace::Pace;
+use super::service::Service;
 use super::{Inbound, Qp};
 use crate::attr::{PathMigState, QpType};
 use crate::congestion::{Notification, Reaction};
@@ -158,13 +161,39 @@ impl Qp {
         }
     }
 
-    /// Tells the reaction point of a frame that was sent.
-    #[inline]
-    pub(super) fn note_sent(&mut self, bytes: u32, now: Instant) {
-        if let Some(reaction) = &mut self.reaction {
-            reaction.sent(bytes, now);
-            self.follow_reaction();
+    /// Tells the reaction point of a frame that was sent. Before it, the next packet to send was of
+    /// the message `message`.
+    pub(super) fn note_sent(&mut self, bytes: u32, message: Option<u32>, now: Instant) {
+        let Some(reaction) = &mut self.reaction else { return };
+        reaction.sent(bytes, now);
+        if let (Service::Rc(rc), Some(message)) = (&self.service, message) {
+            let (next, at) = rc.next_packet();
+            // The last packet of a message requests an acknowledgement.
+            if at == message.wrapping_add(1) && !rc.is_asking(message) {
+                reaction.measure(next, now);
+            }
         }
+        self.follow_reaction();
+    }
+
+    /// The message that the next packet to send belongs to, if its round trip is to be measured.
+    pub(super) fn measured_message(&mut self) -> Option<u32> {
+        let reaction = self.reaction.as_mut().filter(|reaction| reaction.uses_round_trips())?;
+        let Service::Rc(rc) = &self.service else { return None };
+        let (next, message) = rc.next_packet();
+        reaction.repeats(next);
+        Some(message)
+    }
+
+    /// Tells the reaction point of a response that has come: all packets before `unacked` are
+    /// acknowledged.
+    #[cold]
+    pub(super) fn note_response(&mut self, unacked: Psn, packet: &Packet<'_>, now: Instant) {
+        let Some(reaction) = &mut self.reaction else { return };
+        let missing = Syndrome::Nak(NakCode::PsnSequenceError);
+        let is_missing = packet.op.has(Header::Aeth) && packet.ext.aeth.syndrome == missing;
+        reaction.acknowledged(unacked, is_missing, now);
+        self.follow_reaction();
     }
 
     /// Applies the rate of the reaction point to the pacer.

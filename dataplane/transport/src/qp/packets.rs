@@ -111,7 +111,11 @@ impl Qp {
                 }
                 let before = rc.requester.unacked_psn();
                 let result = rc.requester.handle_response(&context, packet, env);
-                if self.migration.is_measured() && rc.requester.unacked_psn() != before {
+                let unacked = rc.requester.unacked_psn();
+                if self.reaction.is_some() {
+                    self.note_response(unacked, packet, now);
+                }
+                if self.migration.is_measured() && unacked != before {
                     self.measure_failover(now, origin);
                 }
                 if let Err(status) = result {
@@ -246,6 +250,7 @@ impl Qp {
     #[cold]
     fn transmit_paced(&mut self, now: Instant, env: &mut impl Env) -> Step {
         self.advance_reaction(now);
+        let message = self.measured_message();
         let is_held = self.pace.next() > now;
         let step = self.transmit_next(now, is_held, env);
         match step {
@@ -257,7 +262,7 @@ impl Qp {
             _ => {}
         }
         if let Step::Sent(bytes) = step {
-            self.note_sent(bytes, now);
+            self.note_sent(bytes, message, now);
         }
         step
     }

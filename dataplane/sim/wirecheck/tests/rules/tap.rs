@@ -30,6 +30,7 @@ pub(crate) fn peer(number: u32) -> Peer {
         max_reads: 2,
         rnr_timer: 5,
         timeout_ns: Some(TIMEOUT),
+        cnp_gap_ns: 4000,
     }
 }
 
