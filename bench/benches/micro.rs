@@ -167,8 +167,14 @@ impl End {
     fn take(&mut self, other: &mut End) {
         while let Some(bytes) = other.world.packets.pop_front() {
             let packet = Packet::parse(&bytes).expect("well formed");
-            let inbound =
-                Inbound { src: gid(other.host), dst: gid(self.host), port: 1, l3: &[], outer: None, packet };
+            let inbound = Inbound {
+                src: gid(other.host),
+                dst: gid(self.host),
+                port: 1,
+                l3: &[],
+                outer: None,
+                packet,
+            };
             self.qp.handle_packet(Instant::ZERO, &inbound, &mut self.world).expect("accepted");
             other.world.spare.push(bytes);
         }

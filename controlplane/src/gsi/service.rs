@@ -83,7 +83,11 @@ impl Service {
             let _ = qp.post_recv(&RecvWr { wr_id: 0 }, &[sge], around);
         }
         let Datagram { src, dst, l3, .. } = *datagram;
-        qp.handle_packet(now, &Inbound { src, dst, port: qp.attr().port, l3, outer: None, packet }, around)?;
+        qp.handle_packet(
+            now,
+            &Inbound { src, dst, port: qp.attr().port, l3, outer: None, packet },
+            around,
+        )?;
         let cqe = around.received.take().ok_or(DropReason::NoReceiveWqe)?;
         let end = (cqe.byte_len as usize).clamp(GRH_LEN, around.buffer.len());
         Ok(Received { src_qpn: cqe.src_qpn, payload: &around.buffer[GRH_LEN..end] })

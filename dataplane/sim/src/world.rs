@@ -90,8 +90,14 @@ pub enum Step {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Event {
     /// A frame comes to the queue of a bottleneck.
-    Queue { to: u16, frame: u32 },
-    Arrive { to: u16, frame: u32 },
+    Queue {
+        to: u16,
+        frame: u32,
+    },
+    Arrive {
+        to: u16,
+        frame: u32,
+    },
     Timer(At),
     Kick(At),
     Wake(u32),

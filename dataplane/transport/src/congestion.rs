@@ -108,8 +108,8 @@ pub(crate) struct Reaction {
     algorithm: Algorithm,
     /// Limit by the attributes, in kbit/s; 0 means none.
     static_kbps: u32,
-    /// Time at which the QP last sent a frame; zero means never.
-    last_sent: Instant,
+    /// Time at which the QP last sent a frame.
+    last_sent: Option<Instant>,
     /// The packet whose round trip is measured: the PSN after it, and the time at which it was sent.
     measured: Option<(Psn, Instant)>,
 }
@@ -122,8 +122,7 @@ impl Reaction {
             Congestion::Dcqcn(params) => Algorithm::Dcqcn(Dcqcn::new(params)),
             Congestion::Delay(params) => Algorithm::Delay(Delay::new(params)),
         };
-        let (last_sent, measured) = (Instant::ZERO, None);
-        let mut reaction = Reaction { algorithm, static_kbps: 0, last_sent, measured };
+        let mut reaction = Reaction { algorithm, static_kbps: 0, last_sent: None, measured: None };
         reaction.restart(0);
         Some(Box::new(reaction))
     }
@@ -174,14 +173,14 @@ impl Reaction {
     /// A frame of `bytes` bytes was sent.
     #[inline]
     pub(crate) fn sent(&mut self, bytes: u32, now: Instant) {
-        self.last_sent = now;
+        self.last_sent = Some(now);
         self.point_mut().sent(bytes);
     }
 
     /// Handles a CNP from the peer. Returns false, and does nothing, if the algorithm follows no
     /// CNPs or if the QP has sent nothing that the CNP could be about.
     pub(crate) fn notified(&mut self, now: Instant) -> bool {
-        let is_recent = self.last_sent != Instant::ZERO && now.since(self.last_sent) <= RECENT;
+        let is_recent = self.last_sent.is_some_and(|sent| now.since(sent) <= RECENT);
         if !self.uses_ecn() || !is_recent {
             return false;
         }

@@ -25,7 +25,7 @@ crate::counted! {
         MessageDropped "rx_message_dropped"
             "A packet of a UC message of which another was lost, or that breaks a rule."
         OldRead "rx_old_read" "A repeated READ or ATOMIC that no stored request matches."
-        Congestion "rx_cnp_ignored" 
+        Congestion "rx_cnp_ignored"
             "A CNP to a QP without congestion control, or that has sent nothing lately."
         HandOverFull "rx_handover_full" "The owner lcore's hand-over ring is full."
         SlowPathFull "rx_slow_path_full" "The control plane's packet ring is full."

@@ -151,8 +151,14 @@ impl Siege {
         let bytes = packet_bytes(&bth, &ext, &payload);
         let Ok(packet) = Packet::parse(&bytes) else { return };
         let row = packet.op;
-        let inbound =
-            Inbound { src: path().dst, dst: path().src, port: 1, l3: &[0x45; 20], outer: None, packet };
+        let inbound = Inbound {
+            src: path().dst,
+            dst: path().src,
+            port: 1,
+            l3: &[0x45; 20],
+            outer: None,
+            packet,
+        };
         let before = (self.qp.state(), self.qp.send_wrs());
         let result = self.qp.handle_packet(self.now, &inbound, &mut self.world);
         input.reach(bth.opcode.0.into(), result.map_or_else(|reason| 1 + reason as u32, |()| 0));

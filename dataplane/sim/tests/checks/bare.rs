@@ -185,7 +185,8 @@ impl Bare {
         let op = bth.opcode.info().unwrap();
         let packet = Packet { bth, op, ext, payload: &BYTES[..len] };
         let path = Encap::default();
-        let inbound = Inbound { src: path.dst, dst: path.src, port: 1, l3: &[], outer: None, packet };
+        let inbound =
+            Inbound { src: path.dst, dst: path.src, port: 1, l3: &[], outer: None, packet };
         self.qp.handle_packet(Instant::ZERO, &inbound, &mut self.env)
     }
 

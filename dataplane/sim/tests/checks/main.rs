@@ -7,6 +7,7 @@ mod acks;
 mod atomic;
 mod bare;
 mod completions;
+mod congestion;
 mod control;
 mod credits;
 mod datagrams;

@@ -27,14 +27,14 @@ pub(crate) const GBPS: u64 = 100;
 /// Length of the queue at which marking begins.
 pub(crate) const KMIN: u64 = 100_000;
 
-/// The shared link: marks between 100 and 400 kB, drops above 16 MB. A frame without a queue needs
+/// The shared link: marks between 100 and 300 kB, drops above 16 MB. A frame without a queue needs
 /// 10 µs to the receiver and back.
 pub(crate) const LINK: Bottleneck = Bottleneck {
     gbps: GBPS,
     capacity: 16_000_000,
     kmin: KMIN,
-    kmax: 400_000,
-    pmax: 0.1,
+    kmax: 300_000,
+    pmax: 0.2,
     latency: Duration::from_micros(2),
 };
 
@@ -108,8 +108,7 @@ impl Incast {
                 min_rnr_timer: 12,
             };
             let sq_psn = Psn::new(5);
-            let rts =
-                RtsAttr { sq_psn, timeout: 14, retry_cnt: 7, rnr_retry: 7, max_rd_atomic: 1 };
+            let rts = RtsAttr { sq_psn, timeout: 14, retry_cnt: 7, rnr_retry: 7, max_rd_atomic: 1 };
             let changes = [
                 QpChange { access: Some(AccessFlags::all()), ..QpChange::to_init(1) },
                 QpChange { path: Some(path.into()), ..QpChange::to_rtr(QpType::Rc, &rtr) },

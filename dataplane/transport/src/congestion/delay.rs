@@ -61,7 +61,7 @@ pub(super) struct Delay {
     current: u64,
     /// The latest round trip in nanoseconds.
     round_trip: u64,
-    cut_at: Instant,
+    cut_at: Option<Instant>,
     /// Time up to which the rate has risen.
     raised_at: Instant,
 }
@@ -75,19 +75,19 @@ impl Delay {
             min_rate: params.min_rate.max(1),
             ..*params
         };
-        let (cut_at, raised_at) = (Instant::ZERO, Instant::ZERO);
-        Delay { params, line: 0, current: 0, round_trip: 0, cut_at, raised_at }
+        let raised_at = Instant::ZERO;
+        Delay { params, line: 0, current: 0, round_trip: 0, cut_at: None, raised_at }
     }
 
     /// Lowers the rate by `part` of it in millionths, unless it fell less than a round trip ago.
     fn cut(&mut self, part: u64, now: Instant) {
-        if self.cut_at != Instant::ZERO && nanos(now.since(self.cut_at)) < self.round_trip {
+        if self.cut_at.is_some_and(|at| nanos(now.since(at)) < self.round_trip) {
             return;
         }
         let floor = (u64::from(self.params.min_rate) * 1000).min(self.line);
         let part = part.min(u64::from(self.params.max_mdf) * PERCENT);
         self.current = (self.current - self.current * part / (100 * PERCENT)).max(floor);
-        self.cut_at = now;
+        self.cut_at = Some(now);
     }
 
     /// Raises the rate by `ai_rate` for each round trip since it last rose, one at most.
@@ -103,7 +103,7 @@ impl ReactionPoint for Delay {
         let max = u64::from(self.params.max_rate) * 1000;
         self.line = if max > 0 { max.min(line_kbps) } else { line_kbps };
         self.current = self.line;
-        self.cut_at = Instant::ZERO;
+        self.cut_at = None;
     }
 
     fn rate_kbps(&self) -> Option<u64> {

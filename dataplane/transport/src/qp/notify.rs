@@ -15,9 +15,7 @@
 
 use core::time::Duration;
 
-use uroce_wire::{
-    Bth, Encap, Header, HeaderTemplate, NakCode, OpCode, Packet, Psn, Qpn, Syndrome,
-};
+use uroce_wire::{Bth, Encap, Header, HeaderTemplate, NakCode, OpCode, Packet, Psn, Qpn, Syndrome};
 
 use super::migration::Origin;
 use super::pace::Pace;

@@ -205,3 +205,24 @@ fn unreliable_senders_never_repeat() {
     tap.checker.begin_again(tap.a, Peer { service: Service::Datagram, qpn: 4, ..peer(1) });
     assert_eq!(tap.flaw(0, &frame(1, 0x64, 0xff_fffe, &[], b"hello")), Rule::SourceQp);
 }
+
+#[test]
+fn a_notification_follows_a_mark_and_has_the_fixed_bytes() {
+    let cnp = |becn: u8, psn: u32, mark: u8| cnp(becn, psn, &[0, 0, 0, 0, 0, 0, 0, mark], 0);
+    let right = cnp(0x40, 0, 0);
+    assert_eq!(Tap::new().flaw(0, &right), Rule::CnpWithoutMark);
+    let marked = || {
+        let mut tap = Tap::new();
+        tap.checker.marked(tap.b);
+        tap
+    };
+    for wrong in [cnp(0, 0, 0), cnp(0x40, 1, 0), cnp(0x40, 0, 1)] {
+        assert_eq!(marked().flaw(0, &wrong), Rule::CnpHeader);
+    }
+    let mut tap = marked();
+    tap.pass(0, &right);
+    assert_eq!(tap.flaw(9000, &right), Rule::CnpWithoutMark);
+    tap.checker.marked(tap.b);
+    assert_eq!(tap.flaw(3999, &right), Rule::CnpTooSoon);
+    tap.pass(4000, &right);
+}

@@ -32,7 +32,8 @@ impl Naive {
     fn raise(&mut self, which: usize) {
         self.stages[which] += 1;
         let Some((current, mut target)) = self.rates else { return };
-        let (most, least) = (self.stages[0].max(self.stages[1]), self.stages[0].min(self.stages[1]));
+        let (most, least) =
+            (self.stages[0].max(self.stages[1]), self.stages[0].min(self.stages[1]));
         let threshold = self.params.rpg_threshold;
         if least > threshold {
             target += f64::from((least - threshold) * self.params.rpg_hai_rate);
@@ -75,9 +76,8 @@ impl Naive {
             Some(_) if self.since_cut < params.rate_reduce_monitor_period => return,
             Some((current, target)) => {
                 let [timer, bytes] = self.stages.map(|stage| stage > 0);
-                let moves = bytes
-                    || timer && params.clamp_tgt_rate_after_time_inc
-                    || params.clamp_tgt_rate;
+                let moves =
+                    bytes || timer && params.clamp_tgt_rate_after_time_inc || params.clamp_tgt_rate;
                 (current, if moves { current } else { target })
             }
             None => {
