@@ -4,10 +4,16 @@
 
 #![cfg(feature = "seeded-bugs")]
 
+#[path = "congestion/reference.rs"]
+mod reference;
+#[path = "congestion/stream.rs"]
+mod stream;
+
 use core::time::Duration;
 use std::panic::{self, AssertUnwindSafe};
 
-use uroce_sim::{Campaign, Pair, Rates};
+use stream::Script;
+use uroce_sim::{Campaign, Pair, Rates, Rule};
 use uroce_transport::{Bug, QpChange, QpState, QpType, Side, WcStatus, plant};
 use uroce_wire::OpCode;
 
@@ -35,6 +41,8 @@ enum Search {
     Paced,
     /// Datagrams and receives of any length.
     Datagrams,
+    /// Marks and CNPs, with a reference of the rate.
+    Congested,
 }
 
 fn search_of(bug: Bug) -> Search {
@@ -53,6 +61,11 @@ fn search_of(bug: Bug) -> Search {
             Search::Paced
         }
         Bug::LongDatagramEndsQp => Search::Datagrams,
+        Bug::NoRateFloor
+        | Bug::NoRecovery
+        | Bug::CutByEveryCnp
+        | Bug::CnpForEveryMark
+        | Bug::CnpOfAnyone => Search::Congested,
         Bug::MigReqNever
         | Bug::MigReqAlways
         | Bug::ArmedByAnyMigReq
@@ -85,6 +98,7 @@ fn find(search: &Search) -> (Option<String>, u64) {
         Search::Hostile => return (surplus_write(), 1),
         Search::Paced => return paced_stream(),
         Search::Datagrams => return datagrams(),
+        Search::Congested => return congested(),
     };
     let has_control = matches!(search, Search::Control(_));
     let campaign = Campaign { seed: SEED, packets, rates, has_control, ..Campaign::default() };
@@ -134,6 +148,23 @@ fn paced_stream() -> (Option<String>, u64) {
     }
     let found = found.or(pair.world.take_flaw()).or_else(late_stream);
     (found, pair.world.packets())
+}
+
+/// Checks a stream under CNPs of its peer and of a stranger, and the CNPs for marked packets.
+fn congested() -> (Option<String>, u64) {
+    let scripts = [
+        Script { cnps: vec![5, 6, 7, 8, 9, 200, 260], micros: 1_000, is_strange: false },
+        Script { cnps: (100..600).collect(), micros: 3_000, is_strange: false },
+        Script { cnps: vec![5, 100], micros: 300, is_strange: true },
+    ];
+    let found = scripts.iter().find_map(stream::flaw_of);
+    let mut pair = Pair::with(|terms| terms.is_tapped = true);
+    pair.rule(Rule::mark().from(0));
+    (0..4).for_each(|_| {
+        pair.write(0, 10_000);
+    });
+    pair.run();
+    (found.or(pair.world.take_flaw()), pair.world.packets())
 }
 
 /// Checks datagrams and receives of any length: the QP stays usable, and accepts only whole
@@ -212,7 +243,8 @@ fn each_planted_bug_is_found_second_half() {
 fn where_no_bug_is_planted_nothing_is_found() {
     let control = Search::Control(LARGE_BUDGET);
     let random = Search::Random(LARGE_BUDGET);
-    let small = [Search::Perfect, Search::Hostile, Search::Paced, Search::Datagrams];
+    let small =
+        [Search::Perfect, Search::Hostile, Search::Paced, Search::Datagrams, Search::Congested];
     for search in [random, control].into_iter().chain(small) {
         let (found, _) = find(&search);
         assert_eq!(found, None);

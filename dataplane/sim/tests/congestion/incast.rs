@@ -5,8 +5,8 @@ use core::time::Duration;
 
 use uroce_sim::{At, Bottleneck, Settings, Step, World};
 use uroce_transport::{
-    AccessFlags, Congestion, Instant, Notification, Pd, QpCaps, QpChange, QpInit, QpType, RtrAttr,
-    RtsAttr, SendOp, SendWr, Sge,
+    AccessFlags, Congestion, Notification, Pd, QpCaps, QpChange, QpInit, QpType, RtrAttr, RtsAttr,
+    SendOp, SendWr, Sge,
 };
 use uroce_wire::{Encap, Gid, Lkey, Mac, PathMtu, Psn, Rkey, Va, udp_source_port};
 
@@ -189,10 +189,6 @@ impl Incast {
         let mut queue = self.queue.clone();
         queue.sort_unstable();
         queue[queue.len() / 2]
-    }
-
-    pub(crate) fn now(&self) -> Instant {
-        self.world.now()
     }
 }
 

@@ -8,7 +8,8 @@
 //! Invariants
 //! - `min_rate` ≤ rate ≤ the line's rate while the QP is slowed down.
 //! - The rate falls at most once in a round trip.
-//! - At the line's rate the reaction point lets go.
+//! - From the first fall on, frames are paced at the line's rate at least: a burst would fill the
+//!   sender's own queue, whose delay counts too.
 //!
 //! Not here: the scaling of the target with the number of flows and hops, and the separation of the
 //! hosts' delay from the network's.
@@ -57,13 +58,14 @@ const PERCENT: u64 = 10_000;
 pub(super) struct Delay {
     params: DelayParams,
     line: u64,
-    /// The rate; the line's while the QP is not slowed down.
+    /// The rate; the line's until the first fall.
     current: u64,
     /// The latest round trip in nanoseconds.
     round_trip: u64,
     cut_at: Option<Instant>,
     /// Time up to which the rate has risen.
     raised_at: Instant,
+    has_fallen: bool,
 }
 
 impl Delay {
@@ -76,7 +78,15 @@ impl Delay {
             ..*params
         };
         let raised_at = Instant::ZERO;
-        Delay { params, line: 0, current: 0, round_trip: 0, cut_at: None, raised_at }
+        Delay {
+            params,
+            line: 0,
+            current: 0,
+            round_trip: 0,
+            cut_at: None,
+            raised_at,
+            has_fallen: false,
+        }
     }
 
     /// Lowers the rate by `part` of it in millionths, unless it fell less than a round trip ago.
@@ -88,6 +98,7 @@ impl Delay {
         let part = part.min(u64::from(self.params.max_mdf) * PERCENT);
         self.current = (self.current - self.current * part / (100 * PERCENT)).max(floor);
         self.cut_at = Some(now);
+        self.has_fallen = true;
     }
 
     /// Raises the rate by `ai_rate` for each round trip since it last rose, one at most.
@@ -104,10 +115,11 @@ impl ReactionPoint for Delay {
         self.line = if max > 0 { max.min(line_kbps) } else { line_kbps };
         self.current = self.line;
         self.cut_at = None;
+        self.has_fallen = false;
     }
 
     fn rate_kbps(&self) -> Option<u64> {
-        (self.current < self.line).then_some(self.current)
+        self.has_fallen.then_some(self.current)
     }
 
     fn round_trip(&mut self, sample: Duration, now: Instant) {

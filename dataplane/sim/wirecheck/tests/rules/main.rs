@@ -7,7 +7,7 @@ use uroce_wirecheck::{Peer, Rule, Service, rnr_wait_ns};
 
 use tap::{
     ASKS, QUIET, READ, SEND_FIRST, SEND_LAST, SEND_MIDDLE, SEND_ONLY, TIMEOUT, Tap, WRITE_ONLY,
-    ack, aeth, frame, nak, peer, reth, send,
+    ack, aeth, cnp, frame, nak, peer, reth, send,
 };
 
 #[test]
@@ -208,7 +208,6 @@ fn unreliable_senders_never_repeat() {
 
 #[test]
 fn a_notification_follows_a_mark_and_has_the_fixed_bytes() {
-    let cnp = |becn: u8, psn: u32, mark: u8| cnp(becn, psn, &[0, 0, 0, 0, 0, 0, 0, mark], 0);
     let right = cnp(0x40, 0, 0);
     assert_eq!(Tap::new().flaw(0, &right), Rule::CnpWithoutMark);
     let marked = || {

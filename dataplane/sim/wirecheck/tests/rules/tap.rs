@@ -34,7 +34,7 @@ pub(crate) fn peer(number: u32) -> Peer {
     }
 }
 
-/// AckReq beside a PSN. All frames have it, except those with a PSN that has this bit.
+/// AckReq beside a PSN. All frames but CNPs have it, except those with a PSN that has this bit.
 pub(crate) const ASKS: u32 = 1 << 31;
 
 /// Shortest silence before a probe, in nanoseconds.
@@ -67,7 +67,8 @@ pub(crate) fn frame_by(
         0,
         3 - from as u8,
     ];
-    transport.extend((ASKS ^ psn).to_be_bytes());
+    let asks = if opcode == CNP { 0 } else { ASKS };
+    transport.extend((asks ^ psn).to_be_bytes());
     transport.extend([service, ext, payload, &[0; 3][..pad]].concat());
     let (src, dst) = if from == 1 { (A, B) } else { (B, A) };
     let [src, dst] = [src, dst].map(|addr| on(net, addr));
@@ -136,6 +137,17 @@ pub(crate) const SEND_ONLY: u8 = 4;
 pub(crate) const WRITE_ONLY: u8 = 0x0a;
 pub(crate) const READ: u8 = 0x0c;
 pub(crate) const ACK: u8 = 0x11;
+pub(crate) const CNP: u8 = 0x81;
+
+/// A notification with this byte of FECN and BECN, this PSN, and this last reserved byte.
+pub(crate) fn cnp(becn: u8, psn: u32, last: u8) -> Vec<u8> {
+    let mut reserved = [0; 16];
+    reserved[15] = last;
+    let mut bytes = frame_by(0, false, 2, CNP, psn, &[], &reserved);
+    // The invariant CRC does not cover it.
+    bytes[14 + 20 + 8 + 4] = becn;
+    bytes
+}
 
 pub(crate) fn send(psn: u32) -> Vec<u8> {
     frame(1, SEND_ONLY, psn, &[], b"hello")
