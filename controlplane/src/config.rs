@@ -39,6 +39,7 @@
 
 mod bottleneck;
 mod check;
+mod congestion;
 mod text;
 
 use std::fs::File;
@@ -52,6 +53,7 @@ use uroce_wire::Mac;
 use crate::path::prefix::{IpPrefix, PrefixError};
 use crate::path::route::StaticRoute;
 
+pub use congestion::{Algorithm, CongestionConfig};
 pub use uroce_engine::eal::LogLevel;
 pub use uroce_engine::{BottleneckConfig, BottleneckError, Driver, LossConfig};
 
@@ -168,6 +170,9 @@ pub struct DeviceConfig {
     /// Most address handles at a time, 1 to 2^20; default 65536.
     #[serde(default = "text::default_max_ahs")]
     pub max_ahs: u32,
+    /// Congestion control of the device's QPs. Default: none. In the file: `[device.congestion]`.
+    #[serde(default)]
+    pub congestion: CongestionConfig,
     /// The ports, 1 to 16. In the file: `[[device.port]]`.
     #[serde(rename = "port")]
     pub ports: Vec<PortConfig>,
@@ -185,6 +190,7 @@ impl DeviceConfig {
             max_qps: text::default_max_qps(),
             max_mrs: text::default_max_mrs(),
             max_ahs: text::default_max_ahs(),
+            congestion: CongestionConfig::default(),
             ports: Vec::new(),
         }
     }
@@ -204,6 +210,12 @@ impl DeviceConfig {
     /// Sets the threads that drive the lcores.
     pub fn driver(mut self, driver: Driver) -> Self {
         self.driver = driver;
+        self
+    }
+
+    /// Sets the congestion control.
+    pub fn congestion(mut self, congestion: CongestionConfig) -> Self {
+        self.congestion = congestion;
         self
     }
 

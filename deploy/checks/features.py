@@ -20,6 +20,7 @@ GROUPS = {
     "H": "QP states and attributes",
     "I": "Path migration",
     "J": "Connection management",
+    "K": "Congestion",
     "L": "UC, UD and multicast",
 }
 

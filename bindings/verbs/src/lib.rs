@@ -161,8 +161,9 @@ pub use uroce_engine::{
     QpInfo, SrqError, Turn,
 };
 pub use uroce_transport::{
-    AccessFlags, AltPath, AttrMask, MigrationStats, ModifyError, PathAttr, PathMigState, PostError,
-    QpAttr, QpCaps, QpChange, QpState, QpType, StaticRate, WcOpcode, WcStatus,
+    AccessFlags, AltPath, AttrMask, Congestion, DcqcnParams, DelayParams, MigrationStats,
+    ModifyError, PathAttr, PathMigState, PostError, QpAttr, QpCaps, QpChange, QpState, QpType,
+    StaticRate, WcOpcode, WcStatus,
 };
 pub use uroce_wire::{Gid, ImmDt, Lkey, Mac, PathMtu, Pkey, Psn, Qkey, Qpn, Rkey, Va};
 

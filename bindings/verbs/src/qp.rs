@@ -66,7 +66,7 @@ impl ProtectionDomain {
     ///
     /// See [`RequestError`].
     pub fn create_qp(&self, init: &QpInit<'_>) -> Result<QueuePair, RequestError> {
-        let &QpInit { qp_type, caps, lcore, .. } = init;
+        let &QpInit { qp_type, caps, lcore, congestion, .. } = init;
         let (shared, sq, rq) = QpShared::create(QpParts {
             pd: self.shared(),
             send_cq: init.send_cq.shared(),
@@ -75,6 +75,7 @@ impl ProtectionDomain {
             qp_type,
             caps,
             lcore,
+            congestion,
         })?;
         Ok(QueuePair {
             sq: SendQueue { end: sq, shared: Arc::clone(&shared) },

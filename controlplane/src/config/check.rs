@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 
-use super::{Config, ConfigError, DeviceConfig, Ethdev, PortConfig};
+use super::{Config, ConfigError, CongestionConfig, DeviceConfig, Ethdev, PortConfig};
 use crate::path::gid_table::GidTable;
 use crate::path::route::{Routes, StaticRoute};
 
@@ -12,6 +12,8 @@ const LCORES: RangeInclusive<usize> = 1..=16;
 const PORTS: RangeInclusive<usize> = 1..=16;
 const ADDRESSES_MAX: usize = 32;
 const ROUTES_MAX: usize = 64;
+/// Highest rate of congestion control, in Mb/s.
+const RATE_MAX: u32 = 4_000_000;
 /// CPU numbers that the system's CPU sets can contain.
 const CPUS: RangeInclusive<usize> = 0..=1023;
 /// Smallest MTU for IPv6 (RFC 8200).
@@ -52,6 +54,7 @@ fn check_device(device: &DeviceConfig) -> Result<(), ConfigError> {
     within(&field("max_qps"), device.max_qps, 1..=1 << 20)?;
     within(&field("max_mrs"), device.max_mrs, 1..=1 << 20)?;
     within(&field("max_ahs"), device.max_ahs, 1..=1 << 20)?;
+    check_congestion(&device.congestion, &field("congestion"))?;
     within(&field("port"), device.ports.len(), PORTS)?;
     for (index, port) in device.ports.iter().enumerate() {
         check_port(port, &format!("device.{name}.port.{}", index + 1))?;
@@ -62,6 +65,37 @@ fn check_device(device: &DeviceConfig) -> Result<(), ConfigError> {
         require(is_new, &field("port.ip"), &format!("{} is used twice", prefix.address()))?;
     }
     Ok(())
+}
+
+fn check_congestion(config: &CongestionConfig, name: &str) -> Result<(), ConfigError> {
+    let CongestionConfig { dcqcn, delay, .. } = config;
+    within(&format!("{name}.cnp_dscp"), config.cnp_dscp, 0..=63)?;
+    let gap = config.min_time_between_cnps;
+    within(&format!("{name}.min_time_between_cnps"), gap, 0..=4095)?;
+    let values = [
+        ("dcqcn.rpg_time_reset", dcqcn.rpg_time_reset, 1..=131_071),
+        ("dcqcn.rpg_byte_reset", dcqcn.rpg_byte_reset, 1..=u32::MAX),
+        ("dcqcn.rpg_threshold", dcqcn.rpg_threshold, 1..=31),
+        ("dcqcn.rpg_ai_rate", dcqcn.rpg_ai_rate, 1..=RATE_MAX),
+        ("dcqcn.rpg_hai_rate", dcqcn.rpg_hai_rate, 1..=RATE_MAX),
+        ("dcqcn.rpg_gd", dcqcn.rpg_gd.into(), 10..=15),
+        ("dcqcn.rpg_min_dec_fac", dcqcn.rpg_min_dec_fac.into(), 0..=100),
+        ("dcqcn.rpg_min_rate", dcqcn.rpg_min_rate, 1..=RATE_MAX),
+        ("dcqcn.rpg_max_rate", dcqcn.rpg_max_rate, 0..=RATE_MAX),
+        ("dcqcn.dce_tcp_rtt", dcqcn.dce_tcp_rtt, 1..=131_071),
+        ("dcqcn.dce_tcp_g", dcqcn.dce_tcp_g.into(), 1..=1023),
+        ("dcqcn.rate_reduce_monitor_period", dcqcn.rate_reduce_monitor_period, 0..=131_071),
+        ("dcqcn.initial_alpha_value", dcqcn.initial_alpha_value.into(), 1..=1023),
+        ("dcqcn.rate_to_set_on_first_cnp", dcqcn.rate_to_set_on_first_cnp, 0..=RATE_MAX),
+        ("delay.target_delay_us", delay.target_delay_us, 1..=1_000_000),
+        ("delay.ai_rate", delay.ai_rate, 1..=RATE_MAX),
+        ("delay.beta", delay.beta.into(), 0..=100),
+        ("delay.max_mdf", delay.max_mdf.into(), 0..=100),
+        ("delay.min_rate", delay.min_rate, 1..=RATE_MAX),
+        ("delay.max_rate", delay.max_rate, 0..=RATE_MAX),
+    ];
+    let mut values = values.into_iter();
+    values.try_for_each(|(key, value, range)| within(&format!("{name}.{key}"), value, range))
 }
 
 fn check_port(port: &PortConfig, name: &str) -> Result<(), ConfigError> {

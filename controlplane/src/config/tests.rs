@@ -1,4 +1,5 @@
 use super::*;
+use uroce_transport::{Congestion, DcqcnParams, Notification};
 
 const DEVICE: &str = "[[device]]\nname = \"a\"\n";
 const PORT: &str = "[[device.port]]\nethdev = { ring = \"pair\" }\n";
@@ -35,6 +36,12 @@ fn every_field_can_be_written() {
         max_qps = 16
         max_mrs = 16
         max_ahs = 16
+        [device.congestion]
+        algorithm = "dcqcn"
+        cnp_dscp = 46
+        min_time_between_cnps = 10
+        dcqcn = { rpg_ai_rate = 5, clamp_tgt_rate = true }
+        delay = { target_delay_us = 50 }
         [[device.port]]
         ethdev = { vdev = "net_null0" }
         ip = ["192.0.2.1/24"]
@@ -75,6 +82,11 @@ fn every_field_can_be_written() {
         (Some("eth0"), false)
     );
     assert_eq!(config.eal.log, LogLevel::Info);
+    let dcqcn = DcqcnParams { rpg_ai_rate: 5, clamp_tgt_rate: true, ..DcqcnParams::default() };
+    assert_eq!(device.congestion.congestion(), Congestion::Dcqcn(dcqcn));
+    let notification = Notification { min_time_between_cnps_us: 10, cnp_dscp: 46 };
+    assert_eq!(device.congestion.notification(), notification);
+    assert_eq!(device.congestion.delay.target_delay_us, 50);
 }
 
 /// A configuration with a bottleneck of these keys.
@@ -103,6 +115,8 @@ fn unknown_keys_are_errors_and_named() {
         ("colour = 1\n".to_owned() + DEVICE + PORT, "colour"),
         (format!("[eal]\nhugepages = true\n{DEVICE}{PORT}"), "hugepages"),
         (format!("{DEVICE}lcore = 1\n{PORT}"), "lcore"),
+        (format!("{DEVICE}congestion = {{ algorithm = \"bbr\" }}\n{PORT}"), "bbr"),
+        (format!("{DEVICE}congestion = {{ dcqcn = {{ rpg_rate = 1 }} }}\n{PORT}"), "rpg_rate"),
         (format!("{DEVICE}{PORT}ipv4 = []\n"), "ipv4"),
         (format!("{DEVICE}{PORT}routes = [{{ to = \"::/0\", by = \"::1\" }}]\n"), "by"),
         (format!("{DEVICE}{PORT}loss = {{ rate = 1.0 }}\n"), "rate"),
@@ -125,6 +139,13 @@ fn values_out_of_their_limits_name_the_field_and_the_reason() {
         ("", "lcores = [1024]\n", "", "device.a.lcores: 1024 is not within 0 to 1023"),
         ("", "control_cpu = 1024\n", "", "device.a.control_cpu: 1024 is not within 0 to 1023"),
         ("", "max_qps = 0\n", "", "device.a.max_qps"),
+        ("", "congestion = { cnp_dscp = 64 }\n", "", "device.a.congestion.cnp_dscp: 64 is"),
+        (
+            "",
+            "congestion = { dcqcn = { rpg_min_rate = 0 } }\n",
+            "",
+            "device.a.congestion.dcqcn.rpg_min_rate: 0 is not within 1 to 4000000",
+        ),
         ("", "max_ahs = 0\n", "", "device.a.max_ahs"),
         ("", "max_mrs = 1048577\n", "", "device.a.max_mrs"),
         ("", "", "mtu = 500\n", "device.a.port.1.mtu: 500 is not within 576 to 9000"),

@@ -242,6 +242,8 @@ fn engine_config(config: &Config, device: &DeviceConfig) -> EngineConfig {
             Idle::Sleep => IdlePolicy::Sleep,
         },
         driver: device.driver,
+        congestion: device.congestion.congestion(),
+        notification: device.congestion.notification(),
     }
 }
 

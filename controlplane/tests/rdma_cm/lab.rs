@@ -91,6 +91,7 @@ impl Node {
             srq: None,
             lcore: None,
             notices: false,
+            congestion: None,
         };
         End { qp: self.device.create_qp(spec).expect("QPs are left"), cq }
     }

@@ -34,7 +34,8 @@ use uroce_shared::table::mcast::{GroupBook, GroupError};
 use uroce_shared::wake::doorbell::Doorbell;
 use uroce_shared::wake::events::{EventGuard, EventKind};
 use uroce_transport::{
-    MigrationStats, ModifyError, PathMigState, Pd, QpAttr, QpCaps, QpChange, QpState, QpType,
+    Congestion, MigrationStats, ModifyError, Notification, PathMigState, Pd, QpAttr, QpCaps,
+    QpChange, QpState, QpType,
 };
 use uroce_wire::{PathMtu, Qpn};
 
@@ -78,6 +79,8 @@ pub struct QpSpec {
     /// Whether the control plane gets notices of its events ([`Control::next_notice`]), besides the
     /// application.
     pub notices: bool,
+    /// Its congestion control; `None` for that of the engine's configuration.
+    pub congestion: Option<Congestion>,
 }
 
 /// A new QP, in RESET.
@@ -202,6 +205,8 @@ pub(crate) struct ControlParts {
     pub(crate) exits: Arc<Exits>,
     pub(crate) inject: Vec<Producer<Mbuf>>,
     pub(crate) port_events: Vec<EventGuard>,
+    pub(crate) congestion: Congestion,
+    pub(crate) notification: Notification,
 }
 
 /// Bytes of the control plane per QP.
@@ -223,6 +228,9 @@ pub struct Control {
     noticed: VecDeque<(Qpn, EventKind)>,
     /// For each port, the source of its events.
     port_events: Vec<EventGuard>,
+    /// The congestion control of QPs that choose none themselves.
+    congestion: Congestion,
+    notification: Notification,
     links: Links,
     /// For each port, the ring of its frames to the lcore.
     inject: Vec<Producer<Mbuf>>,
@@ -235,15 +243,7 @@ pub struct Control {
 impl Control {
     pub(crate) fn new(shared: Arc<Shared>, parts: ControlParts) -> Control {
         let ControlParts {
-            ports,
-            backlogs,
-            lcores,
-            numbers,
-            max_qps,
-            groups,
-            exits,
-            inject,
-            port_events,
+            ports, backlogs, lcores, numbers, max_qps, groups, exits, inject, ..
         } = parts;
         ports.iter().for_each(|binding| binding.port.set_waker(Some(Arc::clone(&exits.waker))));
         Control {
@@ -257,7 +257,9 @@ impl Control {
             groups,
             exits,
             noticed: VecDeque::new(),
-            port_events,
+            port_events: parts.port_events,
+            congestion: parts.congestion,
+            notification: parts.notification,
             links: Links::new(backlogs),
             inject,
             ports,

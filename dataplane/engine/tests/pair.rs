@@ -6,7 +6,8 @@ use lab::{Lab, LabConfig, QpWish, eventually, pattern};
 use std::sync::Arc;
 use uroce_engine::{CqError, EngineCounter, IdlePolicy, LossConfig};
 use uroce_transport::{
-    AccessFlags, Counter, DropReason, PostError, QpChange, QpState, SendOp, WcOpcode, WcStatus,
+    AccessFlags, Congestion, Counter, DcqcnParams, DropReason, PostError, QpChange, QpState,
+    SendOp, WcOpcode, WcStatus,
 };
 use uroce_wire::{ImmDt, PathMtu, Rkey, Va};
 
@@ -535,8 +536,8 @@ fn a_completion_channel_wakes_a_sleeper() {
     let (send_cq, recv_cq) = (Arc::clone(&cq), Arc::clone(&cq));
     let pd = lab.b.engine.alloc_pd();
     let QpWish { qp_type, caps, .. } = wish;
-    let spec =
-        QpSpec { qp_type, pd, caps, send_cq, recv_cq, srq: None, lcore: None, notices: false };
+    let (srq, lcore, notices, congestion) = (None, None, false, None);
+    let spec = QpSpec { qp_type, pd, caps, send_cq, recv_cq, srq, lcore, notices, congestion };
     let mut handle = lab.b.control.create_qp(&spec).expect("QP");
     let qpn_a = a.qpn;
     let to_reset = QpChange::to(QpState::Reset);
@@ -554,6 +555,35 @@ fn a_completion_channel_wakes_a_sleeper() {
         assert!(Arc::ptr_eq(&woken, &cq));
         assert_eq!(cq.poll().expect("good").expect("there").wr_id, id);
         assert_eq!(a.completion().status, WcStatus::Success);
+    }
+    lab.finish();
+}
+
+#[test] //= check K6 test
+//= check K9 test
+fn marked_packets_are_counted_and_answered() {
+    const LEN: u32 = 100_000;
+    let mut lab = Lab::new(&LabConfig::default());
+    // Both ECN bits are the mark of a congested switch; with DCQCN the sender sets its own.
+    for (congestion, is_marked) in
+        [(Congestion::None, true), (Congestion::Dcqcn(DcqcnParams::default()), false)]
+    {
+        let congestion = Some(congestion);
+        let (mut a, b) = lab.connect(&QpWish { traffic_class: 3, congestion, ..QpWish::default() });
+        let local = lab.a.register(a.pd, LEN as usize, ALL);
+        let remote = lab.b.register(b.pd, LEN as usize, ALL);
+        let count = |engine: &uroce_engine::Engine, counter| engine.counters().transport(counter);
+        let marks = |lab: &Lab| count(&lab.b.engine, Counter::NpEcnMarkedRocePackets);
+        let before = marks(&lab);
+        let op = SendOp::Write { va: remote.va(), rkey: remote.keys.rkey, imm: None };
+        a.send(1, op, &[local.sge(0, LEN)]);
+        assert_eq!(a.completion().status, WcStatus::Success);
+        let marked = marks(&lab) - before;
+        assert_eq!(marked, if is_marked { u64::from(LEN.div_ceil(4096)) } else { 0 });
+        let sent = count(&lab.b.engine, Counter::NpCnpSent);
+        assert!((1..=25).contains(&sent));
+        eventually("all CNPs are counted", || count(&lab.a.engine, Counter::RpCnpIgnored) >= sent);
+        drop((local, remote));
     }
     lab.finish();
 }

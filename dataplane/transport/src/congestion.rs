@@ -14,7 +14,7 @@
 //! ([`Notification`]) is always on; it is in `qp/notify.rs`.
 //!
 //! Invariants
-//! - A QP whose network has reported nothing has no rate, no wait and no timer.
+//! - A QP has no rate, no wait and no timer until its network has reported something.
 //! - Time passes lazily: the rate is brought up to date when the QP sends. A QP that is slowed down
 //!   and has nothing to send needs no timer, and finds the rate that it would have by then.
 //! - The rate is never below the floor, whatever the peer or a stranger sends.
@@ -110,7 +110,7 @@ pub(crate) struct Reaction {
     static_kbps: u32,
     /// Time at which the QP last sent a frame.
     last_sent: Option<Instant>,
-    /// The packet whose round trip is measured: the PSN after it, and the time at which it was sent.
+    /// The round trip being measured: the PSN after its packet, and the time of sending.
     measured: Option<(Psn, Instant)>,
 }
 

@@ -27,7 +27,6 @@ use crate::queue::QpCaps;
 use crate::time::Instant;
 use crate::wqe::{PostError, RecvWr, SendWr, Sge};
 use migration::Migration;
-use notify::Notifier;
 use pace::Pace;
 pub use packets::{Inbound, Progress};
 pub use resize::WorkQueues;
@@ -72,7 +71,10 @@ pub struct Qp {
     attr: Attributes,
     service: Service,
     pace: Pace,
-    notifier: Notifier,
+    /// Terms of the CNPs that the QP sends.
+    notification: Notification,
+    /// Time before which no other CNP may leave.
+    next_cnp: Instant,
     /// The reaction point, if an algorithm was chosen.
     reaction: Option<Box<Reaction>>,
     migration: Migration,
@@ -93,7 +95,8 @@ impl Qp {
             attr: Attributes::new(reaction.as_ref().is_some_and(|reaction| reaction.uses_ecn())),
             service: Service::new(*qp_type, caps, srq.is_some()),
             pace: Pace::new(reaction.is_some()),
-            notifier: Notifier::new(notification),
+            notification: *notification,
+            next_cnp: Instant::ZERO,
             reaction,
             migration: Migration::default(),
             has_comm: false,
@@ -338,7 +341,7 @@ impl Qp {
         self.attr = Attributes::new(self.attr.uses_ecn);
         self.service.reset();
         self.pace = Pace::new(self.reaction.is_some());
-        self.notifier.reset();
+        self.next_cnp = Instant::ZERO;
         self.restart_reaction();
         self.migration = Migration::default();
         self.has_comm = false;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use uroce_controlplane::{RequestError, random_psn};
 use uroce_engine::{EventGuard, QpSpec, RecvQueueEnd, SendQueueEnd};
-use uroce_transport::{QpCaps, QpType};
+use uroce_transport::{Congestion, QpCaps, QpType};
 use uroce_wire::{Psn, Qpn};
 
 use super::{CqShared, PdShared, SrqShared};
@@ -34,6 +34,7 @@ pub(crate) struct QpParts<'a> {
     pub(crate) qp_type: QpType,
     pub(crate) caps: QpCaps,
     pub(crate) lcore: Option<usize>,
+    pub(crate) congestion: Option<Congestion>,
 }
 
 impl QpShared {
@@ -41,7 +42,7 @@ impl QpShared {
     pub(crate) fn create(
         parts: QpParts<'_>,
     ) -> Result<(Arc<QpShared>, SendQueueEnd, RecvQueueEnd), RequestError> {
-        let QpParts { pd, send_cq, recv_cq, srq, qp_type, caps, lcore } = parts;
+        let QpParts { pd, send_cq, recv_cq, srq, qp_type, caps, lcore, congestion } = parts;
         let psn = random_psn().map_err(RequestError::NoRandomness)?;
         let handle = pd.device.create_qp(QpSpec {
             qp_type,
@@ -52,6 +53,7 @@ impl QpShared {
             recv_cq: Arc::clone(&recv_cq.cq),
             lcore,
             notices: false,
+            congestion,
         })?;
         let shared = Arc::new(QpShared {
             pd: Arc::clone(pd),

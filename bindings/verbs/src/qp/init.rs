@@ -1,6 +1,6 @@
 //! Parameters for creating a queue pair.
 
-use uroce_transport::{QpCaps, QpType};
+use uroce_transport::{Congestion, QpCaps, QpType};
 
 use crate::cq::CompletionQueue;
 use crate::srq::SharedReceiveQueue;
@@ -20,6 +20,8 @@ pub struct QpInit<'a> {
     pub caps: QpCaps,
     /// The lcore that the QP runs on. Default: the one with the fewest QPs.
     pub lcore: Option<usize>,
+    /// Congestion control, for RC and UC. Default: that of the device's configuration.
+    pub congestion: Option<Congestion>,
 }
 
 impl<'a> QpInit<'a> {
@@ -33,7 +35,15 @@ impl<'a> QpInit<'a> {
             max_recv_sge: 4,
             max_inline_data: 0,
         };
-        QpInit { send_cq: cq, recv_cq: cq, qp_type: QpType::Rc, srq: None, caps, lcore: None }
+        QpInit {
+            send_cq: cq,
+            recv_cq: cq,
+            qp_type: QpType::Rc,
+            srq: None,
+            caps,
+            lcore: None,
+            congestion: None,
+        }
     }
 
     /// Sets the transport service.
@@ -45,6 +55,12 @@ impl<'a> QpInit<'a> {
     /// Takes receives from a shared receive queue, which may be in another protection domain.
     pub fn srq(mut self, srq: &'a SharedReceiveQueue) -> QpInit<'a> {
         self.srq = Some(srq);
+        self
+    }
+
+    /// Sets the congestion control.
+    pub fn congestion(mut self, congestion: Congestion) -> QpInit<'a> {
+        self.congestion = Some(congestion);
         self
     }
 

@@ -110,6 +110,8 @@ pub(crate) fn assemble(
         exits,
         inject,
         port_events,
+        congestion: config.congestion,
+        notification: config.notification,
     };
     Ok(Parts { lcores, regions, tables, events, counters, control })
 }

@@ -1,6 +1,7 @@
 //! Configuration of an engine.
 
 use uroce_shared::seat::idle::{Driver, IdlePolicy};
+use uroce_transport::{Congestion, Notification};
 
 /// The configuration of [`Engine::start`](crate::Engine::start).
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -21,11 +22,15 @@ pub struct EngineConfig {
     pub idle: IdlePolicy,
     /// The threads that run the lcores' turns.
     pub driver: Driver,
+    /// The congestion control of QPs that choose none themselves.
+    pub congestion: Congestion,
+    /// The CNPs of all QPs.
+    pub notification: Notification,
 }
 
 impl Default for EngineConfig {
-    /// Makes a configuration with one unpinned lcore that polls, 4096 QPs, 2^20 memory regions and
-    /// 4096 address handles.
+    /// Makes a configuration with one unpinned lcore that polls, 4096 QPs, 2^20 memory regions,
+    /// 4096 address handles, and no congestion control.
     fn default() -> EngineConfig {
         EngineConfig {
             lcores: vec![None],
@@ -34,6 +39,8 @@ impl Default for EngineConfig {
             max_ahs: 4096,
             idle: IdlePolicy::default(),
             driver: Driver::default(),
+            congestion: Congestion::None,
+            notification: Notification::default(),
         }
     }
 }

@@ -109,6 +109,8 @@ impl Control {
         let events = QpEvents { raiser: events, notices: spec.notices.then_some(index) };
         let init = QpInit {
             srq: srq.as_ref().map(|srq| srq.pd()),
+            congestion: spec.congestion.unwrap_or(self.congestion),
+            notification: self.notification,
             ..QpInit::new(*qp_type, core_caps(caps))
         };
         let qp = Qp::new(qpn, *pd, &init);

@@ -13,7 +13,8 @@ use uroce_engine::{
     SendQueueEnd, SharedReceiveQueue,
 };
 use uroce_transport::{
-    AccessFlags, Cqe, Pd, QpCaps, QpChange, QpType, RecvWr, RtrAttr, RtsAttr, SendOp, SendWr, Sge,
+    AccessFlags, Congestion, Cqe, Pd, QpCaps, QpChange, QpType, RecvWr, RtrAttr, RtsAttr, SendOp,
+    SendWr, Sge,
 };
 use uroce_wire::{Encap, Gid, Mac, PathMtu, Psn, Qkey, Qpn, Va};
 
@@ -90,6 +91,7 @@ impl Lab {
                 max_ahs: 64,
                 idle: config.idle,
                 driver: config.driver,
+                ..EngineConfig::default()
             };
             let (engine, control) = Engine::start(engine_config, vec![binding]).expect("starts");
             Node { engine, control, addresses }
@@ -130,6 +132,8 @@ pub struct QpWish {
     pub rnr_retry: u8,
     pub lcores: [Option<usize>; 2],
     pub notices: bool,
+    pub traffic_class: u8,
+    pub congestion: Option<Congestion>,
 }
 
 impl Default for QpWish {
@@ -151,6 +155,8 @@ impl Default for QpWish {
             rnr_retry: 7,
             lcores: [None; 2],
             notices: false,
+            traffic_class: 0,
+            congestion: None,
         }
     }
 }
@@ -197,8 +203,8 @@ impl Node {
         let lcore = wish.lcores[usize::from(self.addresses.mac.0[5] - 1)];
         let (send_cq, recv_cq) = (Arc::clone(&cq), Arc::clone(&cq));
         let QpWish { qp_type, caps, .. } = *wish;
-        let (srq, notices) = (srq.cloned(), wish.notices);
-        let spec = QpSpec { qp_type, pd, caps, send_cq, recv_cq, srq, lcore, notices };
+        let (srq, notices, congestion) = (srq.cloned(), wish.notices, wish.congestion);
+        let spec = QpSpec { qp_type, pd, caps, send_cq, recv_cq, srq, lcore, notices, congestion };
         let QpHandle { qpn, lcore, sq, rq, events } = self.control.create_qp(&spec)?;
         Ok(TestQp { qpn, lcore, pd, sq, rq, cq, events })
     }
@@ -235,6 +241,7 @@ pub fn changes(
         dst_mac: peer.mac,
         src: own.gids[0],
         dst: peer.gids[0],
+        traffic_class: wish.traffic_class,
         hop_limit: 64,
         src_port: 0xc000,
         ..Encap::default()

@@ -253,7 +253,8 @@ pub(super) fn qp_in(state: QpState, terms: &Terms, world: &mut World) -> Qp {
         max_recv_sge: 2,
         max_inline_data: 64,
     };
-    let init = QpInit { qp_type: terms.qp_type, caps, srq: terms.uses_srq.then_some(PD) };
+    let srq = terms.uses_srq.then_some(PD);
+    let init = QpInit { srq, ..QpInit::new(terms.qp_type, caps) };
     let mut qp = Qp::new(OURS, PD, &init);
     qp.set_port_mtu(PathMtu::B256);
     let steps = steps(terms);

@@ -148,7 +148,8 @@ impl<'a> Bytes<'a> {
     }
 }
 
-/// Parses a frame of one of the services RC, UC and UD, or a CNP, from its Ethernet header to its end.
+/// Parses a frame of one of the services RC, UC and UD, or a CNP, from its Ethernet header to its
+/// end.
 ///
 /// # Errors
 /// The first [`Flaw`] found. Trailing bytes after the IP packet are a flaw, because no frame of

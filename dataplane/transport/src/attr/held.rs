@@ -160,6 +160,7 @@ impl Attributes {
 
     fn set_path(&mut self, path: &PathAttr) {
         let Encap { traffic_class, flow_label, .. } = path.encap;
+        //= check K9 — ECT(0) replaces the ECN bits on the wire only
         let sent = if self.uses_ecn { traffic_class & !ECN | ECT_0 } else { traffic_class };
         self.template = Encap { traffic_class: sent, ..path.encap }.template();
         self.flow_label = Label::new(flow_label, Kind::None).with_ecn(traffic_class);

@@ -85,6 +85,7 @@ impl DcqcnParams {
     };
 }
 
+//= check K10 — values for few fast flows as well as for many
 impl Default for DcqcnParams {
     /// Values for round trips of some ten microseconds and links of 25 to 100 Gb/s, near those of
     /// the paper; the simulator's bottleneck chose them. mlx5's react to each burst of CNPs with
@@ -179,7 +180,7 @@ impl Dcqcn {
         let period = micros(self.params.dce_tcp_rtt);
         let periods = nanos(now.since(self.alpha_at)) / period;
         let left = power(self.params.dce_tcp_g, periods);
-        self.alpha = (u64::from(self.alpha) * left >> 32) as u32;
+        self.alpha = ((u64::from(self.alpha) * left) >> 32) as u32;
         self.alpha_at = self.alpha_at + Duration::from_nanos(periods * period);
     }
 
@@ -190,13 +191,13 @@ impl Dcqcn {
         if params.clamp_tgt_rate || has_risen {
             self.target = self.current;
         }
-        let by = self.current * u64::from(self.alpha) >> (20 + params.rpg_gd - 10);
+        let by = (self.current * u64::from(self.alpha)) >> (20 + params.rpg_gd - 10);
         let least = self.current * u64::from(params.rpg_min_dec_fac) / 100;
         self.current = (self.current - by).max(least).max(self.floor());
         if seeded!(NoRateFloor) {
             self.current = (self.current - by).max(1);
         }
-        let kept = u64::from(self.alpha) * u64::from(params.dce_tcp_g) >> 10;
+        let kept = (u64::from(self.alpha) * u64::from(params.dce_tcp_g)) >> 10;
         self.alpha = kept as u32 + (ONE >> 10) * (1024 - u32::from(params.dce_tcp_g));
     }
 
@@ -331,9 +332,9 @@ fn power(part: u16, mut exponent: u64) -> u64 {
     let (mut result, mut base) = (1 << 32, u64::from(part) << 22);
     while exponent > 0 && result > 0 {
         if exponent & 1 == 1 {
-            result = result * base >> 32;
+            result = (result * base) >> 32;
         }
-        base = base * base >> 32;
+        base = (base * base) >> 32;
         exponent >>= 1;
     }
     result

@@ -9,7 +9,7 @@
 //! - `min_rate` ≤ rate ≤ the line's rate while the QP is slowed down.
 //! - The rate falls at most once in a round trip.
 //! - From the first fall on, frames are paced at the line's rate at least: a burst would fill the
-//!   sender's own queue, whose delay counts too.
+//!   sender's own queue, and the delay in it counts too.
 //!
 //! Not here: the scaling of the target with the number of flows and hops, and the separation of the
 //! hosts' delay from the network's.
@@ -122,6 +122,7 @@ impl ReactionPoint for Delay {
         self.has_fallen.then_some(self.current)
     }
 
+    //= check K11 — above the target the rate falls by the excess, below it rises by a constant
     fn round_trip(&mut self, sample: Duration, now: Instant) {
         let target = u64::from(self.params.target_delay_us) * 1000;
         self.round_trip = nanos(sample);

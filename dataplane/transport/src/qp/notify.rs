@@ -22,7 +22,7 @@ use super::pace::Pace;
 use super::service::Service;
 use super::{Inbound, Qp};
 use crate::attr::{PathMigState, QpType};
-use crate::congestion::{Notification, Reaction};
+use crate::congestion::Reaction;
 use crate::counter::Counter;
 use crate::drop_reason::DropReason;
 use crate::env::{Env, Outbound, Path};
@@ -31,25 +31,6 @@ use crate::time::Instant;
 
 /// The sixteen reserved bytes after the BTH of a CNP.
 const RESERVED: [u8; 16] = [0; 16];
-
-/// The notification point of a QP.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Notifier {
-    /// Time before which no other CNP may leave.
-    next: Instant,
-    terms: Notification,
-}
-
-impl Notifier {
-    pub(super) fn new(terms: &Notification) -> Notifier {
-        Notifier { next: Instant::ZERO, terms: *terms }
-    }
-
-    /// Forgets the last CNP.
-    pub(super) fn reset(&mut self) {
-        self.next = Instant::ZERO;
-    }
-}
 
 /// Returns whether the packet with this IP header carries Congestion Experienced (CE).
 #[inline]
@@ -66,13 +47,14 @@ impl Qp {
     /// Handles the mark of a received packet: counts it, and sends a CNP to the packet's sender.
     //= check K1 — a CNP for each marked packet, if no time between them is required
     //= check K2 — at most one CNP of a QP in min_time_between_cnps
+    //= check K6 — a mark counts when its packet is accepted, a CNP when there was room for it
     #[cold]
     pub(super) fn handle_mark(&mut self, now: Instant, inbound: &Inbound<'_>, env: &mut impl Env) {
         env.count(Counter::NpEcnMarkedRocePackets);
-        if now < self.notifier.next && !seeded!(CnpForEveryMark) {
+        if now < self.next_cnp && !seeded!(CnpForEveryMark) {
             return;
         }
-        let terms = self.notifier.terms;
+        let terms = self.notification;
         let (path, dest_qpn) = match self.qp_type().is_datagram() {
             false => (self.attr.template.encap(), self.attr.dest_qpn),
             true => match inbound.way_back() {
@@ -85,7 +67,7 @@ impl Qp {
         if self.send_cnp(&template, dest_qpn, env) {
             env.count(Counter::NpCnpSent);
             let gap = Duration::from_micros(terms.min_time_between_cnps_us.into());
-            self.notifier.next = now + gap;
+            self.next_cnp = now + gap;
         }
     }
 
