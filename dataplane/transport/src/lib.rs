@@ -17,9 +17,9 @@
 //! A [`Qp`] is a value. Its inputs are [`Qp::handle_packet`], [`Qp::handle_timeout`],
 //! [`Qp::post_send`], [`Qp::post_recv`] and [`Qp::modify`]. Its outputs are [`Qp::poll_transmit`],
 //! which must be called after each input, the [`Output`] of the environment, and
-//! [`Qp::next_timeout`]. Only a CNP leaves without being polled for, while the packet that it is about
-//! is handled. Time is an argument. Memory and packets are accessed only through [`Env`], which the
-//! engine and the simulator implement.
+//! [`Qp::next_timeout`]. Only a CNP leaves without being polled for, while the packet that it is
+//! about is handled. Time is an argument. Memory and packets are accessed only through [`Env`],
+//! which the engine and the simulator implement.
 //!
 //! Invariants
 //! - No clock, no pointer, no I/O, and no allocation after [`Qp::new`].
