@@ -6,6 +6,7 @@
 //! checked.
 
 pub(crate) mod chunks;
+pub(crate) mod congest;
 pub(crate) mod control;
 pub(crate) mod draw;
 pub(crate) mod inject;

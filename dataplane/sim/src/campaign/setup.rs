@@ -7,6 +7,7 @@ use fastrand::Rng;
 use uroce_wire::{Encap, Gid, Mac, Qpn, Vlan, udp_source_port};
 
 use crate::campaign::chunks::{CANARY, Chunks};
+use crate::campaign::congest::Congested;
 use crate::campaign::inject::Excuses;
 use crate::campaign::plan::{Connection, End, Plan, RETRY_CNT, Shape};
 use crate::campaign::workload::{Endpoint, SOURCE_LEN, SharedWord, Traffic, WORDS};
@@ -54,7 +55,9 @@ impl Traffic {
             operations: 0,
             sges: Vec::new(),
         };
-        traffic.make_memory(&shape);
+        let mut congested = Congested::of(plan);
+        congested.narrow(&mut traffic.world, shape.nodes, shape.settings.gbps);
+        traffic.make_memory(&shape, &mut congested);
         for connection in 0..shape.connections.len() {
             let [a, b] = [0, 1].map(|side| traffic.ends[2 * connection + side].at);
             traffic.world.join(a, b);
@@ -66,7 +69,7 @@ impl Traffic {
     }
 
     /// Registers the sources and shared words of each node, then the regions of each end.
-    fn make_memory(&mut self, shape: &Shape) {
+    fn make_memory(&mut self, shape: &Shape, congested: &mut Congested) {
         let mut sources = Vec::new();
         for node in 0..shape.nodes {
             let bytes = random_bytes(&mut self.rng, SOURCE_LEN);
@@ -81,16 +84,17 @@ impl Traffic {
             let first = self.ends.len();
             for (side, end) in connection.ends.iter().enumerate() {
                 let source = sources[usize::from(end.node)];
-                self.add_end(end, connection.mtu.bytes(), first + 1 - side, source);
+                let mut init = QpInit::new(QpType::Rc, end.caps);
+                congested.choose(connection, &mut init);
+                self.add_end(end, &init, connection.mtu.bytes(), first + 1 - side, source);
             }
         }
     }
 
-    fn add_end(&mut self, end: &End, mtu: u32, peer: usize, source: Mr) {
+    fn add_end(&mut self, end: &End, init: &QpInit, mtu: u32, peer: usize, source: Mr) {
         let node = end.node;
         let tag = self.rng.u32(..1 << 16);
-        let init = QpInit::new(QpType::Rc, end.caps);
-        let at = self.world.add_qp(node, tag, PD, &init);
+        let at = self.world.add_qp(node, tag, PD, init);
         let shadow = random_bytes(&mut self.rng, end.target_len);
         let remote = AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_READ;
         let target = self.register(node, remote, shadow.clone());

@@ -47,22 +47,28 @@ pub fn open(frame: &[u8]) -> Result<(Datagram<'_>, Packet<'_>), DropReason> {
     }
 }
 
-/// Offset of the IP header of a frame.
-fn ip_offset(frame: &[u8]) -> usize {
-    if frame[12..14] == [0x81, 0x00] { 18 } else { 14 }
+/// The IP header of a frame and what follows it. Empty if the frame was cut off before the end of an
+/// IPv4 header.
+fn ip(frame: &mut [u8]) -> &mut [u8] {
+    const IPV4_LEN: usize = 20;
+    let offset = if frame.get(12..14) == Some(&[0x81, 0x00]) { 18 } else { 14 };
+    let header = frame.get_mut(offset..).unwrap_or_default();
+    if header.len() < IPV4_LEN { &mut [] } else { header }
 }
 
 /// Returns whether a switch may mark the frame: its sender has set ECT(0) or ECT(1).
-pub(crate) fn is_ecn_capable(frame: &[u8]) -> bool {
-    let l3 = &frame[ip_offset(frame)..];
-    let class = if l3[0] >> 4 == 4 { l3[1] } else { l3[1] >> 4 };
+pub(crate) fn is_ecn_capable(frame: &mut [u8]) -> bool {
+    let [first, second, ..] = *ip(frame) else { return false };
+    let class = if first >> 4 == 4 { second } else { second >> 4 };
     class & 3 != 0
 }
 
 /// Marks a frame with Congestion Experienced, as a switch does.
 pub(crate) fn mark(frame: &mut [u8]) {
-    let l3 = ip_offset(frame);
-    let header = &mut frame[l3..];
+    let header = ip(frame);
+    if header.is_empty() {
+        return;
+    }
     if header[0] >> 4 == 6 {
         header[1] |= 3 << 4;
         return;
