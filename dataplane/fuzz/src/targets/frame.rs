@@ -125,7 +125,7 @@ fn judge(input: &mut Input<'_>, frame: &[u8], datagram: &Datagram<'_>) {
         }
         (Err(flaw), Ok(packet)) => {
             let is_stricter = match flaw.rule {
-                Rule::ReservedBits | Rule::SourcePort | Rule::IpHeader => true,
+                Rule::ReservedBits | Rule::SourcePort | Rule::IpHeader | Rule::CnpHeader => true,
                 Rule::UnknownOpcode => {
                     !matches!(packet.op.service, Service::Rc | Service::Uc | Service::Ud)
                 }

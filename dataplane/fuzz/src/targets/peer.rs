@@ -5,10 +5,10 @@ use crate::Input;
 use std::collections::VecDeque;
 use std::net::Ipv4Addr;
 use uroce_transport::{
-    AccessFlags, AccessKind, Accessor, AsyncEvent, AtomicOp, BindMw, Counter, Cqe, Env, Found,
-    Instant, Key, Memory, MemoryFault, Outbound, Output, PacketSink, Pd, Piece, Qp, QpCaps,
-    QpChange, QpInit, QpState, QpType, RecvWr, Region, RtrAttr, RtsAttr, Sge, SharedReceives, Side,
-    TransmitError,
+    AccessFlags, AccessKind, Accessor, AsyncEvent, AtomicOp, BindMw, Congestion, Counter, Cqe,
+    DcqcnParams, Env, Found, Instant, Key, Memory, MemoryFault, Outbound, Output, PacketSink, Pd,
+    Piece, Qp, QpCaps, QpChange, QpInit, QpState, QpType, RecvWr, Region, RtrAttr, RtsAttr, Sge,
+    SharedReceives, Side, TransmitError,
 };
 use uroce_wire::{
     Bth, Encap, ExtHeaders, Lkey, OpCode, Operation, PathMtu, Psn, Qkey, Qpn, Rkey, Va,
@@ -254,7 +254,8 @@ pub(super) fn qp_in(state: QpState, terms: &Terms, world: &mut World) -> Qp {
         max_inline_data: 64,
     };
     let srq = terms.uses_srq.then_some(PD);
-    let init = QpInit { srq, ..QpInit::new(terms.qp_type, caps) };
+    let congestion = Congestion::Dcqcn(DcqcnParams::default());
+    let init = QpInit { srq, congestion, ..QpInit::new(terms.qp_type, caps) };
     let mut qp = Qp::new(OURS, PD, &init);
     qp.set_port_mtu(PathMtu::B256);
     let steps = steps(terms);

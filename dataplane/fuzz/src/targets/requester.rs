@@ -177,7 +177,11 @@ impl Siege {
     fn craft(&self, input: &mut Input<'_>) -> (Bth, ExtHeaders, Vec<u8>) {
         let byte = input.u8();
         // Requests are handled by the responder and tested by another target.
-        let opcode = OpCode(if byte >= 0xf8 { 0x20 | input.u8() } else { 0x0d + byte % 6 });
+        let opcode = match byte {
+            0xff => OpCode::CNP,
+            0xf8.. => OpCode(0x20 | input.u8()),
+            _ => OpCode(0x0d + byte % 6),
+        };
         let outstanding = self.requests.front().and_then(|request| request.first);
         let base = outstanding.unwrap_or(self.end);
         let psn = match input.below(8) {
@@ -193,6 +197,7 @@ impl Siege {
             (0x0d | 0x0e, _) => MTU,
             (0x0f, _) => (left + MTU - 1) % MTU + 1,
             (0x10, _) => left.min(MTU),
+            (0x81, _) => 16,
             _ => 0,
         };
         let syndrome = match input.below(8) {
