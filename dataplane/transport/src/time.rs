@@ -36,3 +36,18 @@ impl Add<Duration> for Instant {
         Instant(self.0.saturating_add(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)))
     }
 }
+
+/// A time as the low 32 bits of its nanoseconds: compared over at most four seconds.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Stamp(u32);
+
+impl Stamp {
+    pub(crate) fn of(now: Instant) -> Stamp {
+        Stamp(now.as_nanos() as u32)
+    }
+
+    /// Nanoseconds from this time to `now`, modulo four seconds.
+    pub(crate) fn age(self, now: Instant) -> u32 {
+        (now.as_nanos() as u32).wrapping_sub(self.0)
+    }
+}

@@ -13,8 +13,6 @@
 //!
 //! Not here: the algorithms ([`crate::congestion`]); the mark itself, which a switch sets.
 
-use core::time::Duration;
-
 use uroce_wire::{Bth, Encap, Header, HeaderTemplate, NakCode, OpCode, Packet, Psn, Qpn, Syndrome};
 
 use super::migration::Origin;
@@ -27,7 +25,7 @@ use crate::counter::Counter;
 use crate::drop_reason::DropReason;
 use crate::env::{Env, Outbound, Path};
 use crate::gather::Gather;
-use crate::time::Instant;
+use crate::time::{Instant, Stamp};
 
 /// The sixteen reserved bytes after the BTH of a CNP.
 const RESERVED: [u8; 16] = [0; 16];
@@ -51,10 +49,11 @@ impl Qp {
     #[cold]
     pub(super) fn handle_mark(&mut self, now: Instant, inbound: &Inbound<'_>, env: &mut impl Env) {
         env.count(Counter::NpEcnMarkedRocePackets);
-        if now < self.next_cnp && !seeded!(CnpForEveryMark) {
+        let terms = self.notification;
+        let gap = 1000 * u32::from(terms.min_time_between_cnps_us);
+        if self.has_sent_cnp && self.last_cnp.age(now) < gap && !seeded!(CnpForEveryMark) {
             return;
         }
-        let terms = self.notification;
         let (path, dest_qpn) = match self.qp_type().is_datagram() {
             false => (self.attr.template.encap(), self.attr.dest_qpn),
             true => match inbound.way_back() {
@@ -66,8 +65,7 @@ impl Qp {
         let template = Encap { traffic_class, ..path }.template();
         if self.send_cnp(&template, dest_qpn, env) {
             env.count(Counter::NpCnpSent);
-            let gap = Duration::from_micros(terms.min_time_between_cnps_us.into());
-            self.next_cnp = now + gap;
+            (self.last_cnp, self.has_sent_cnp) = (Stamp::of(now), true);
         }
     }
 

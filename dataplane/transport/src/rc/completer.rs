@@ -89,9 +89,8 @@ impl Requester {
             self.trip.lost(self.end_psn);
             //= check A3 — resume at the oldest unacknowledged PSN
             self.try_again(self.unacked_psn, out)?;
-        } else if self.retry.is_probe_due(context.now) {
+        } else if self.retry.expire_quiet(context.now) {
             //= check A3 — a lost tail is looked for after some round trips, at no charge
-            self.owes_probe = true;
             self.trip.probed();
             self.retry.set_probe(context.attr, self.trip.quiet());
         }
@@ -108,7 +107,7 @@ impl Requester {
         match syndrome {
             Syndrome::Ack { .. } => {
                 //= check A5 — an ACK covers everything before it
-                let is_probe = self.is_probed && psn == self.unacked_psn;
+                let is_probe = self.retry.is_probed() && psn == self.unacked_psn;
                 self.acknowledge_before(psn.next(), context, env)?;
                 if is_probe {
                     self.judge_probe(psn, context);
@@ -145,9 +144,10 @@ impl Requester {
                     self.resend_early(psn, context.now);
                     return Ok(());
                 }
-                self.retry.note_nak(self.end_psn, context.now);
+                self.retry.note_nak(self.end_psn);
+                self.trip.resent(context.now);
                 // The peer has dropped what was sent from the missing packet on.
-                self.trip.lost(if self.is_probed { self.end_psn } else { psn });
+                self.trip.lost(if self.retry.is_probed() { self.end_psn } else { psn });
                 env.count(Counter::PacketSeqErr);
                 self.try_again(psn, env)
             }
@@ -169,7 +169,8 @@ impl Requester {
     /// trip after that began, the packet was lost again, and is sent again at once. Nothing is
     /// charged, and the ACK timer goes on: a peer that gives NAKs only ends in a timeout.
     fn resend_early(&mut self, psn: Psn, now: Instant) {
-        if self.retry.is_round_trip_over(self.trip.mean(), now) {
+        if self.trip.is_resent_long_ago(now) {
+            self.trip.resent(now);
             self.trip.lost(self.end_psn);
             self.rewind(psn);
         }
@@ -349,7 +350,6 @@ impl Requester {
             self.rewind(self.unacked_psn);
         }
         let is_sampled = self.trip.acknowledged(self.unacked_psn, context.now);
-        (self.owes_probe, self.is_probed) = (false, false);
         if self.trip.answered() || is_sampled {
             self.retry.set_probe(context.attr, self.trip.quiet());
         }

@@ -60,10 +60,6 @@ pub(crate) struct Requester {
     pub(super) is_limited: bool,
     pub(super) retry: Retry,
     pub(super) trip: RoundTrip,
-    /// A probe is to be sent.
-    pub(super) owes_probe: bool,
-    /// A probe of `unacked_psn` was sent.
-    pub(super) is_probed: bool,
 }
 
 impl Requester {
@@ -82,8 +78,6 @@ impl Requester {
             is_limited: false,
             retry: Retry::default(),
             trip: RoundTrip::default(),
-            owes_probe: false,
-            is_probed: false,
         }
     }
 
@@ -149,7 +143,7 @@ impl Requester {
         if waits {
             return Step::Idle;
         }
-        if self.owes_probe
+        if self.retry.owes_probe()
             && let Some(step) = self.transmit_probe(context, env)
         {
             return step;
@@ -223,7 +217,7 @@ impl Requester {
     fn transmit_probe(&mut self, context: &Context<'_>, env: &mut impl Env) -> Option<Step> {
         let wqe = self.sq.front().filter(|_| self.unacked_psn != self.next_psn);
         let Some(wqe) = wqe else {
-            self.owes_probe = false;
+            self.retry.end_probe(false);
             return None;
         };
         let ack_req = !wqe.op.is_read_or_atomic();
@@ -233,14 +227,13 @@ impl Requester {
             Err(TransmitError::Full | TransmitError::Paced(_)) => return Some(Step::Blocked),
             // The ACK timer finds the same and ends the WQE.
             Err(TransmitError::Memory(_) | TransmitError::UnknownAh) => {
-                self.owes_probe = false;
+                self.retry.end_probe(false);
                 return None;
             }
         };
         env.count(Counter::TailProbes);
         env.count(Counter::RetransmittedPackets);
-        self.owes_probe = false;
-        self.is_probed = true;
+        self.retry.end_probe(true);
         Some(Step::Sent(len))
     }
 
@@ -328,7 +321,6 @@ impl Requester {
         self.unacked_psn = self.end_psn;
         self.retry = Retry::default();
         self.trip = RoundTrip::default();
-        (self.owes_probe, self.is_probed) = (false, false);
     }
 
     /// Prepares the WQE at the cursor unless it was begun. Checks it and gives it its PSNs, which

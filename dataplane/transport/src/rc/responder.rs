@@ -25,7 +25,6 @@ use uroce_wire::{
 };
 
 use super::resources::{PendingAnswer, Reply, Resources};
-use super::rtt::Stamp;
 use crate::attr::Attributes;
 use crate::context::{Context, Outcome, Step};
 use crate::counter::Counter;
@@ -36,6 +35,7 @@ use crate::gather::Gather;
 use crate::inbound::Message;
 use crate::queue::QpCaps;
 use crate::recv_queue::RecvQueue;
+use crate::time::Stamp;
 
 /// The ACK or NAK to be sent to the peer. A newer one replaces an older one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

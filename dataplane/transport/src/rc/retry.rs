@@ -11,7 +11,6 @@ use core::time::Duration;
 use bitflags::bitflags;
 use uroce_wire::Psn;
 
-use super::rtt::Stamp;
 use crate::attr::Attributes;
 use crate::time::Instant;
 use crate::timer::{ack_timeout, rnr_timeout};
@@ -29,7 +28,7 @@ pub(super) struct Retry {
     deadline: Deadline,
     /// `deadline` belongs to an RNR wait.
     waits_rnr: bool,
-    /// Kinds of NAKs for the oldest PSN that were acted upon.
+    /// NAKs for the oldest PSN, and probes of it.
     noted: Noted,
     transport_left: u8,
     rnr_left: u8,
@@ -41,20 +40,22 @@ pub(super) struct Retry {
     last_progress: Instant,
     /// Time before `deadline` at which a probe is due, in units of 1.024 µs; 0 means no probe.
     lead: u32,
-    /// Time at which the packet that a sequence NAK asked for was last sent again.
-    rewound_at: Stamp,
 }
 
-const _: () = assert!(size_of::<Retry>() == 40);
+const _: () = assert!(size_of::<Retry>() == 32);
 
 bitflags! {
-    /// Kinds of NAKs that were acted upon.
+    /// NAKs, and the silence of the peer, that were acted upon since the last progress.
     #[derive(Clone, Copy, Default, Debug)]
     struct Noted: u8 {
         /// An implied NAK; further ones wait for the timer.
         const IMPLIED = 1;
         /// A PSN sequence NAK.
         const SEQUENCE = 1 << 1;
+        /// The peer was silent, and a probe is to be sent.
+        const PROBE_DUE = 1 << 2;
+        /// A probe was sent.
+        const PROBED = 1 << 3;
     }
 }
 
@@ -184,21 +185,10 @@ impl Retry {
         self.noted.contains(Noted::SEQUENCE) && next_psn.is_before(self.nak_end)
     }
 
-    /// Returns whether a round trip of `round_trip` nanoseconds (0: unknown) has passed since the
-    /// packet that a sequence NAK asked for was sent again; if so, the time begins anew.
-    pub(super) fn is_round_trip_over(&mut self, round_trip: u32, now: Instant) -> bool {
-        let is_over = round_trip > 0 && self.rewound_at.age(now) > round_trip;
-        if is_over {
-            self.rewound_at = Stamp::of(now);
-        }
-        is_over
-    }
-
     /// Notes that a sequence NAK is acted upon; `end_psn` is one past the newest PSN ever sent.
-    pub(super) fn note_nak(&mut self, end_psn: Psn, now: Instant) {
+    pub(super) fn note_nak(&mut self, end_psn: Psn) {
         self.noted |= Noted::SEQUENCE;
         self.nak_end = end_psn;
-        self.rewound_at = Stamp::of(now);
     }
 
     /// Sets when a probe is due: after the peer has been silent for `quiet`, unless the ACK timer
@@ -209,9 +199,29 @@ impl Retry {
         self.lead = lead.map_or(0, |lead| (lead.as_nanos() >> LEAD_SHIFT) as u32);
     }
 
-    /// Returns whether a probe is due.
-    pub(super) fn is_probe_due(&self, now: Instant) -> bool {
-        self.lead > 0 && !self.waits_rnr && self.next_timeout().is_some_and(|at| at <= now)
+    /// Returns whether the peer has been silent for so long that a probe is due; notes that.
+    pub(super) fn expire_quiet(&mut self, now: Instant) -> bool {
+        let is_over = self.next_timeout().is_some_and(|at| at <= now);
+        let is_due = self.lead > 0 && !self.waits_rnr && is_over;
+        self.noted.set(Noted::PROBE_DUE, self.owes_probe() || is_due);
+        is_due
+    }
+
+    /// Returns whether a probe is to be sent.
+    #[inline]
+    pub(super) fn owes_probe(&self) -> bool {
+        self.noted.contains(Noted::PROBE_DUE)
+    }
+
+    /// Notes that a probe was sent, or that none can be.
+    pub(super) fn end_probe(&mut self, is_sent: bool) {
+        self.noted -= Noted::PROBE_DUE;
+        self.noted.set(Noted::PROBED, self.is_probed() || is_sent);
+    }
+
+    /// Returns whether the oldest packet was sent as a probe since the last progress.
+    pub(super) fn is_probed(&self) -> bool {
+        self.noted.contains(Noted::PROBED)
     }
 
     /// Takes one RNR retry and begins the wait of the peer's timer code. Returns false if none was

@@ -12,9 +12,10 @@
 
 use core::time::Duration;
 
+use bitflags::bitflags;
 use uroce_wire::Psn;
 
-use crate::time::Instant;
+use crate::time::{Instant, Stamp};
 
 /// Number of request packets that may be unacknowledged at once. Keeps the queues of a slow
 /// receiver from overflowing.
@@ -49,21 +50,6 @@ const QUIET_TRIPS: u32 = 4;
 /// peer.
 const QUIET_MIN: Duration = Duration::from_micros(50);
 
-/// A time as the low 32 bits of its nanoseconds: compared over at most four seconds.
-#[derive(Clone, Copy, Default, Debug)]
-pub(super) struct Stamp(u32);
-
-impl Stamp {
-    pub(super) fn of(now: Instant) -> Stamp {
-        Stamp(now.as_nanos() as u32)
-    }
-
-    /// Nanoseconds from this time to `now`, modulo four seconds.
-    pub(super) fn age(self, now: Instant) -> u32 {
-        (now.as_nanos() as u32).wrapping_sub(self.0)
-    }
-}
-
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RoundTrip {
     /// Mean of the latest samples in nanoseconds, rising faster than falling; 0 before the first.
@@ -72,24 +58,34 @@ pub(super) struct RoundTrip {
     least: u32,
     /// Time of that sample.
     least_at: Stamp,
-    /// PSN of the packet that is timed, if `is_timing`.
+    /// PSN of the packet that is timed, if one is timed.
     timed: Psn,
     timed_at: Stamp,
-    /// First PSN of which the peer has no other copy, if `is_lossy`.
+    /// First PSN of which the peer has no other copy, after a loss.
     fresh_from: Psn,
-    /// Packets in flight when it was sent, with itself.
-    timed_flight: u16,
+    /// Time at which the packet that a sequence NAK asked for was last sent again.
+    resent_at: Stamp,
     window: u16,
-    is_timing: bool,
-    /// The path is to be emptied to measure the least round trip.
-    is_draining: bool,
-    /// A packet was lost within the latest [`CALM`] packets.
-    is_lossy: bool,
+    flags: Flags,
     /// Probes sent since the last answer.
     probes: u8,
 }
 
 const _: () = assert!(size_of::<RoundTrip>() == 32);
+
+bitflags! {
+    #[derive(Clone, Copy, Default, Debug)]
+    struct Flags: u8 {
+        /// A packet is timed.
+        const TIMING = 1;
+        /// At least half of the window was used when it was sent.
+        const USED = 1 << 1;
+        /// The path is to be emptied to measure the least round trip.
+        const DRAINING = 1 << 2;
+        /// A packet was lost within the latest [`CALM`] packets.
+        const LOSSY = 1 << 3;
+    }
+}
 
 impl Default for RoundTrip {
     fn default() -> RoundTrip {
@@ -100,11 +96,9 @@ impl Default for RoundTrip {
             timed: Psn::default(),
             timed_at: Stamp::default(),
             fresh_from: Psn::default(),
-            timed_flight: 0,
+            resent_at: Stamp::default(),
             window: MAX_IN_FLIGHT,
-            is_timing: false,
-            is_draining: false,
-            is_lossy: false,
+            flags: Flags::default(),
             probes: 0,
         }
     }
@@ -124,33 +118,28 @@ impl RoundTrip {
         (self.window / 4).min(MAX_ASK_EVERY) as u8
     }
 
-    /// Mean round trip in nanoseconds; 0 before the first sample.
-    pub(super) fn mean(&self) -> u32 {
-        self.mean
-    }
-
     /// Returns whether the packet with `psn` should request an acknowledgement only to be timed,
     /// when the path is empty.
     #[inline]
     pub(super) fn wants_sample(&self, psn: Psn) -> bool {
-        self.is_draining && self.is_fresh(psn)
+        self.flags.contains(Flags::DRAINING) && self.is_fresh(psn)
     }
 
     /// Returns whether the peer can have no other copy of the packet with `psn`.
     #[inline]
     fn is_fresh(&self, psn: Psn) -> bool {
-        !self.is_lossy || !psn.is_before(self.fresh_from)
+        !self.flags.contains(Flags::LOSSY) || !psn.is_before(self.fresh_from)
     }
 
     /// Called when a packet that requests an acknowledgement has been sent, with `in_flight` packets
     /// before it unacknowledged.
     #[inline]
     pub(super) fn asked(&mut self, psn: Psn, in_flight: u32, now: Instant) {
-        let is_empty = !self.is_draining || in_flight < DRAINED;
-        if is_empty && !self.is_timing && self.is_fresh(psn) {
-            self.is_timing = true;
+        let is_empty = !self.flags.contains(Flags::DRAINING) || in_flight < DRAINED;
+        if is_empty && !self.flags.contains(Flags::TIMING) && self.is_fresh(psn) {
+            self.flags |= Flags::TIMING;
+            self.flags.set(Flags::USED, in_flight * 2 >= u32::from(self.window));
             (self.timed, self.timed_at) = (psn, Stamp::of(now));
-            self.timed_flight = (in_flight + 1).min(MAX_IN_FLIGHT.into()) as u16;
         }
     }
 
@@ -158,12 +147,13 @@ impl RoundTrip {
     /// new sample.
     #[inline]
     pub(super) fn acknowledged(&mut self, limit: Psn, now: Instant) -> bool {
-        let is_sampled = self.is_timing && self.timed.is_before(limit);
+        let is_sampled = self.flags.contains(Flags::TIMING) && self.timed.is_before(limit);
         if is_sampled {
             self.sample(now);
         }
-        if self.is_lossy && limit.distance_from(self.fresh_from) > CALM {
-            (self.is_lossy, self.is_draining) = (false, false);
+        let is_lossy = self.flags.contains(Flags::LOSSY);
+        if is_lossy && limit.distance_from(self.fresh_from) > CALM {
+            self.flags -= Flags::LOSSY | Flags::DRAINING;
             self.window = MAX_IN_FLIGHT;
         }
         is_sampled
@@ -171,7 +161,7 @@ impl RoundTrip {
 
     /// Takes the answer to the timed packet as a sample.
     fn sample(&mut self, now: Instant) {
-        self.is_timing = false;
+        self.flags -= Flags::TIMING;
         let sample = self.timed_at.age(now).max(1);
         self.mean = match self.mean {
             0 => sample,
@@ -179,20 +169,21 @@ impl RoundTrip {
             mean if sample > mean => mean + (sample - mean) / 2,
             mean => mean - (mean - sample) / 8,
         };
-        if self.least == 0 || sample <= self.least || self.is_draining {
+        let was_draining = self.flags.contains(Flags::DRAINING);
+        if self.least == 0 || sample <= self.least || was_draining {
             (self.least, self.least_at) = (sample, Stamp::of(now));
         }
-        if !self.is_lossy || self.is_draining {
-            self.is_draining = false;
+        self.flags -= Flags::DRAINING;
+        if !self.flags.contains(Flags::LOSSY) || was_draining {
             return;
         }
-        self.is_draining = self.least_at.age(now) > LEAST_KEPT;
+        self.flags.set(Flags::DRAINING, self.least_at.age(now) > LEAST_KEPT);
         let window = u64::from(self.window);
         // Packets that only wait in queues, of a window that is full.
         let queued = window * u64::from(sample - self.least.min(sample)) / u64::from(sample);
         if queued > QUEUED_MOST {
             self.window = (self.window - self.window / 8).max(MIN_IN_FLIGHT);
-        } else if queued < QUEUED_LEAST && u64::from(self.timed_flight) * 2 > window {
+        } else if queued < QUEUED_LEAST && self.flags.contains(Flags::USED) {
             self.window = (self.window + self.window / 8).min(MAX_IN_FLIGHT);
         }
     }
@@ -200,19 +191,30 @@ impl RoundTrip {
     /// Called when packets are sent again. The peer has no
     /// copy of those from `fresh_from` on.
     pub(super) fn lost(&mut self, fresh_from: Psn) {
-        if !self.is_lossy {
-            self.is_lossy = true;
+        if !self.flags.contains(Flags::LOSSY) {
+            self.flags |= Flags::LOSSY;
             // Without a sample there is no probe, and a loss in the small window would wait long.
-            self.is_draining = self.mean > 0;
+            self.flags.set(Flags::DRAINING, self.mean > 0);
             self.window = MIN_IN_FLIGHT;
         }
         self.fresh_from = fresh_from;
-        self.is_timing = false;
+        self.flags -= Flags::TIMING;
+    }
+
+    /// Called when the packet that a sequence NAK asked for is about to be sent again.
+    pub(super) fn resent(&mut self, now: Instant) {
+        self.resent_at = Stamp::of(now);
+    }
+
+    /// Returns whether a mean round trip has passed since then, so that a further NAK means that
+    /// the packet was lost again. False before the first sample.
+    pub(super) fn is_resent_long_ago(&self, now: Instant) -> bool {
+        self.mean > 0 && self.resent_at.age(now) > self.mean
     }
 
     /// Called when the answer to the timed packet may come late for another reason than the path.
     pub(super) fn forget_timed(&mut self) {
-        self.is_timing = false;
+        self.flags -= Flags::TIMING;
     }
 
     /// Called when the peer has answered. Returns whether probes had been sent.
@@ -224,7 +226,7 @@ impl RoundTrip {
     /// Called when a probe is due.
     pub(super) fn probed(&mut self) {
         self.probes = self.probes.saturating_add(1);
-        self.is_timing = false;
+        self.flags -= Flags::TIMING;
     }
 
     /// Time without an answer after which the next probe is due: doubled with each probe. `None`
