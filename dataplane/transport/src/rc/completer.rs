@@ -82,7 +82,9 @@ impl Requester {
         context: &Context<'_>,
         out: &mut impl Output,
     ) -> Result<(), WcStatus> {
-        self.retry.expire_rnr(context.now);
+        if self.retry.expire_rnr(context.now) {
+            self.retry.set_probe(context.attr, self.trip.quiet());
+        }
         //= check B12 — however late the call is, it charges one timeout
         if self.retry.expire_ack(context.now) {
             out.count(Counter::LocalAckTimeoutErr);
@@ -349,8 +351,7 @@ impl Requester {
         if self.next_psn.is_before(self.unacked_psn) {
             self.rewind(self.unacked_psn);
         }
-        let is_sampled = self.trip.acknowledged(self.unacked_psn, context.now);
-        if self.trip.answered() || is_sampled {
+        if self.trip.is_attentive() && self.trip.acknowledged(self.unacked_psn, context.now) {
             self.retry.set_probe(context.attr, self.trip.quiet());
         }
         // Packets that are yet to be sent again do not count: their timer starts when they are

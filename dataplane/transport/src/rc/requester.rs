@@ -60,6 +60,8 @@ pub(crate) struct Requester {
     pub(super) is_limited: bool,
     pub(super) retry: Retry,
     pub(super) trip: RoundTrip,
+    /// Packets with AckReq to be sent before one is timed.
+    untimed: u8,
 }
 
 impl Requester {
@@ -78,6 +80,7 @@ impl Requester {
             is_limited: false,
             retry: Retry::default(),
             trip: RoundTrip::default(),
+            untimed: 0,
         }
     }
 
@@ -190,7 +193,10 @@ impl Requester {
             env.count(Counter::RetransmittedPackets);
         }
         if ack_req || asks {
-            self.trip.asked(self.next_psn, in_flight, context.now);
+            self.untimed = match self.untimed.checked_sub(1) {
+                Some(left) if !self.trip.is_lossy() => left,
+                _ => self.trip.asked(self.next_psn, in_flight, context.now),
+            };
         }
         if self.cursor == self.begun {
             self.begun = self.cursor.wrapping_add(1);

@@ -283,7 +283,7 @@ impl Responder {
             Outbound { path: context.path(), bth, ext, by: context.by, payload: Gather::EMPTY };
         let Ok(len) = env.transmit(&packet) else { return Step::Blocked };
         self.answer = None;
-        if syndrome == Syndrome::Nak(NakCode::PsnSequenceError) {
+        if self.awaits == Awaits::Missing && !matches!(syndrome, Syndrome::Ack { .. }) {
             self.nak_at = Stamp::of(context.now);
         }
         if self.is_refusing { Step::Refused } else { Step::Sent(len) }

@@ -195,6 +195,9 @@ impl Retry {
     /// expires before.
     //= check B2 — with timeout code 0 nothing is sent again, and there is no probe either
     pub(super) fn set_probe(&mut self, attr: &Attributes, quiet: Option<Duration>) {
+        if self.waits_rnr {
+            return;
+        }
         let lead = quiet.and_then(|quiet| ack_timeout(attr.timeout)?.checked_sub(quiet));
         self.lead = lead.map_or(0, |lead| (lead.as_nanos() >> LEAD_SHIFT) as u32);
     }
@@ -202,7 +205,7 @@ impl Retry {
     /// Returns whether the peer has been silent for so long that a probe is due; notes that.
     pub(super) fn expire_quiet(&mut self, now: Instant) -> bool {
         let is_over = self.next_timeout().is_some_and(|at| at <= now);
-        let is_due = self.lead > 0 && !self.waits_rnr && is_over;
+        let is_due = self.lead > 0 && is_over;
         self.noted.set(Noted::PROBE_DUE, self.owes_probe() || is_due);
         is_due
     }
@@ -239,6 +242,8 @@ impl Retry {
         let code = if seeded!(RnrTableTypo) && code == 13 { 12 } else { code };
         self.deadline = Deadline(now + rnr_timeout(code));
         self.waits_rnr = true;
+        // The end of the wait has no probe before it.
+        self.lead = 0;
         true
     }
 
@@ -246,12 +251,14 @@ impl Retry {
         self.waits_rnr
     }
 
-    /// Ends an RNR wait that is over by `now`.
-    pub(super) fn expire_rnr(&mut self, now: Instant) {
-        if self.waits_rnr && self.deadline.is_due(now) {
+    /// Returns whether an RNR wait is over by `now`; if so it ends.
+    pub(super) fn expire_rnr(&mut self, now: Instant) -> bool {
+        let is_over = self.waits_rnr && self.deadline.is_due(now);
+        if is_over {
             self.waits_rnr = false;
             self.deadline = Deadline::NEVER;
         }
+        is_over
     }
 
     /// Returns whether the ACK timer has expired; if so it stops until it is armed again.
@@ -267,8 +274,7 @@ impl Retry {
     #[inline]
     pub(super) fn next_timeout(&self) -> Option<Instant> {
         let at = self.deadline.get()?;
-        // The end of an RNR wait has no probe before it.
-        let lead = if self.waits_rnr { 0 } else { u64::from(self.lead) << LEAD_SHIFT };
+        let lead = u64::from(self.lead) << LEAD_SHIFT;
         Some(Instant::from_nanos(at.as_nanos().saturating_sub(lead)))
     }
 }

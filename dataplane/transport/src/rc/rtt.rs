@@ -40,6 +40,9 @@ const MAX_ASK_EVERY: u16 = 32;
 /// Number of packets acknowledged without a loss after which the window is large again.
 const CALM: i32 = 1 << 16;
 
+/// Number of packets with AckReq that are not timed after one that is, while there are no losses.
+const UNTIMED: u8 = 15;
+
 /// Age at which the least round trip is measured anew: the path may have changed.
 const LEAST_KEPT: u32 = 2_000_000_000;
 
@@ -128,35 +131,46 @@ impl RoundTrip {
     /// Returns whether the peer can have no other copy of the packet with `psn`.
     #[inline]
     fn is_fresh(&self, psn: Psn) -> bool {
-        !self.flags.contains(Flags::LOSSY) || !psn.is_before(self.fresh_from)
+        !self.is_lossy() || !psn.is_before(self.fresh_from)
     }
 
     /// Called when a packet that requests an acknowledgement has been sent, with `in_flight` packets
     /// before it unacknowledged.
-    #[inline]
-    pub(super) fn asked(&mut self, psn: Psn, in_flight: u32, now: Instant) {
+    /// Returns the number of such packets that need not be told of until the next.
+    pub(super) fn asked(&mut self, psn: Psn, in_flight: u32, now: Instant) -> u8 {
         let is_empty = !self.flags.contains(Flags::DRAINING) || in_flight < DRAINED;
         if is_empty && !self.flags.contains(Flags::TIMING) && self.is_fresh(psn) {
             self.flags |= Flags::TIMING;
             self.flags.set(Flags::USED, in_flight * 2 >= u32::from(self.window));
             (self.timed, self.timed_at) = (psn, Stamp::of(now));
         }
+        if self.mean == 0 || self.is_lossy() { 0 } else { UNTIMED }
     }
 
-    /// Called when the peer has acknowledged everything before `limit`. Returns whether there is a
-    /// new sample.
+    /// Returns whether a packet was lost not long ago.
     #[inline]
+    pub(super) fn is_lossy(&self) -> bool {
+        self.flags.contains(Flags::LOSSY)
+    }
+
+    /// Returns whether an answer is news: a packet is timed, was lost, or was sent as a probe.
+    #[inline]
+    pub(super) fn is_attentive(&self) -> bool {
+        self.probes > 0 || self.flags.intersects(Flags::TIMING.union(Flags::LOSSY))
+    }
+
+    /// Called when the peer has acknowledged everything before `limit`. Returns whether the time of
+    /// the next probe changes: there is a new sample, or probes had been sent.
     pub(super) fn acknowledged(&mut self, limit: Psn, now: Instant) -> bool {
         let is_sampled = self.flags.contains(Flags::TIMING) && self.timed.is_before(limit);
         if is_sampled {
             self.sample(now);
         }
-        let is_lossy = self.flags.contains(Flags::LOSSY);
-        if is_lossy && limit.distance_from(self.fresh_from) > CALM {
+        if self.is_lossy() && limit.distance_from(self.fresh_from) > CALM {
             self.flags -= Flags::LOSSY | Flags::DRAINING;
             self.window = MAX_IN_FLIGHT;
         }
-        is_sampled
+        core::mem::take(&mut self.probes) > 0 || is_sampled
     }
 
     /// Takes the answer to the timed packet as a sample.
@@ -174,7 +188,7 @@ impl RoundTrip {
             (self.least, self.least_at) = (sample, Stamp::of(now));
         }
         self.flags -= Flags::DRAINING;
-        if !self.flags.contains(Flags::LOSSY) || was_draining {
+        if !self.is_lossy() || was_draining {
             return;
         }
         self.flags.set(Flags::DRAINING, self.least_at.age(now) > LEAST_KEPT);
@@ -191,7 +205,7 @@ impl RoundTrip {
     /// Called when packets are sent again. The peer has no
     /// copy of those from `fresh_from` on.
     pub(super) fn lost(&mut self, fresh_from: Psn) {
-        if !self.flags.contains(Flags::LOSSY) {
+        if !self.is_lossy() {
             self.flags |= Flags::LOSSY;
             // Without a sample there is no probe, and a loss in the small window would wait long.
             self.flags.set(Flags::DRAINING, self.mean > 0);
@@ -215,12 +229,6 @@ impl RoundTrip {
     /// Called when the answer to the timed packet may come late for another reason than the path.
     pub(super) fn forget_timed(&mut self) {
         self.flags -= Flags::TIMING;
-    }
-
-    /// Called when the peer has answered. Returns whether probes had been sent.
-    #[inline]
-    pub(super) fn answered(&mut self) -> bool {
-        core::mem::take(&mut self.probes) > 0
     }
 
     /// Called when a probe is due.
