@@ -220,6 +220,7 @@ impl Requester {
     /// tells how much more it has; if not, it is the packet that the peer waits for. `None` if no
     /// probe can be sent.
     #[cold]
+    #[inline(never)]
     fn transmit_probe(&mut self, context: &Context<'_>, env: &mut impl Env) -> Option<Step> {
         let wqe = self.sq.front().filter(|_| self.unacked_psn != self.next_psn);
         let Some(wqe) = wqe else {
@@ -382,8 +383,9 @@ impl Requester {
         if self.cursor == self.sq.head() { Step::Failed(status) } else { Step::Idle }
     }
 
-    /// The packet with `psn` of the WQE at position `at`.
-    #[inline]
+    /// The packet with `psn` of the WQE at position `at`. Always inlined, or the packet's description
+    /// would be copied once more for each packet that is sent.
+    #[inline(always)]
     fn packet<'a>(
         &'a self,
         at: u32,
