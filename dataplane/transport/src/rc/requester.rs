@@ -140,62 +140,73 @@ impl Requester {
         self.retry.next_timeout()
     }
 
-    /// Sends the packet at the cursor, if there is one and nothing holds it back.
+    /// Sends the packet at the cursor, if there is one and nothing holds it back; before it a probe,
+    /// if one is due.
     pub(crate) fn transmit(&mut self, context: &Context<'_>, env: &mut impl Env) -> Step {
-        let waits = self.retry.waits_for_receiver() && !seeded!(EarlyRnrResend);
-        if waits {
+        if self.retry.waits_for_receiver() && !seeded!(EarlyRnrResend) {
             return Step::Idle;
         }
-        if self.retry.owes_probe()
-            && let Some(step) = self.transmit_probe(context, env)
-        {
-            return step;
-        }
+        let is_probe = self.retry.owes_probe() && self.may_probe();
         let in_flight = self.in_flight();
-        if in_flight >= self.trip.window(self.next_psn) {
-            return Step::Idle;
+        if !is_probe {
+            if in_flight >= self.trip.window(self.next_psn) || self.sq.get(self.cursor).is_none() {
+                return Step::Idle;
+            }
+            if let Err(step) = self.prepare(context, env) {
+                return step;
+            }
         }
-        if self.sq.get(self.cursor).is_none() {
-            return Step::Idle;
-        }
-        if let Err(step) = self.prepare(context, env) {
-            return step;
-        }
-        let wqe = self.sq.at(self.cursor);
+        let (at, psn) = match is_probe {
+            true => (self.sq.head(), self.unacked_psn),
+            false => (self.cursor, self.next_psn),
+        };
+        let wqe = self.sq.at(at);
         let asks = wqe.op.is_read_or_atomic();
-        if asks && !self.may_ask(wqe, context) {
+        if asks && !is_probe && !self.may_ask(wqe, context) {
             return Step::Idle;
         }
         let lacks_credit = self.lacks_credit(wqe);
-        if lacks_credit && in_flight > 0 && self.unasked == 0 {
+        if lacks_credit && in_flight > 0 && self.unasked == 0 && !is_probe {
             return Step::Idle;
         }
         // A READ or ATOMIC request uses all of its PSNs at once.
         //= check C1 — a READ uses as many PSNs as it has response packets
-        let end = if asks { wqe.end() } else { self.next_psn.next() };
+        let end = if asks { wqe.end() } else { psn.next() };
         let is_last = end == wqe.end();
         //= check A16 — the last packet of a message requests an acknowledgement
         let ack_req = !asks
             && (is_last
                 || lacks_credit
                 || self.unasked >= self.trip.ask_every() - 1
-                || self.trip.wants_sample(self.next_psn)
+                || is_probe
+                || self.trip.wants_sample(psn)
                 || self.is_slow(context));
-        let packet = self.packet(self.cursor, wqe, self.next_psn, ack_req, context);
+        let packet = self.packet(at, wqe, psn, ack_req, context);
         let len = match env.transmit(&packet) {
             Ok(len) => len,
             Err(TransmitError::Full | TransmitError::Paced(_)) => return Step::Blocked,
+            Err(TransmitError::Memory(_) | TransmitError::UnknownAh) if is_probe => {
+                // The ACK timer finds the same and ends the WQE.
+                self.retry.end_probe(false);
+                return Step::Done;
+            }
             Err(TransmitError::Memory(_) | TransmitError::UnknownAh) => {
                 return self.fail_in_order(WcStatus::LocProtErr);
             }
         };
-        if self.next_psn.is_before(self.end_psn) {
+        if is_probe {
+            self.retry.end_probe(true);
+            env.count(Counter::TailProbes);
+            env.count(Counter::RetransmittedPackets);
+            return Step::Sent(len);
+        }
+        if psn.is_before(self.end_psn) {
             env.count(Counter::RetransmittedPackets);
         }
         if ack_req || asks {
             self.untimed = match self.untimed.checked_sub(1) {
                 Some(left) if !self.trip.is_lossy() => left,
-                _ => self.trip.asked(self.next_psn, in_flight, context.now),
+                _ => self.trip.asked(psn, in_flight, context.now),
             };
         }
         if self.cursor == self.begun {
@@ -216,32 +227,15 @@ impl Requester {
         Step::Sent(len)
     }
 
-    /// Sends the oldest unacknowledged packet once more, with AckReq. If the peer has it, the answer
-    /// tells how much more it has; if not, it is the packet that the peer waits for. `None` if no
-    /// probe can be sent.
+    /// Returns whether the oldest unacknowledged packet can be sent as a probe. If the peer has it,
+    /// the answer tells how much more it has; if not, it is the packet that the peer waits for.
     #[cold]
-    #[inline(never)]
-    fn transmit_probe(&mut self, context: &Context<'_>, env: &mut impl Env) -> Option<Step> {
-        let wqe = self.sq.front().filter(|_| self.unacked_psn != self.next_psn);
-        let Some(wqe) = wqe else {
+    fn may_probe(&mut self) -> bool {
+        let is_outstanding = self.unacked_psn != self.next_psn && self.sq.front().is_some();
+        if !is_outstanding {
             self.retry.end_probe(false);
-            return None;
-        };
-        let ack_req = !wqe.op.is_read_or_atomic();
-        let packet = self.packet(self.sq.head(), wqe, self.unacked_psn, ack_req, context);
-        let len = match env.transmit(&packet) {
-            Ok(len) => len,
-            Err(TransmitError::Full | TransmitError::Paced(_)) => return Some(Step::Blocked),
-            // The ACK timer finds the same and ends the WQE.
-            Err(TransmitError::Memory(_) | TransmitError::UnknownAh) => {
-                self.retry.end_probe(false);
-                return None;
-            }
-        };
-        env.count(Counter::TailProbes);
-        env.count(Counter::RetransmittedPackets);
-        self.retry.end_probe(true);
-        Some(Step::Sent(len))
+        }
+        is_outstanding
     }
 
     /// Number of PSNs from the oldest unacknowledged to the next to send.
@@ -383,9 +377,9 @@ impl Requester {
         if self.cursor == self.sq.head() { Step::Failed(status) } else { Step::Idle }
     }
 
-    /// The packet with `psn` of the WQE at position `at`. Always inlined, or the packet's description
-    /// would be copied once more for each packet that is sent.
-    #[inline(always)]
+    /// The packet with `psn` of the WQE at position `at`. Called in one place, so that it is inlined
+    /// and its description is not copied.
+    #[inline]
     fn packet<'a>(
         &'a self,
         at: u32,
