@@ -70,6 +70,7 @@ fn check_device(device: &DeviceConfig) -> Result<(), ConfigError> {
 fn check_congestion(config: &CongestionConfig, name: &str) -> Result<(), ConfigError> {
     let CongestionConfig { dcqcn, delay, .. } = config;
     within(&format!("{name}.cnp_dscp"), config.cnp_dscp, 0..=63)?;
+    within(&format!("{name}.cnp_802p_prio"), config.cnp_802p_prio, 0..=7)?;
     let gap = config.min_time_between_cnps;
     within(&format!("{name}.min_time_between_cnps"), gap, 0..=4095)?;
     let values = [

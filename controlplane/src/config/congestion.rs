@@ -26,6 +26,8 @@ pub struct CongestionConfig {
     pub algorithm: Algorithm,
     /// DSCP of CNPs, 0 to 63; default 48.
     pub cnp_dscp: u8,
+    /// Priority (PCP) of CNPs on a port with a VLAN, 0 to 7; default 6.
+    pub cnp_802p_prio: u8,
     /// Least time between two CNPs of one QP in microseconds, 0 to 4095; default 4.
     pub min_time_between_cnps: u16,
     /// Parameters of `dcqcn`, in `[device.congestion.dcqcn]`, with mlx5's names and units. Default:
@@ -40,10 +42,12 @@ pub struct CongestionConfig {
 
 impl Default for CongestionConfig {
     fn default() -> Self {
-        let Notification { min_time_between_cnps_us, cnp_dscp } = Notification::default();
+        let Notification { min_time_between_cnps_us, cnp_dscp, cnp_802p_prio } =
+            Notification::default();
         Self {
             algorithm: Algorithm::None,
             cnp_dscp,
+            cnp_802p_prio,
             min_time_between_cnps: min_time_between_cnps_us,
             dcqcn: DcqcnParams::default(),
             delay: DelayParams::default(),
@@ -63,8 +67,9 @@ impl CongestionConfig {
 
     /// Returns the terms of CNPs.
     pub fn notification(&self) -> Notification {
-        let CongestionConfig { min_time_between_cnps, cnp_dscp, .. } = *self;
-        Notification { min_time_between_cnps_us: min_time_between_cnps, cnp_dscp }
+        let CongestionConfig { min_time_between_cnps, cnp_dscp, cnp_802p_prio, .. } = *self;
+        let min_time_between_cnps_us = min_time_between_cnps;
+        Notification { min_time_between_cnps_us, cnp_dscp, cnp_802p_prio }
     }
 }
 

@@ -39,6 +39,7 @@ fn every_field_can_be_written() {
         [device.congestion]
         algorithm = "dcqcn"
         cnp_dscp = 46
+        cnp_802p_prio = 5
         min_time_between_cnps = 10
         dcqcn = { rpg_ai_rate = 5, clamp_tgt_rate = true }
         delay = { target_delay_us = 50 }
@@ -84,7 +85,8 @@ fn every_field_can_be_written() {
     assert_eq!(config.eal.log, LogLevel::Info);
     let dcqcn = DcqcnParams { rpg_ai_rate: 5, clamp_tgt_rate: true, ..DcqcnParams::default() };
     assert_eq!(device.congestion.congestion(), Congestion::Dcqcn(dcqcn));
-    let notification = Notification { min_time_between_cnps_us: 10, cnp_dscp: 46 };
+    let notification =
+        Notification { min_time_between_cnps_us: 10, cnp_dscp: 46, cnp_802p_prio: 5 };
     assert_eq!(device.congestion.notification(), notification);
     assert_eq!(device.congestion.delay.target_delay_us, 50);
 }
@@ -139,6 +141,7 @@ fn values_out_of_their_limits_name_the_field_and_the_reason() {
         ("", "lcores = [1024]\n", "", "device.a.lcores: 1024 is not within 0 to 1023"),
         ("", "control_cpu = 1024\n", "", "device.a.control_cpu: 1024 is not within 0 to 1023"),
         ("", "max_qps = 0\n", "", "device.a.max_qps"),
+        ("", "congestion = { cnp_802p_prio = 8 }\n", "", "device.a.congestion.cnp_802p_prio: 8"),
         ("", "congestion = { cnp_dscp = 64 }\n", "", "device.a.congestion.cnp_dscp: 64 is"),
         (
             "",

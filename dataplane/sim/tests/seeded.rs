@@ -152,10 +152,14 @@ fn paced_stream() -> (Option<String>, u64) {
 
 /// Checks a stream under CNPs of its peer and of a stranger, and the CNPs for marked packets.
 fn congested() -> (Option<String>, u64) {
+    let script = |cnps, micros, is_strange| {
+        let qp_type = QpType::Rc;
+        Script { cnps, micros, qp_type, is_strange }
+    };
     let scripts = [
-        Script { cnps: vec![5, 6, 7, 8, 9, 200, 260], micros: 1_000, is_strange: false },
-        Script { cnps: (100..600).collect(), micros: 3_000, is_strange: false },
-        Script { cnps: vec![5, 100], micros: 300, is_strange: true },
+        script(vec![5, 6, 7, 8, 9, 200, 260], 1_000, false),
+        script((100..600).collect(), 3_000, false),
+        script(vec![5, 100], 300, true),
     ];
     let found = scripts.iter().find_map(stream::flaw_of);
     let mut pair = Pair::with(|terms| terms.is_tapped = true);

@@ -63,11 +63,13 @@ pub struct Notification {
     pub min_time_between_cnps_us: u16,
     /// DSCP of CNPs, 0 to 63; default 48, as mlx5's. A CNP is itself not ECN-capable.
     pub cnp_dscp: u8,
+    /// Priority (PCP) of CNPs on paths with a VLAN tag, 0 to 7; default 6, as mlx5's.
+    pub cnp_802p_prio: u8,
 }
 
 impl Default for Notification {
     fn default() -> Notification {
-        Notification { min_time_between_cnps_us: 4, cnp_dscp: 48 }
+        Notification { min_time_between_cnps_us: 4, cnp_dscp: 48, cnp_802p_prio: 6 }
     }
 }
 

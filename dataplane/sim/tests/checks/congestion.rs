@@ -4,9 +4,9 @@ use core::time::Duration;
 
 use uroce_sim::{Pair, Rule, Seen, Terms};
 use uroce_transport::{
-    Congestion, Counter, DcqcnParams, DropReason, Notification, QpChange, QpState, QpType, Side,
+    Congestion, Counter, DcqcnParams, DropReason, QpChange, QpState, QpType, Side,
 };
-use uroce_wire::{Encap, Frame, Gid, OpCode, Pkey, Psn, Qpn};
+use uroce_wire::{Encap, Frame, Gid, OpCode, Pkey, Psn, Qpn, Vlan};
 
 use super::scene::{A, B, SHORTLY, assert_counted};
 
@@ -81,6 +81,26 @@ fn a_notification_has_the_bytes_of_the_sample() {
     sample.extend([0; 4 + 16]);
     assert_eq!(frame[42..42 + 28], sample);
     assert_eq!(frame.len(), 42 + 28 + 4);
+}
+
+#[test] //= check K1 test
+fn a_notification_has_its_own_priority_in_the_vlan_of_its_connection() {
+    let mut pair = Pair::reset(|terms| terms.notification.cnp_802p_prio = 5);
+    for end in [A, B] {
+        for mut change in pair.changes(end) {
+            if let Some(path) = &mut change.path {
+                path.encap.vlan = Some(Vlan { vid: 7, pcp: 3 });
+            }
+            pair.modify(end, &change).expect("a legal change");
+        }
+    }
+    pair.rule(Rule::mark().from(A));
+    pair.write(A, 8);
+    pair.run();
+    let record = pair.world.record().expect("pairs record");
+    let of_b = record.sightings().filter(|sighting| sighting.from == B);
+    let tags: Vec<_> = of_b.map(|sighting| [sighting.frame[14], sighting.frame[15]]).collect();
+    assert_eq!(tags, [[5 << 5, 7], [3 << 5, 7]], "the CNP, then the acknowledgement");
 }
 
 #[test] //= check K2 test
@@ -230,7 +250,6 @@ fn a_marked_datagram_is_answered_to_its_source() {
     let mut pair = Pair::with(|terms| {
         terms.is_tapped = true;
         terms.qp_type = QpType::Ud;
-        terms.notification = Notification { min_time_between_cnps_us: 4, cnp_dscp: 48 };
     });
     pair.rule(Rule::mark().from(A));
     for _ in 0..3 {

@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 use uroce_sim::build;
-use uroce_transport::{Congestion, Counter, DcqcnParams, Qp};
+use uroce_transport::{Congestion, Counter, DcqcnParams, Qp, QpType};
 use uroce_wire::{Bth, Encap, ExtHeaders, Gid, OpCode};
 
 use super::incast::{GBPS, Incast, RECEIVER};
@@ -78,6 +78,7 @@ fn notifications_of_a_stranger_change_nothing() {
         (shares, incast.queue, incast.world.passed(RECEIVER))
     };
     assert_eq!(run(true), run(false));
-    let script = Script { cnps: (0..100).collect(), micros: 200, is_strange: true };
+    let (cnps, qp_type) = ((0..100).collect(), QpType::Rc);
+    let script = Script { cnps, micros: 200, qp_type, is_strange: true };
     assert_eq!(stream::flaw_of(&script), None);
 }

@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use uroce_transport::{Congestion, DcqcnParams, DelayParams};
+use uroce_transport::{Congestion, DcqcnParams, DelayParams, QpType};
 
 use super::incast::{Incast, KMIN, RECEIVER, jain, used};
 use super::stream::{self, Script};
@@ -96,7 +96,10 @@ fn the_gaps_between_frames_follow_the_reference() {
     let rare = (1..29).map(|nth| nth * nth * 7 + 10).collect();
     let pairs = (1..30).flat_map(|nth| [nth * 97, nth * 97 + 20]).collect();
     for cnps in [vec![], vec![3], vec![5, 6, 7, 8, 9], rare, pairs, flood] {
-        let script = Script { cnps, micros: 6000, is_strange: false };
-        assert_eq!(stream::flaw_of(&script), None, "{script:?}");
+        for qp_type in [QpType::Rc, QpType::Uc] {
+            let cnps = cnps.clone();
+            let script = Script { cnps, micros: 6000, qp_type, is_strange: false };
+            assert_eq!(stream::flaw_of(&script), None, "{script:?}");
+        }
     }
 }

@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 use uroce_sim::Pair;
-use uroce_transport::{Congestion, Counter, DcqcnParams, Instant};
+use uroce_transport::{Congestion, Counter, DcqcnParams, Instant, QpChange, QpType};
 use uroce_wire::{Encap, Gid, OpCode, PathMtu};
 
 use super::reference::Reference;
@@ -35,6 +35,8 @@ pub(crate) const PARAMS: DcqcnParams = DcqcnParams {
 pub(crate) struct Script {
     pub(crate) cnps: Vec<u64>,
     pub(crate) micros: u64,
+    /// Transport service of the stream: RC or UC.
+    pub(crate) qp_type: QpType,
     /// The CNPs come from a stranger.
     pub(crate) is_strange: bool,
 }
@@ -44,10 +46,16 @@ pub(crate) struct Script {
 pub(crate) fn flaw_of(script: &Script) -> Option<String> {
     let mut pair = Pair::with(|terms| {
         terms.congestion = Congestion::Dcqcn(PARAMS);
+        terms.qp_type = script.qp_type;
         terms.mtu = PathMtu::B4096;
         terms.settings.gbps = 400;
         terms.half[A].timeout = 14;
     });
+    if script.qp_type == QpType::Uc {
+        // No window keeps the stream from the port's rate.
+        let rate_limit = Some(LINE * 1000);
+        pair.modify(A, &QpChange { rate_limit, ..QpChange::default() }).expect("a QP in RTS");
+    }
     let begin = pair.world.now();
     let cnp = pair.craft(B, OpCode::CNP).payload(&[0; 16]).bth(|bth| bth.mig_req = false);
     let mut path = pair.path(B);

@@ -13,7 +13,9 @@
 //!
 //! Not here: the algorithms ([`crate::congestion`]); the mark itself, which a switch sets.
 
-use uroce_wire::{Bth, Encap, Header, HeaderTemplate, NakCode, OpCode, Packet, Psn, Qpn, Syndrome};
+use uroce_wire::{
+    Bth, Encap, Header, HeaderTemplate, NakCode, OpCode, Packet, Psn, Qpn, Syndrome, Vlan,
+};
 
 use super::migration::Origin;
 use super::pace::Pace;
@@ -62,7 +64,8 @@ impl Qp {
             },
         };
         let traffic_class = terms.cnp_dscp << 2;
-        let template = Encap { traffic_class, ..path }.template();
+        let vlan = path.vlan.map(|vlan| Vlan { pcp: terms.cnp_802p_prio, ..vlan });
+        let template = Encap { traffic_class, vlan, ..path }.template();
         if self.send_cnp(&template, dest_qpn, env) {
             env.count(Counter::NpCnpSent);
             (self.last_cnp, self.has_sent_cnp) = (Stamp::of(now), true);
