@@ -47,8 +47,8 @@ pub fn open(frame: &[u8]) -> Result<(Datagram<'_>, Packet<'_>), DropReason> {
     }
 }
 
-/// The IP header of a frame and what follows it. Empty if the frame was cut off before the end of an
-/// IPv4 header.
+/// The IP header of a frame and what follows it. Empty if the frame was cut off before the end of
+/// an IPv4 header.
 fn ip(frame: &mut [u8]) -> &mut [u8] {
     const IPV4_LEN: usize = 20;
     let offset = if frame.get(12..14) == Some(&[0x81, 0x00]) { 18 } else { 14 };

@@ -2,6 +2,7 @@
 
 mod flood;
 mod incast;
+mod life;
 mod reference;
 mod share;
 mod stream;
