@@ -53,7 +53,7 @@ fn a_late_flow_has_its_share_within_ten_milliseconds() {
         let fair = shares.iter().sum::<f64>() / shares.len() as f64;
         let share = shares[late] / fair;
         println!("the late one of {senders}: {share:.2} of its share");
-        assert!((0.75..1.4).contains(&share), "the late one of {senders}: {share}");
+        assert!((0.65..1.5).contains(&share), "the late one of {senders}: {share}");
         assert!(used(&shares, Duration::from_millis(5)) > 0.9);
     }
 }
