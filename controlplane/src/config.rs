@@ -11,6 +11,7 @@
 //!     [[device]]
 //!     name = "uroce0"
 //!     lcores = [2, 3]
+//!     congestion = { algorithm = "dcqcn", cnp_dscp = 48 }
 //!
 //!     [[device.port]]
 //!     ethdev = { pci = "0000:01:00.0" }
