@@ -37,8 +37,8 @@ const RESERVED: [u8; 16] = [0; 16];
 pub(super) fn is_marked(l3: &[u8]) -> bool {
     const CE: u8 = 0b11;
     let &[first, second, ..] = l3 else { return false };
-    // The traffic class is the second byte of IPv4, and the four bits beside the middle of the
-    // first two of IPv6.
+    // In IPv4 the second byte is the traffic class. In IPv6 its high half is the low half of the
+    // traffic class.
     let class = if first >> 4 == 4 { second } else { second >> 4 };
     class & CE == CE
 }
