@@ -172,7 +172,7 @@ impl End {
                 dst: gid(self.host),
                 port: 1,
                 l3: &[],
-                outer: None,
+                frame: &[],
                 packet,
             };
             self.qp.handle_packet(Instant::ZERO, &inbound, &mut self.world).expect("accepted");

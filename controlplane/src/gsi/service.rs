@@ -85,7 +85,7 @@ impl Service {
         let Datagram { src, dst, l3, .. } = *datagram;
         qp.handle_packet(
             now,
-            &Inbound { src, dst, port: qp.attr().port, l3, outer: None, packet },
+            &Inbound { src, dst, port: qp.attr().port, l3, frame: &[], packet },
             around,
         )?;
         let cqe = around.received.take().ok_or(DropReason::NoReceiveWqe)?;

@@ -246,7 +246,7 @@ fn receive_frame(
     if !is_ours {
         return Destination::Group;
     }
-    deliver_here(&datagram, packet, arrival, shard, turn)
+    deliver_here(bytes, &datagram, packet, arrival, shard, turn)
 }
 
 #[inline]

@@ -14,10 +14,12 @@ use uroce_shared::table::qp_table::Place;
 use uroce_transport::{DropReason, Inbound, Qp};
 use uroce_wire::{Bth, Datagram, Frame, Operation, Packet, ParseError, Qpn};
 
-/// Delivers a packet if this lcore owns its QP. Otherwise the result says where the packet goes.
+/// Delivers the packet of `frame` if this lcore owns its QP. Otherwise the result says where the
+/// packet goes.
 //= check E10 — a number that no QP has: dropped, without an answer
 #[inline]
 pub(super) fn deliver_here(
+    frame: &[u8],
     datagram: &Datagram<'_>,
     packet: Packet<'_>,
     arrival: &Arrival<'_>,
@@ -29,8 +31,8 @@ pub(super) fn deliver_here(
         None => of_unknown_qpn(&packet),
         Some(place) if place.owner != arrival.lcore => Destination::Lcore(place.owner as u8),
         Some(place) => {
-            let (&Datagram { src, dst, l3, .. }, outer) = (datagram, Some(datagram));
-            let inbound = Inbound { src, dst, port: arrival.number(), l3, outer, packet };
+            let &Datagram { src, dst, l3, .. } = datagram;
+            let inbound = Inbound { src, dst, port: arrival.number(), l3, frame, packet };
             deliver(place, qpn, &inbound, shard, turn).into()
         }
     }
@@ -79,8 +81,8 @@ pub(super) fn deliver_verified(
         packet => packet?,
     };
     let Datagram { src, dst, l3, .. } = datagram;
-    let outer = Some(&datagram);
-    let inbound = Inbound { src, dst, port: arrival.number(), l3, outer, packet };
+    let frame = mbuf.as_slice();
+    let inbound = Inbound { src, dst, port: arrival.number(), l3, frame, packet };
     deliver(place, bth.dest_qpn, &inbound, shard, turn)
 }
 

@@ -72,8 +72,8 @@ pub(super) fn deliver(
 ) -> Result<(), DropReason> {
     let packet = Packet::parse(datagram.transport)?;
     let &Datagram { src, dst, l3, .. } = datagram;
-    let outer = Some(datagram);
-    let inbound = Inbound { src, dst, port: arrival.number(), l3, outer, packet };
+    // A datagram to a group is not answered, so its frame is not needed.
+    let inbound = Inbound { src, dst, port: arrival.number(), l3, frame: &[], packet };
     let (memory, tables) = (turn.memory, turn.tables);
     // There are no members if the last QP has left the group since the datagram was received.
     let members = tables.groups.find(dst, memory.turn()).unwrap_or(&[]);

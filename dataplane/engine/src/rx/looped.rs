@@ -104,7 +104,8 @@ fn destination(
         return Destination::Group;
     }
     match Packet::parse(datagram.transport) {
-        Ok(packet) => deliver_here(datagram, packet, arrival, shard, turn),
+        // No switch has marked it, so its frame is not needed for an answer.
+        Ok(packet) => deliver_here(&[], datagram, packet, arrival, shard, turn),
         Err(error) => Destination::Drop(error.into()),
     }
 }

@@ -156,7 +156,7 @@ impl Siege {
             dst: path().src,
             port: 1,
             l3: &[0x45; 20],
-            outer: None,
+            frame: &[],
             packet,
         };
         let before = (self.qp.state(), self.qp.send_wrs());

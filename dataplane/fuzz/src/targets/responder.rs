@@ -95,7 +95,7 @@ impl Siege {
         let (src, dst) = (path().dst, path().src);
         let result = match Packet::parse(&bytes) {
             Ok(packet) => {
-                let inbound = Inbound { src, dst, port: 1, l3: &l3, outer: None, packet };
+                let inbound = Inbound { src, dst, port: 1, l3: &l3, frame: &[], packet };
                 self.qp.handle_packet(now, &inbound, &mut self.world)
             }
             Err(_) if bth.opcode.info().is_none() => {

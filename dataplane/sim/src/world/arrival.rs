@@ -95,7 +95,7 @@ impl World {
     ) -> Result<(), DropReason> {
         let Datagram { src, dst, l3, .. } = *datagram;
         let port = self.node(at.node).rail(flight.rail).port;
-        let inbound = Inbound { src, dst, port, l3, outer: Some(datagram), packet: *packet };
+        let inbound = Inbound { src, dst, port, l3, frame: &flight.frame, packet: *packet };
         let state = self.slot(at).qp.state();
         let is_cnp = packet.bth.opcode == OpCode::CNP;
         if datagram.traffic_class & CE == CE {

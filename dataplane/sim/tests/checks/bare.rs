@@ -186,7 +186,7 @@ impl Bare {
         let packet = Packet { bth, op, ext, payload: &BYTES[..len] };
         let path = Encap::default();
         let inbound =
-            Inbound { src: path.dst, dst: path.src, port: 1, l3: &[], outer: None, packet };
+            Inbound { src: path.dst, dst: path.src, port: 1, l3: &[], frame: &[], packet };
         self.qp.handle_packet(Instant::ZERO, &inbound, &mut self.env)
     }
 

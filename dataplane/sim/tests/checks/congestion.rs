@@ -256,10 +256,14 @@ fn a_marked_datagram_is_answered_to_its_source() {
         pair.recv(B, 300);
         pair.send_to(A, 200, None);
     }
-    // Without a receive the datagram is dropped, and so it is no reason for a notification.
     pair.run();
-    pair.send_to(A, 200, None);
-    pair.run();
+    // Its Q_Key is a header too.
+    pair.world.clear_rules();
+    let stray = pair.craft(A, OpCode::UD_SEND_ONLY).payload(&[1; 8]);
+    let stray = stray.ext(|ext| ext.deth.qkey.0 ^= 1);
+    let frame = pair.frame_by(&Encap { traffic_class: 3, ..pair.path(A) }, &stray);
+    pair.deliver_frame(A, frame);
+    assert_eq!(pair.drops(B, DropReason::BadQkey), 1);
     let sent = cnps(&pair, B);
     assert_eq!(sent.len(), 1, "{:#?}", pair.trace(40));
     assert_eq!(sent[0].bth.dest_qpn, pair.qpn(A));

@@ -14,7 +14,7 @@
 //! Not here: the algorithms ([`crate::congestion`]); the mark itself, which a switch sets.
 
 use uroce_wire::{
-    Bth, Encap, Header, HeaderTemplate, NakCode, OpCode, Packet, Psn, Qpn, Syndrome, Vlan,
+    Bth, Deth, Encap, Header, HeaderTemplate, NakCode, OpCode, Packet, Psn, Qpn, Syndrome, Vlan,
 };
 
 use super::migration::Origin;
@@ -49,17 +49,24 @@ impl Qp {
     //= check K2 — at most one CNP of a QP in min_time_between_cnps
     //= check K6 — a mark counts when its packet is accepted, a CNP when there was room for it
     #[cold]
+    #[inline(never)]
     pub(super) fn handle_mark(&mut self, now: Instant, inbound: &Inbound<'_>, env: &mut impl Env) {
+        // The responder checks the Q_Key of a datagram, and drops it after this.
+        let Deth { qkey, src_qpn } = inbound.packet.ext.deth;
+        let is_datagram = self.qp_type().is_datagram();
+        if is_datagram && qkey != self.attr.qkey {
+            return;
+        }
         env.count(Counter::NpEcnMarkedRocePackets);
         let terms = self.notification;
         let gap = 1000 * u32::from(terms.min_time_between_cnps_us);
         if self.has_sent_cnp && self.last_cnp.age(now) < gap && !seeded!(CnpForEveryMark) {
             return;
         }
-        let (path, dest_qpn) = match self.qp_type().is_datagram() {
+        let (path, dest_qpn) = match is_datagram {
             false => (self.attr.template.encap(), self.attr.dest_qpn),
             true => match inbound.way_back() {
-                Some(path) => (path, inbound.packet.ext.deth.src_qpn),
+                Some(path) => (path, src_qpn),
                 None => return,
             },
         };

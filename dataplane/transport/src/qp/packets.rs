@@ -7,7 +7,7 @@
 //! - A packet is checked for service, state, addresses and P_Key, in this order, before any role
 //!   handles it.
 
-use uroce_wire::{Bth, Datagram, Encap, Gid, Operation, Packet, udp_source_port};
+use uroce_wire::{Bth, Datagram, Encap, Frame, Gid, Operation, Packet, udp_source_port};
 
 use super::Qp;
 use super::migration::Origin;
@@ -35,18 +35,20 @@ pub struct Inbound<'a> {
     pub port: u8,
     /// IP packet from its header (20 or 40 bytes) on; a datagram's receiver gets the header.
     pub l3: &'a [u8],
-    /// The headers before BTH, for a CNP to the source of a datagram; without them none is sent.
-    pub outer: Option<&'a Datagram<'a>>,
+    /// The whole frame from its Ethernet header on, for a CNP to the source of a datagram; if it is
+    /// empty none is sent.
+    pub frame: &'a [u8],
     /// Packet from BTH on.
     pub packet: Packet<'a>,
 }
 
 impl Inbound<'_> {
     /// The path back to the source of a datagram, over the router that it came by; `None` if it was
-    /// sent to a group or came without headers.
+    /// sent to a group or came without its frame.
     pub(super) fn way_back(&self) -> Option<Encap> {
         const HOPS: u8 = 64;
-        let Datagram { src_mac, dst_mac, vlan, .. } = *self.outer?;
+        let Ok(Frame::Roce(datagram)) = Frame::parse(self.frame) else { return None };
+        let Datagram { src_mac, dst_mac, vlan, .. } = datagram;
         let (ours, theirs) = (self.packet.bth.dest_qpn, self.packet.ext.deth.src_qpn);
         let is_to_us = !self.dst.to_ip().is_multicast();
         is_to_us.then(|| Encap {
@@ -93,8 +95,7 @@ impl Qp {
         }
         self.check_addressing(now, origin, &packet.bth, env)?;
         //= check K3 — a packet that is dropped for its headers makes no CNP
-        let is_marked = is_marked(inbound.l3);
-        if is_marked && !self.qp_type().is_datagram() {
+        if is_marked(inbound.l3) {
             self.handle_mark(now, inbound, env);
         }
         let context = Context { by: self.by, recv_pd: self.recv_pd, attr: &self.attr, now };
@@ -130,9 +131,6 @@ impl Qp {
                 result => result.map(|()| Outcome::Alive)?,
             },
         };
-        if is_marked && self.qp_type().is_datagram() {
-            self.handle_mark(now, inbound, env);
-        }
         self.served(outcome, env);
         Ok(())
     }
