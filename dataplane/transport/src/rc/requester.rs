@@ -140,73 +140,87 @@ impl Requester {
         self.retry.next_timeout()
     }
 
-    /// Sends the packet at the cursor, if there is one and nothing holds it back; before it a probe,
-    /// if one is due.
+    /// Sends a probe if one is due, otherwise the packet at the cursor, if there is one and nothing
+    /// holds it back.
+    #[inline]
     pub(crate) fn transmit(&mut self, context: &Context<'_>, env: &mut impl Env) -> Step {
         if self.retry.waits_for_receiver() && !seeded!(EarlyRnrResend) {
             return Step::Idle;
         }
-        let is_probe = self.retry.owes_probe() && self.may_probe();
-        let in_flight = self.in_flight();
-        if !is_probe {
-            if in_flight >= self.trip.window(self.next_psn) || self.sq.get(self.cursor).is_none() {
-                return Step::Idle;
-            }
-            if let Err(step) = self.prepare(context, env) {
-                return step;
-            }
+        if self.retry.owes_probe() {
+            return self.transmit_probe(context, env);
         }
-        let (at, psn) = match is_probe {
-            true => (self.sq.head(), self.unacked_psn),
-            false => (self.cursor, self.next_psn),
-        };
-        let wqe = self.sq.at(at);
+        self.transmit_next(context, env)
+    }
+
+    /// Sends the oldest unacknowledged packet once more, with AckReq. If the peer has it, the answer
+    /// tells how much more it has; if not, it is the packet that the peer waits for.
+    #[cold]
+    fn transmit_probe(&mut self, context: &Context<'_>, env: &mut impl Env) -> Step {
+        if self.unacked_psn == self.next_psn {
+            self.retry.end_probe(false);
+            return self.transmit_next(context, env);
+        }
+        let next = (self.cursor, self.next_psn, self.rd_atomic, self.unasked);
+        (self.cursor, self.next_psn) = (self.sq.head(), self.unacked_psn);
+        (self.rd_atomic, self.unasked) = (0, u8::MAX);
+        let step = self.transmit_next(context, env);
+        if let Step::Failed(_) = step {
+            return step;
+        }
+        (self.cursor, self.next_psn, self.rd_atomic, self.unasked) = next;
+        if let Step::Sent(_) = step {
+            self.trip.forget_timed();
+            self.retry.end_probe(true);
+            env.count(Counter::TailProbes);
+        }
+        step
+    }
+
+    /// Sends the packet at the cursor, if there is one and nothing holds it back.
+    fn transmit_next(&mut self, context: &Context<'_>, env: &mut impl Env) -> Step {
+        let in_flight = self.in_flight();
+        if in_flight >= self.trip.window(self.next_psn) || self.sq.get(self.cursor).is_none() {
+            return Step::Idle;
+        }
+        if let Err(step) = self.prepare(context, env) {
+            return step;
+        }
+        let wqe = self.sq.at(self.cursor);
         let asks = wqe.op.is_read_or_atomic();
-        if asks && !is_probe && !self.may_ask(wqe, context) {
+        if asks && !self.may_ask(wqe, context) {
             return Step::Idle;
         }
         let lacks_credit = self.lacks_credit(wqe);
-        if lacks_credit && in_flight > 0 && self.unasked == 0 && !is_probe {
+        if lacks_credit && in_flight > 0 && self.unasked == 0 {
             return Step::Idle;
         }
         // A READ or ATOMIC request uses all of its PSNs at once.
         //= check C1 — a READ uses as many PSNs as it has response packets
-        let end = if asks { wqe.end() } else { psn.next() };
+        let end = if asks { wqe.end() } else { self.next_psn.next() };
         let is_last = end == wqe.end();
         //= check A16 — the last packet of a message requests an acknowledgement
         let ack_req = !asks
             && (is_last
                 || lacks_credit
                 || self.unasked >= self.trip.ask_every() - 1
-                || is_probe
-                || self.trip.wants_sample(psn)
+                || self.trip.wants_sample(self.next_psn)
                 || self.is_slow(context));
-        let packet = self.packet(at, wqe, psn, ack_req, context);
+        let packet = self.packet(wqe, ack_req, context);
         let len = match env.transmit(&packet) {
             Ok(len) => len,
             Err(TransmitError::Full | TransmitError::Paced(_)) => return Step::Blocked,
-            Err(TransmitError::Memory(_) | TransmitError::UnknownAh) if is_probe => {
-                // The ACK timer finds the same and ends the WQE.
-                self.retry.end_probe(false);
-                return Step::Done;
-            }
             Err(TransmitError::Memory(_) | TransmitError::UnknownAh) => {
                 return self.fail_in_order(WcStatus::LocProtErr);
             }
         };
-        if is_probe {
-            self.retry.end_probe(true);
-            env.count(Counter::TailProbes);
-            env.count(Counter::RetransmittedPackets);
-            return Step::Sent(len);
-        }
-        if psn.is_before(self.end_psn) {
+        if self.next_psn.is_before(self.end_psn) {
             env.count(Counter::RetransmittedPackets);
         }
         if ack_req || asks {
             self.untimed = match self.untimed.checked_sub(1) {
                 Some(left) if !self.trip.is_lossy() => left,
-                _ => self.trip.asked(psn, in_flight, context.now),
+                _ => self.trip.asked(self.next_psn, in_flight, context.now),
             };
         }
         if self.cursor == self.begun {
@@ -225,17 +239,6 @@ impl Requester {
         self.unasked = if ack_req { 0 } else { self.unasked.saturating_add(1) };
         self.retry.arm(context.attr, context.now);
         Step::Sent(len)
-    }
-
-    /// Returns whether the oldest unacknowledged packet can be sent as a probe. If the peer has it,
-    /// the answer tells how much more it has; if not, it is the packet that the peer waits for.
-    #[cold]
-    fn may_probe(&mut self) -> bool {
-        let is_outstanding = self.unacked_psn != self.next_psn && self.sq.front().is_some();
-        if !is_outstanding {
-            self.retry.end_probe(false);
-        }
-        is_outstanding
     }
 
     /// Number of PSNs from the oldest unacknowledged to the next to send.
@@ -377,33 +380,67 @@ impl Requester {
         if self.cursor == self.sq.head() { Step::Failed(status) } else { Step::Idle }
     }
 
-    /// The packet with `psn` of the WQE at position `at`. Called in one place, so that it is inlined
-    /// and its description is not copied.
+    /// The packet of `wqe` that has PSN `next_psn`.
     #[inline]
-    fn packet<'a>(
-        &'a self,
-        at: u32,
-        wqe: &SendWqe,
-        psn: Psn,
-        ack_req: bool,
-        context: &Context<'a>,
-    ) -> Outbound<'a> {
+    fn packet<'a>(&'a self, wqe: &SendWqe, ack_req: bool, context: &Context<'a>) -> Outbound<'a> {
         match wqe.op {
-            SendOp::Read { va, rkey } => read_packet(wqe, psn, context, va, rkey),
+            SendOp::Read { va, rkey } => self.read_packet(wqe, context, va, rkey),
             SendOp::CompareSwap { va, rkey, compare, swap } => {
                 let atomic = AtomicEth { va, rkey, swap_add: swap, compare };
-                atomic_packet(psn, context, OpCode::RC_COMPARE_SWAP, atomic)
+                self.atomic_packet(context, OpCode::RC_COMPARE_SWAP, atomic)
             }
             SendOp::FetchAdd { va, rkey, add } => {
                 let atomic = AtomicEth { va, rkey, swap_add: add, compare: 0 };
-                atomic_packet(psn, context, OpCode::RC_FETCH_ADD, atomic)
+                self.atomic_packet(context, OpCode::RC_FETCH_ADD, atomic)
             }
             _ => {
+                let (at, psn) = (self.cursor, self.next_psn);
                 let mut packet = data_packet(&self.sq, at, wqe, psn, context, OpCode::rc);
                 packet.bth.ack_req = ack_req;
                 packet
             }
         }
+    }
+
+    /// The request for a whole READ or, after a rewind, for the part that is still missing.
+    //= check C2 — the retried READ begins at the missing response's PSN and address
+    //= check C4 — after a timeout as well: only the rest is requested
+    fn read_packet<'a>(
+        &'a self,
+        wqe: &SendWqe,
+        context: &Context<'a>,
+        va: Va,
+        rkey: Rkey,
+    ) -> Outbound<'a> {
+        let mut offset = self.next_psn.distance_from(wqe.first_psn) as u32 * context.mtu();
+        if seeded!(ReadResumedWrong) {
+            offset -= offset.min(context.mtu());
+        }
+        let va = Va(va.0.wrapping_add(u64::from(offset)));
+        let reth = Reth { va, rkey, dma_len: wqe.len - offset };
+        let ext = ExtHeaders { reth, ..ExtHeaders::default() };
+        self.request(OpCode::RC_RDMA_READ_REQUEST, ext, context)
+    }
+
+    fn atomic_packet<'a>(
+        &'a self,
+        context: &Context<'a>,
+        opcode: OpCode,
+        atomic: AtomicEth,
+    ) -> Outbound<'a> {
+        self.request(opcode, ExtHeaders { atomic, ..ExtHeaders::default() }, context)
+    }
+
+    /// A READ or ATOMIC request packet, which has no payload.
+    fn request<'a>(
+        &'a self,
+        opcode: OpCode,
+        ext: ExtHeaders,
+        context: &Context<'a>,
+    ) -> Outbound<'a> {
+        let bth = context.bth(opcode, self.next_psn, 0);
+        let (path, payload) = (context.path(), Gather::EMPTY);
+        Outbound { path, bth, ext, by: context.by, payload }
     }
 
     /// Moves the cursor past local operations that were executed before a rewind.
@@ -414,40 +451,4 @@ impl Requester {
             self.cursor = self.cursor.wrapping_add(1);
         }
     }
-}
-
-/// The request for a whole READ or, with a later `psn` than its first, for the rest from there.
-//= check C2 — the retried READ begins at the missing response's PSN and address
-//= check C4 — after a timeout as well: only the rest is requested
-fn read_packet<'a>(
-    wqe: &SendWqe,
-    psn: Psn,
-    context: &Context<'a>,
-    va: Va,
-    rkey: Rkey,
-) -> Outbound<'a> {
-    let mut offset = psn.distance_from(wqe.first_psn) as u32 * context.mtu();
-    if seeded!(ReadResumedWrong) {
-        offset -= offset.min(context.mtu());
-    }
-    let va = Va(va.0.wrapping_add(u64::from(offset)));
-    let reth = Reth { va, rkey, dma_len: wqe.len - offset };
-    let ext = ExtHeaders { reth, ..ExtHeaders::default() };
-    request(psn, OpCode::RC_RDMA_READ_REQUEST, ext, context)
-}
-
-fn atomic_packet<'a>(
-    psn: Psn,
-    context: &Context<'a>,
-    opcode: OpCode,
-    atomic: AtomicEth,
-) -> Outbound<'a> {
-    request(psn, opcode, ExtHeaders { atomic, ..ExtHeaders::default() }, context)
-}
-
-/// A READ or ATOMIC request packet, which has no payload.
-fn request<'a>(psn: Psn, opcode: OpCode, ext: ExtHeaders, context: &Context<'a>) -> Outbound<'a> {
-    let bth = context.bth(opcode, psn, 0);
-    let (path, payload) = (context.path(), Gather::EMPTY);
-    Outbound { path, bth, ext, by: context.by, payload }
 }
