@@ -180,7 +180,7 @@ impl Requester {
     /// Sends the packet at the cursor, if there is one and nothing holds it back.
     fn transmit_next(&mut self, context: &Context<'_>, env: &mut impl Env) -> Step {
         let in_flight = self.in_flight();
-        if in_flight >= self.trip.window(self.next_psn) || self.sq.get(self.cursor).is_none() {
+        if in_flight >= self.trip.window() || self.sq.get(self.cursor).is_none() {
             return Step::Idle;
         }
         if let Err(step) = self.prepare(context, env) {
@@ -204,7 +204,6 @@ impl Requester {
             && (is_last
                 || lacks_credit
                 || self.unasked >= self.trip.ask_every() - 1
-                || self.trip.wants_sample(self.next_psn)
                 || self.is_slow(context));
         let packet = self.packet(wqe, ack_req, context);
         let len = match env.transmit(&packet) {

@@ -3,8 +3,11 @@
 //! One packet with AckReq is timed at once, and none of which the peer may have two copies, because
 //! the answer could belong to either. The clock is that of the turns.
 //!
-//! The window counts after a loss only. Go-back-N sends again everything that was in flight, so a
-//! window larger than the path holds is wasted with each loss; without losses it is harmless.
+//! The window shrinks after a loss only. Go-back-N sends again everything that was in flight, so a
+//! large window is wasted with each loss, and a small one may leave the path empty. What the path
+//! holds is not known: on a long one the packets are on the wire, between busy lcores they wait for
+//! turns. So the window is moved to and fro and goes on to where the goodput grows, computed from
+//! the window, the round trip and the packets from loss to loss.
 //!
 //! Invariants
 //! - The window is [`MAX_IN_FLIGHT`] until the first loss, and again after [`CALM`] packets
@@ -21,18 +24,20 @@ use crate::time::{Instant, Stamp};
 /// receiver from overflowing.
 pub(super) const MAX_IN_FLIGHT: u16 = 256;
 
-/// Smallest window, and the window from the first loss on: what a rack's path holds at 100 Gb/s with
-/// packets of 4096 bytes. The bursts of a busy peer look like a queue and must not make it smaller.
-const MIN_IN_FLIGHT: u16 = 32;
+/// Smallest window: four requests for an acknowledgement fit in it.
+const MIN_IN_FLIGHT: u16 = 16;
 
-/// Below this number of packets in queues the window grows, if it is used.
-const QUEUED_LEAST: u64 = 6;
+/// Above this size the window moves in larger steps.
+const LARGE: u16 = 96;
 
-/// Above this number of packets in queues the window shrinks.
-const QUEUED_MOST: u64 = 10;
+/// Samples of the round trip that count for a change of the window.
+const TRIPS_A_STEP: i8 = 6;
 
-/// Window while the path drains, so that a round trip without queues can be measured.
-const DRAINED: u32 = 4;
+/// Samples for which the window stays where it was best.
+const TRIPS_AT_BEST: u16 = 120;
+
+/// Share of the cost of a packet, as one in so many, that is not the noise of the samples.
+const CLEARLY: u64 = 128;
 
 /// An acknowledgement is requested at least once in this many packets.
 const MAX_ASK_EVERY: u16 = 32;
@@ -42,9 +47,6 @@ const CALM: i32 = 1 << 16;
 
 /// Number of packets with AckReq that are not timed after one that is, while there are no losses.
 const UNTIMED: u8 = 15;
-
-/// Age at which the least round trip is measured anew: the path may have changed.
-const LEAST_KEPT: u32 = 2_000_000_000;
 
 /// Number of round trips without an answer after which a probe is sent.
 const QUIET_TRIPS: u32 = 4;
@@ -57,10 +59,6 @@ const QUIET_MIN: Duration = Duration::from_micros(50);
 pub(super) struct RoundTrip {
     /// Mean of the latest samples in nanoseconds, rising faster than falling; 0 before the first.
     mean: u32,
-    /// Least of the samples that are not too old, in nanoseconds; 0 before the first.
-    least: u32,
-    /// Time of that sample.
-    least_at: Stamp,
     /// PSN of the packet that is timed, if one is timed.
     timed: Psn,
     timed_at: Stamp,
@@ -68,13 +66,26 @@ pub(super) struct RoundTrip {
     fresh_from: Psn,
     /// Time at which the packet that a sequence NAK asked for was last sent again.
     resent_at: Stamp,
+    /// Time of a packet in the samples that count for the next change of the window: its sum, in
+    /// sixteenths of a nanosecond.
+    pace: u32,
+    /// The same with the best window.
+    best_pace: u32,
+    /// Packets in flight when the timed packet was sent, with itself.
+    flight: u16,
+    /// The best window so far.
+    best: u16,
+    /// Mean number of packets from one loss to the next.
+    spacing: u16,
     window: u16,
+    /// Samples that count for the next change of the window; below 0 those yet to be left out.
+    trips: i8,
     flags: Flags,
     /// Probes sent since the last answer.
     probes: u8,
 }
 
-const _: () = assert!(size_of::<RoundTrip>() == 32);
+const _: () = assert!(size_of::<RoundTrip>() == 40);
 
 bitflags! {
     #[derive(Clone, Copy, Default, Debug)]
@@ -83,8 +94,8 @@ bitflags! {
         const TIMING = 1;
         /// At least half of the window was used when it was sent.
         const USED = 1 << 1;
-        /// The path is to be emptied to measure the least round trip.
-        const DRAINING = 1 << 2;
+        /// The window grows; otherwise it shrinks.
+        const GROWING = 1 << 2;
         /// A packet was lost within the latest [`CALM`] packets.
         const LOSSY = 1 << 3;
     }
@@ -94,13 +105,17 @@ impl Default for RoundTrip {
     fn default() -> RoundTrip {
         RoundTrip {
             mean: 0,
-            least: 0,
-            least_at: Stamp::default(),
             timed: Psn::default(),
             timed_at: Stamp::default(),
             fresh_from: Psn::default(),
             resent_at: Stamp::default(),
+            pace: 0,
+            best_pace: 0,
+            flight: 0,
+            best: MAX_IN_FLIGHT,
+            spacing: 0,
             window: MAX_IN_FLIGHT,
+            trips: 0,
             flags: Flags::default(),
             probes: 0,
         }
@@ -108,24 +123,17 @@ impl Default for RoundTrip {
 }
 
 impl RoundTrip {
-    /// Number of packets that may be unacknowledged before `psn` is sent.
+    /// Number of packets that may be unacknowledged.
     #[inline]
-    pub(super) fn window(&self, psn: Psn) -> u32 {
-        if self.wants_sample(psn) { DRAINED } else { u32::from(self.window) }
+    pub(super) fn window(&self) -> u32 {
+        self.window.into()
     }
 
-    /// Number of packets of which at least one must request an acknowledgement: a quarter of a window, so
-    /// that the loss of one acknowledgement does not stop the QP.
+    /// Number of packets of which at least one must request an acknowledgement: a quarter of a
+    /// window, so that the loss of one acknowledgement does not stop the QP.
     #[inline]
     pub(super) fn ask_every(&self) -> u8 {
         (self.window / 4).min(MAX_ASK_EVERY) as u8
-    }
-
-    /// Returns whether the packet with `psn` should request an acknowledgement only to be timed,
-    /// when the path is empty.
-    #[inline]
-    pub(super) fn wants_sample(&self, psn: Psn) -> bool {
-        self.flags.contains(Flags::DRAINING) && self.is_fresh(psn)
     }
 
     /// Returns whether the peer can have no other copy of the packet with `psn`.
@@ -135,14 +143,13 @@ impl RoundTrip {
     }
 
     /// Called when a packet that requests an acknowledgement has been sent, with `in_flight` packets
-    /// before it unacknowledged.
-    /// Returns the number of such packets that need not be told of until the next.
+    /// before it unacknowledged. Returns the number of such packets that need not be told of until the next.
     pub(super) fn asked(&mut self, psn: Psn, in_flight: u32, now: Instant) -> u8 {
-        let is_empty = !self.flags.contains(Flags::DRAINING) || in_flight < DRAINED;
-        if is_empty && !self.flags.contains(Flags::TIMING) && self.is_fresh(psn) {
+        if !self.flags.contains(Flags::TIMING) && self.is_fresh(psn) {
             self.flags |= Flags::TIMING;
             self.flags.set(Flags::USED, in_flight * 2 >= u32::from(self.window));
             (self.timed, self.timed_at) = (psn, Stamp::of(now));
+            self.flight = (in_flight + 1) as u16;
         }
         if self.mean == 0 || self.is_lossy() { 0 } else { UNTIMED }
     }
@@ -167,7 +174,7 @@ impl RoundTrip {
             self.sample(now);
         }
         if self.is_lossy() && limit.distance_from(self.fresh_from) > CALM {
-            self.flags -= Flags::LOSSY | Flags::DRAINING;
+            self.flags -= Flags::LOSSY;
             self.window = MAX_IN_FLIGHT;
         }
         core::mem::take(&mut self.probes) > 0 || is_sampled
@@ -183,34 +190,64 @@ impl RoundTrip {
             mean if sample > mean => mean + (sample - mean) / 2,
             mean => mean - (mean - sample) / 8,
         };
-        let was_draining = self.flags.contains(Flags::DRAINING);
-        if self.least == 0 || sample <= self.least || was_draining {
-            (self.least, self.least_at) = (sample, Stamp::of(now));
-        }
-        self.flags -= Flags::DRAINING;
-        if !self.is_lossy() || was_draining {
-            return;
-        }
-        self.flags.set(Flags::DRAINING, self.least_at.age(now) > LEAST_KEPT);
-        let window = u64::from(self.window);
-        // Packets that only wait in queues, of a window that is full.
-        let queued = window * u64::from(sample - self.least.min(sample)) / u64::from(sample);
-        if queued > QUEUED_MOST {
-            self.window = (self.window - self.window / 8).max(MIN_IN_FLIGHT);
-        } else if queued < QUEUED_LEAST && self.flags.contains(Flags::USED) {
-            self.window = (self.window + self.window / 8).min(MAX_IN_FLIGHT);
+        if self.is_lossy() && self.flags.contains(Flags::USED) {
+            // The first packet was sent with the former window.
+            self.trips += 1;
+            let pace = sample.saturating_mul(16) / u32::from(self.flight.max(1));
+            self.pace = if self.trips > 0 { self.pace.saturating_add(pace) } else { 0 };
+            if self.trips == TRIPS_A_STEP {
+                self.move_window();
+            }
         }
     }
 
-    /// Called when packets are sent again. The peer has no
-    /// copy of those from `fresh_from` on.
-    pub(super) fn lost(&mut self, fresh_from: Psn) {
-        if !self.is_lossy() {
-            self.flags |= Flags::LOSSY;
-            // Without a sample there is no probe, and a loss in the small window would wait long.
-            self.flags.set(Flags::DRAINING, self.mean > 0);
-            self.window = MIN_IN_FLIGHT;
+    /// Moves the window on if its last change has raised the goodput, and back if not.
+    fn move_window(&mut self) {
+        // What a packet costs: its time, and the time of the window that a loss makes worthless.
+        let cost = |pace: u32, window: u16| {
+            u64::from(pace) * (u64::from(self.spacing) + u64::from(window))
+        };
+        let (now, best) = (cost(self.pace, self.window), cost(self.best_pace, self.best));
+        let grows = self.flags.contains(Flags::GROWING);
+        // A smaller window is as good unless it is clearly worse, a larger one only if it is clearly
+        // better.
+        let is_better = match grows {
+            _ if self.window == self.best => true,
+            true => now + now / CLEARLY < best,
+            false => now < best + best / CLEARLY,
+        };
+        if is_better {
+            (self.best, self.best_pace) = (self.window, self.pace);
         }
+        let step = self.window / if self.window > LARGE { 4 } else { 8 };
+        let next = match grows {
+            _ if !is_better => self.best,
+            true => (self.window + step).min(MAX_IN_FLIGHT),
+            false => (self.window - step).max(MIN_IN_FLIGHT),
+        };
+        self.trips = -1;
+        if !is_better || next == self.window {
+            self.flags.toggle(Flags::GROWING);
+            self.trips = -((self.spacing / 16).clamp(1, TRIPS_AT_BEST) as i8);
+        }
+        self.window = next;
+    }
+
+    /// Called when packets are sent again. The peer has no copy of those from `fresh_from` on.
+    pub(super) fn lost(&mut self, fresh_from: Psn) {
+        let first = (MAX_IN_FLIGHT * 8).into();
+        let since = match self.is_lossy() {
+            true => fresh_from.distance_from(self.fresh_from).clamp(1, u16::MAX.into()),
+            false => first,
+        };
+        let before = if self.is_lossy() { i32::from(self.spacing) } else { first };
+        self.spacing = (before + (since - before) / 4) as u16;
+        if self.spacing < self.window {
+            // More than one loss in a window: few samples would ever be complete.
+            self.window = (self.window - self.window / 4).max(MIN_IN_FLIGHT);
+            (self.best, self.trips) = (self.window, -1);
+        }
+        self.flags |= Flags::LOSSY;
         self.fresh_from = fresh_from;
         self.flags -= Flags::TIMING;
     }
