@@ -54,7 +54,7 @@ fn goodput(line: Line, loss: f64, seed: u64) -> f64 {
     (done * u64::from(MESSAGE) * 8) as f64 / line.time.as_nanos() as f64
 }
 
-#[test]
+#[test] //= check A24 test
 fn any_peer_recovers_in_round_trips() {
     let whole = goodput(NEAR, 0.0, 1);
     for (loss, least) in [(1e-4, 0.993), (1e-3, 0.95), (1e-2, 0.60), (5e-2, 0.0)] {

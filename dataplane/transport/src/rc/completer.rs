@@ -18,7 +18,6 @@ use crate::counter::Counter;
 use crate::cqe::WcStatus;
 use crate::env::{Env, Output};
 use crate::send_queue::SendQueue;
-use crate::time::Instant;
 use crate::wqe::{SendOp, SendWqe};
 
 /// Whether all requests before a response's PSN are acknowledged by it.
@@ -92,7 +91,7 @@ impl Requester {
             //= check A3 — resume at the oldest unacknowledged PSN
             self.try_again(self.unacked_psn, out)?;
         } else if self.retry.expire_quiet(context.now) {
-            //= check A3 — a lost tail is looked for after some round trips, at no charge
+            //= check A23 — a lost tail is looked for after some round trips, at no charge
             self.trip.probed();
             self.retry.set_probe(context.attr, self.trip.quiet());
         }
@@ -139,15 +138,10 @@ impl Requester {
         match code {
             NakCode::PsnSequenceError => {
                 //= check A10 — one rewind and one charge, for any number of copies of the NAK
-                if self.next_psn == psn {
-                    return Ok(());
-                }
-                if self.retry.is_copy(self.next_psn) {
-                    self.resend_early(psn, context.now);
+                if self.next_psn == psn || self.retry.is_copy(self.next_psn) {
                     return Ok(());
                 }
                 self.retry.note_nak(self.end_psn);
-                self.trip.resent(context.now);
                 // The peer has dropped what was sent from the missing packet on.
                 self.trip.lost(if self.retry.is_probed() { self.end_psn } else { psn });
                 env.count(Counter::PacketSeqErr);
@@ -164,17 +158,6 @@ impl Requester {
             }
             NakCode::RemoteOperationalError => Err(WcStatus::RemOpErr),
             NakCode::InvalidRdRequest | NakCode::Reserved(_) => Err(WcStatus::BadRespErr),
-        }
-    }
-
-    /// Handles a further sequence NAK for a packet that is being sent again. If it comes a round
-    /// trip after that began, the packet was lost again, and is sent again at once. Nothing is
-    /// charged, and the ACK timer goes on: a peer that gives NAKs only ends in a timeout.
-    fn resend_early(&mut self, psn: Psn, now: Instant) {
-        if self.trip.is_resent_long_ago(now) {
-            self.trip.resent(now);
-            self.trip.lost(self.end_psn);
-            self.rewind(psn);
         }
     }
 
@@ -327,7 +310,7 @@ impl Requester {
 
     /// Handles an ACK for the probe alone: of the packets that were sent before the probe, the peer
     /// has none, or they would be acknowledged with it.
-    //= check A3 — what was lost with the tail is sent again from there
+    //= check A23 — what was lost with the tail is sent again from there
     fn judge_probe(&mut self, psn: Psn, context: &Context<'_>) {
         if self.unacked_psn == psn.next() && self.unacked_psn != self.next_psn {
             self.trip.lost(self.end_psn);

@@ -153,8 +153,9 @@ impl Requester {
         self.transmit_next(context, env)
     }
 
-    /// Sends the oldest unacknowledged packet once more, with AckReq. If the peer has it, the answer
-    /// tells how much more it has; if not, it is the packet that the peer waits for.
+    /// Sends the oldest unacknowledged packet once more, with AckReq. If the peer has it, the
+    /// answer tells how much more it has; if not, it is the packet that the peer waits for.
+    //= check A23 — the oldest packet, because a peer that waits for it answers nothing else
     #[cold]
     fn transmit_probe(&mut self, context: &Context<'_>, env: &mut impl Env) -> Step {
         if self.unacked_psn == self.next_psn {

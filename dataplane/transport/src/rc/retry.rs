@@ -177,8 +177,8 @@ impl Retry {
         is_first
     }
 
-    /// Returns whether this sequence NAK is a copy of the last one acted upon, or was given again for
-    /// the same loss. It is a new one, and is charged, only after everything has been sent again.
+    /// Returns whether this sequence NAK is a copy of the last one acted upon, or was given again
+    /// for the same loss. A second one is genuine only after everything has been sent again.
     //= check A10 — a copy of a NAK is not a new one
     //= check B5 — after a full repetition it is a new one, and is charged
     pub(super) fn is_copy(&self, next_psn: Psn) -> bool {

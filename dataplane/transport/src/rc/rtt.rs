@@ -64,12 +64,10 @@ pub(super) struct RoundTrip {
     timed_at: Stamp,
     /// First PSN of which the peer has no other copy, after a loss.
     fresh_from: Psn,
-    /// Time at which the packet that a sequence NAK asked for was last sent again.
-    resent_at: Stamp,
     /// Time of a packet in the samples that count for the next change of the window: its sum, in
     /// sixteenths of a nanosecond.
     pace: u32,
-    /// The same with the best window.
+    /// `pace` with the best window.
     best_pace: u32,
     /// Packets in flight when the timed packet was sent, with itself.
     flight: u16,
@@ -85,7 +83,7 @@ pub(super) struct RoundTrip {
     probes: u8,
 }
 
-const _: () = assert!(size_of::<RoundTrip>() == 40);
+const _: () = assert!(size_of::<RoundTrip>() == 36);
 
 bitflags! {
     #[derive(Clone, Copy, Default, Debug)]
@@ -108,7 +106,6 @@ impl Default for RoundTrip {
             timed: Psn::default(),
             timed_at: Stamp::default(),
             fresh_from: Psn::default(),
-            resent_at: Stamp::default(),
             pace: 0,
             best_pace: 0,
             flight: 0,
@@ -142,14 +139,15 @@ impl RoundTrip {
         !self.is_lossy() || !psn.is_before(self.fresh_from)
     }
 
-    /// Called when a packet that requests an acknowledgement has been sent, with `in_flight` packets
-    /// before it unacknowledged. Returns the number of such packets that need not be told of until the next.
+    /// Called when a packet that requests an acknowledgement has been sent, with `in_flight`
+    /// packets before it unacknowledged. Returns the number of such packets for which no call is
+    /// needed until the next.
     pub(super) fn asked(&mut self, psn: Psn, in_flight: u32, now: Instant) -> u8 {
         if !self.flags.contains(Flags::TIMING) && self.is_fresh(psn) {
             self.flags |= Flags::TIMING;
             self.flags.set(Flags::USED, in_flight * 2 >= u32::from(self.window));
             (self.timed, self.timed_at) = (psn, Stamp::of(now));
-            self.flight = (in_flight + 1) as u16;
+            self.flight = (in_flight + 1).min(u16::MAX.into()) as u16;
         }
         if self.mean == 0 || self.is_lossy() { 0 } else { UNTIMED }
     }
@@ -201,7 +199,9 @@ impl RoundTrip {
         }
     }
 
-    /// Moves the window on if its last change has raised the goodput, and back if not.
+    /// Moves the window on if its last change was good for the goodput, and back to the best one
+    /// if not.
+    //= check A24 — a window that a loss does not cost more than it carries
     fn move_window(&mut self) {
         // What a packet costs: its time, and the time of the window that a loss makes worthless.
         let cost = |pace: u32, window: u16| {
@@ -209,8 +209,8 @@ impl RoundTrip {
         };
         let (now, best) = (cost(self.pace, self.window), cost(self.best_pace, self.best));
         let grows = self.flags.contains(Flags::GROWING);
-        // A smaller window is as good unless it is clearly worse, a larger one only if it is clearly
-        // better.
+        // A smaller window is as good unless it is clearly worse, a larger one only if it is
+        // clearly better.
         let is_better = match grows {
             _ if self.window == self.best => true,
             true => now + now / CLEARLY < best,
@@ -250,17 +250,6 @@ impl RoundTrip {
         self.flags |= Flags::LOSSY;
         self.fresh_from = fresh_from;
         self.flags -= Flags::TIMING;
-    }
-
-    /// Called when the packet that a sequence NAK asked for is about to be sent again.
-    pub(super) fn resent(&mut self, now: Instant) {
-        self.resent_at = Stamp::of(now);
-    }
-
-    /// Returns whether a mean round trip has passed since then, so that a further NAK means that
-    /// the packet was lost again. False before the first sample.
-    pub(super) fn is_resent_long_ago(&self, now: Instant) -> bool {
-        self.mean > 0 && self.resent_at.age(now) > self.mean
     }
 
     /// Called when the answer to the timed packet may come late for another reason than the path.
