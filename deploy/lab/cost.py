@@ -24,6 +24,7 @@ Run from anywhere; what is missing of Debian's packages (valgrind) and the relea
 import argparse
 import concurrent.futures
 import datetime
+import fnmatch
 import json
 import os
 import re
@@ -144,8 +145,20 @@ def profile(row, perf, folder):
         raise RuntimeError(f"{row.name}: exit status {done.returncode}\n{done.stderr[-2000:]}")
     units = [int(line.split()[2]) for line in done.stdout.splitlines() if line.startswith(row.case)]
     left_out = LEFT_OUT_OF_SEVERAL if row.beside else LEFT_OUT
-    profiles = [counts((out / f"profile.{number}").read_text(), left_out) for number in (1, 2)]
-    return per_unit(profiles, units)
+    texts = [(out / f"profile.{number}").read_text() for number in (1, 2)]
+    missing = uncounted(texts[1], row.beside)
+    if missing:
+        raise RuntimeError(
+            f"{row.name}: the program has no function {missing}, so its work would not be counted;"
+            " is it inlined or renamed? See MESSAGES and REQUESTS in deploy/lab/cost.py"
+        )
+    return per_unit([counts(text, left_out) for text in texts], units)
+
+
+def uncounted(text, patterns):
+    """The first of callgrind's patterns that no function of a profile matches; none: None."""
+    names = re.findall(r"^c?fn=\(\d+\) (.+)$", text, re.MULTILINE)
+    return next((one for one in patterns if not fnmatch.filter(names, one)), None)
 
 
 def result(row, cost):

@@ -37,6 +37,10 @@ totals: 1255 130
 
 
 class Profiles(unittest.TestCase):
+    def test_a_function_that_was_inlined_is_missed(self):
+        self.assertIsNone(cost.uncounted(PROFILE, ("*Lcore::turn", "*TimerWheel::walk")))
+        self.assertEqual(cost.uncounted(PROFILE, ("*Lcore::turn", "*Lcore::rest")), "*Lcore::rest")
+
     def test_the_walk_of_the_timer_wheel_is_left_out_and_what_it_calls_is_not(self):
         self.assertEqual(cost.counts(PROFILE), {"Ir": 1200, "Dr": 120})
 
