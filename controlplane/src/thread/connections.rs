@@ -18,8 +18,9 @@ const LAST_WORDS: usize = 64;
 const FAREWELL: Duration = Duration::from_millis(50);
 
 impl Thread {
-    /// Handles the packets that have arrived at QP 1. Returns whether there were any. Never inlined,
-    /// because `deploy/cost` finds the function by its name.
+    /// Handles the packets that have arrived at QP 1. Returns whether there were any.
+    ///
+    /// Never inlined, because `deploy/cost` finds the function by its name.
     #[inline(never)]
     pub(super) fn take_mads(&mut self, now: Instant) -> bool {
         for taken in 0..MADS {
@@ -37,8 +38,9 @@ impl Thread {
         true
     }
 
-    /// Passes events of QPs to their connections. Returns whether there were any. Never inlined, for
-    /// the same reason.
+    /// Passes events of QPs to their connections. Returns whether there were any.
+    ///
+    /// Never inlined, because `deploy/cost` finds the function by its name.
     #[inline(never)]
     pub(super) fn take_notices(&mut self) -> bool {
         let mut any = false;
