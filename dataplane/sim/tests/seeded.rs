@@ -21,7 +21,7 @@ use uroce_wire::OpCode;
 const BUDGET: u64 = 200_000;
 
 /// Number of packets within which a bug is found that needs a rare combination of events.
-const LARGE_BUDGET: u64 = 2_000_000;
+const LARGE_BUDGET: u64 = 5_000_000;
 
 /// The first seed of all searches.
 const SEED: u64 = 4711;

@@ -64,6 +64,8 @@ mod planting {
         ResumedPastLoss "Repetition begins after the lost packet."
         NoRetryReload "Progress does not reload the retry counter."
         NoAckTimer "The ACK timer never runs."
+        ProbeUnasked "A probe requests no acknowledgement."
+        ProbeEarly "A probe is sent after a quarter of the silence that it should wait for."
         EarlyTimeout "The ACK timer runs half as long as it should."
         EarlyRnrResend "The RNR timer is not waited for."
         RnrTableTypo "One RNR timer code has its neighbour's value."

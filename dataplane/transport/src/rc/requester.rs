@@ -164,7 +164,7 @@ impl Requester {
         }
         let next = (self.cursor, self.next_psn, self.rd_atomic, self.unasked);
         (self.cursor, self.next_psn) = (self.sq.head(), self.unacked_psn);
-        (self.rd_atomic, self.unasked) = (0, u8::MAX);
+        (self.rd_atomic, self.unasked) = (0, if seeded!(ProbeUnasked) { 0 } else { u8::MAX });
         let step = self.transmit_next(context, env);
         if let Step::Failed(_) = step {
             return step;
