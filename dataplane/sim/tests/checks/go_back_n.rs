@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 use uroce_sim::{At, Crafted, Pair, Rule};
-use uroce_transport::{Counter, DropReason, QpState, Side, WcStatus};
+use uroce_transport::{Counter, DropReason, QpChange, QpState, Side, WcStatus};
 use uroce_wire::{NakCode, OpCode, Psn};
 
 use crate::scene::*;
@@ -135,6 +135,35 @@ fn an_answer_to_the_probe_alone_shows_that_what_followed_was_lost() {
     let counted = [("roce_adp_retrans", 1), ("retransmitted_packets", 4), ("rdma_sends", 2)];
     assert_counted(&pair, A, &counted);
     assert_all_succeeded(&mut pair, A, Side::Send, &sends);
+}
+
+#[test] //= check A23 test
+fn probes_end_long_before_a_long_timeout() {
+    // A timeout of 8.6 seconds.
+    let mut pair = Pair::with(|terms| {
+        (terms.half[A].timeout, terms.half[A].retry_cnt) = (21, 1);
+    });
+    pair.write(A, 256);
+    pair.run();
+    pair.cut(0);
+    pair.write(A, 256);
+    pair.run();
+    assert_eq!(pair.count(A, Counter::LocalAckTimeoutErr), 2);
+    assert_eq!(pair.count(A, Counter::TailProbes), 17, "then the ACK timer alone is left");
+}
+
+#[test] //= check A23 test
+fn a_slow_qp_has_its_answers_before_it_would_probe() {
+    let mut pair = Pair::with(|terms| terms.settings.latency = Duration::from_micros(5));
+    pair.write(A, 256);
+    pair.run();
+    // 10 µs for a packet, 320 µs for as many as go without AckReq otherwise.
+    let rate_limit = Some(262_000);
+    pair.modify(A, &QpChange { rate_limit, ..QpChange::default() }).expect("a QP in RTS");
+    pair.write(A, 100_000);
+    pair.run();
+    assert_eq!(pair.count(A, Counter::TailProbes), 0);
+    assert_eq!(pair.count(A, Counter::RetransmittedPackets), 0);
 }
 
 #[test] //= check A23 test

@@ -104,7 +104,8 @@ impl Delay {
     /// Raises the rate by `ai_rate` for each round trip since it last rose, one at most.
     fn rise(&mut self, now: Instant) {
         let since = nanos(now.since(self.raised_at)).min(self.round_trip);
-        let by = u64::from(self.params.ai_rate) * 1000 * since / self.round_trip.max(1);
+        let by = u128::from(self.params.ai_rate) * 1000 * u128::from(since);
+        let by = (by / u128::from(self.round_trip.max(1))) as u64;
         self.current = (self.current + by).min(self.line);
     }
 }

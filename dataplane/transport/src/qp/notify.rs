@@ -179,7 +179,10 @@ impl Qp {
     pub(super) fn note_response(&mut self, unacked: Psn, packet: &Packet<'_>, now: Instant) {
         let Some(reaction) = &mut self.reaction else { return };
         let missing = Syndrome::Nak(NakCode::PsnSequenceError);
-        let is_missing = packet.op.has(Header::Aeth) && packet.ext.aeth.syndrome == missing;
+        // A stale NAK is for an older PSN.
+        let is_missing = packet.op.has(Header::Aeth)
+            && packet.ext.aeth.syndrome == missing
+            && packet.bth.psn == unacked;
         reaction.acknowledged(unacked, is_missing, now);
         self.follow_reaction();
     }

@@ -172,7 +172,8 @@ impl Requester {
         (self.cursor, self.next_psn, self.rd_atomic, self.unasked) = next;
         if let Step::Sent(_) = step {
             self.trip.forget_timed();
-            self.retry.end_probe(true);
+            // If nothing else is outstanding, an answer to the probe alone shows no loss.
+            self.retry.end_probe(self.next_psn != self.unacked_psn.next());
             env.count(Counter::TailProbes);
         }
         step

@@ -18,8 +18,9 @@ use crate::timer::{ack_timeout, rnr_timeout};
 /// Value of `rnr_retry` that means no limit.
 const RNR_RETRY_FOREVER: u8 = 7;
 
-/// Logarithm of the unit of [`Retry::lead`] in nanoseconds. With it 32 bits hold more than an hour.
-const LEAD_SHIFT: u32 = 10;
+/// Logarithm of the unit of [`Retry::lead`] in nanoseconds. With it 32 bits hold the longest ACK
+/// timeout.
+const LEAD_SHIFT: u32 = 11;
 
 //= check A20 — each QP has its own counters and deadlines; loss on another QP does not affect them
 #[derive(Clone, Copy, Default, Debug)]
@@ -38,7 +39,7 @@ pub(super) struct Retry {
     answered: Psn,
     /// Time at which the peer last acknowledged something new; zero means never.
     last_progress: Instant,
-    /// Time before `deadline` at which a probe is due, in units of 1.024 µs; 0 means no probe.
+    /// Time before `deadline` at which a probe is due, in units of 2.048 µs; 0 means no probe.
     lead: u32,
 }
 
@@ -131,10 +132,14 @@ impl Retry {
         }
     }
 
-    /// Returns whether the ACK timer is not running, or at least half of it has passed.
+    /// Returns whether the ACK timer is not running, or at least half of the time to the next probe
+    /// or to its end has passed.
     pub(super) fn is_pressing(&self, attr: &Attributes, now: Instant) -> bool {
-        let is_near = |timeout| self.deadline.0 <= now + timeout / 2;
-        self.deadline == Deadline::NEVER || ack_timeout(attr.timeout).is_some_and(is_near)
+        let lead = Duration::from_nanos(u64::from(self.lead) << LEAD_SHIFT);
+        let is_near = |at: Instant| {
+            ack_timeout(attr.timeout).is_some_and(|all| at <= now + all.saturating_sub(lead) / 2)
+        };
+        self.next_timeout().is_none_or(is_near)
     }
 
     /// Stops the ACK timer, but not an RNR wait.

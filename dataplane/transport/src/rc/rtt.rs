@@ -55,6 +55,9 @@ const QUIET_TRIPS: u32 = 4;
 /// peer.
 const QUIET_MIN: Duration = Duration::from_micros(50);
 
+/// Number of probes in vain after which the ACK timer alone is left.
+const MAX_PROBES: u8 = 16;
+
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RoundTrip {
     /// Mean of the latest samples in nanoseconds, rising faster than falling; 0 before the first.
@@ -173,7 +176,7 @@ impl RoundTrip {
         }
         if self.is_lossy() && limit.distance_from(self.fresh_from) > CALM {
             self.flags -= Flags::LOSSY;
-            self.window = MAX_IN_FLIGHT;
+            (self.window, self.best, self.trips) = (MAX_IN_FLIGHT, MAX_IN_FLIGHT, -1);
         }
         core::mem::take(&mut self.probes) > 0 || is_sampled
     }
@@ -264,13 +267,13 @@ impl RoundTrip {
     }
 
     /// Time without an answer after which the next probe is due: doubled with each probe. `None`
-    /// before the first sample.
+    /// before the first sample and after [`MAX_PROBES`] probes.
     pub(super) fn quiet(&self) -> Option<Duration> {
-        if self.mean == 0 {
+        if self.mean == 0 || self.probes > MAX_PROBES {
             return None;
         }
         let trips = Duration::from_nanos(u64::from(self.mean) * u64::from(QUIET_TRIPS));
         let quiet = trips.max(QUIET_MIN) / if seeded!(ProbeEarly) { 4 } else { 1 };
-        Some(quiet * (1 << self.probes.min(16)))
+        Some(quiet * (1 << self.probes))
     }
 }

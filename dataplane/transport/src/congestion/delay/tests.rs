@@ -55,3 +55,17 @@ fn the_rate_falls_once_in_a_round_trip_and_not_below_the_floor() {
     (2..100).for_each(|round| point.lost(at(round * 40)));
     assert_eq!(point.rate_kbps(), Some(100_000));
 }
+
+#[test]
+fn the_largest_parameters_and_times_do_not_overflow() {
+    let mut point = point(DelayParams {
+        ai_rate: u32::MAX,
+        target_delay_us: u32::MAX,
+        ..DelayParams::default()
+    });
+    for second in 1..20 {
+        point.lost(at(second * 4_000_000));
+        point.round_trip(Duration::from_secs(4), at(second * 4_000_000 + 1));
+    }
+    assert_eq!(point.rate_kbps(), Some(100_000_000), "the line rate again");
+}

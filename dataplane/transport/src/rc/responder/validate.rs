@@ -18,7 +18,7 @@ use crate::time::Instant;
 use crate::wqe::MAX_MESSAGE_LEN;
 
 /// Shortest time after which a sequence NAK is given again only because the gap is still there, in
-/// nanoseconds. A stranger that makes gaps can cause no more NAKs than this.
+/// nanoseconds.
 const NAK_AGAIN_NS: u32 = 50_000;
 
 impl Responder {
@@ -75,15 +75,22 @@ impl Responder {
     /// Returns whether a packet ahead of the expected one shows that the NAK, or the packet that it
     /// asked for, was lost: the peer has gone back and has passed the expected packet again, or it
     /// still sends new packets some round trips after the NAK.
-    fn is_lost_again(&self, psn: Psn, now: Instant) -> bool {
+    fn is_lost_again(&mut self, psn: Psn, now: Instant) -> bool {
         if self.owes_nak() {
             return false;
         }
         let age = self.nak_at.age(now);
         // Sooner than a repair takes, only a packet that was overtaken looks like a repetition.
-        let has_gone_back = psn.is_before(self.gap_end) && age >= self.repair / 2;
-        let is_late = self.repair > 0 && age > NAK_AGAIN_NS.max(self.repair.saturating_mul(4));
-        has_gone_back || self.awaits == Awaits::Missing && is_late
+        if psn.is_before(self.gap_end) && age >= self.repair / 2 {
+            return true;
+        }
+        let patience = NAK_AGAIN_NS.max(self.repair.saturating_mul(4));
+        let is_late = self.repair > 0 && self.awaits == Awaits::Missing && age > patience;
+        if is_late {
+            // Perhaps a repair takes so long: the next NAK waits for four times this.
+            self.repair = age;
+        }
+        is_late
     }
 
     /// Ends the wait for the expected packet, which has come. Learns how long that takes after a
