@@ -1,5 +1,5 @@
-//! Seeded random choices of frames, for injected faults: with the same seed and the same traffic
-//! the same frames are chosen.
+//! Seeded random choices of frames, for injected faults. A seed and a sequence of frames determine
+//! which frames are chosen.
 
 /// A stream of random choices.
 #[derive(Clone, Copy, Debug)]

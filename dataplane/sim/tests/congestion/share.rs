@@ -26,16 +26,23 @@ fn incast(senders: usize, congestion: Congestion) -> Incast {
     incast
 }
 
+/// Checks that this many senders use nine tenths of the link in equal shares, once they have
+/// settled. Returns the median of the queue in bytes.
+fn queue_of_fair_senders(senders: usize, congestion: Congestion) -> u64 {
+    let mut incast = incast(senders, congestion);
+    incast.run_for(SETTLING);
+    let shares = incast.shares(SPAN);
+    let (used, jain, queue) = (used(&shares, SPAN), jain(&shares), incast.median_queue());
+    println!("{senders} senders: {used:.3} of the link, Jain's index {jain:.4}, {queue} bytes");
+    assert!(used >= 0.9, "{senders} senders use {used}");
+    assert!(jain >= 0.95, "{senders} senders have Jain's index {jain}");
+    queue
+}
+
 #[test] //= check K10 test
 fn dcqcn_uses_the_link_shares_it_and_keeps_its_queue_short() {
     for senders in SENDERS {
-        let mut incast = incast(senders, Congestion::Dcqcn(DcqcnParams::default()));
-        incast.run_for(SETTLING);
-        let shares = incast.shares(SPAN);
-        let (used, jain, queue) = (used(&shares, SPAN), jain(&shares), incast.median_queue());
-        println!("{senders} senders: {used:.3} of the link, Jain's index {jain:.4}, {queue} bytes");
-        assert!(used >= 0.9, "{senders} senders use {used}");
-        assert!(jain >= 0.95, "{senders} senders have Jain's index {jain}");
+        let queue = queue_of_fair_senders(senders, Congestion::Dcqcn(DcqcnParams::default()));
         assert!(queue < 2 * KMIN, "the queue of {senders} senders has {queue} bytes");
     }
 }
@@ -61,13 +68,7 @@ fn a_late_flow_has_its_share_within_ten_milliseconds() {
 #[test] //= check K11 test
 fn delay_keeps_the_queue_short_without_marks() {
     for senders in SENDERS.into_iter().filter(|senders| *senders <= 16) {
-        let mut incast = incast(senders, Congestion::Delay(DelayParams::default()));
-        incast.run_for(SETTLING);
-        let shares = incast.shares(SPAN);
-        let (used, jain, queue) = (used(&shares, SPAN), jain(&shares), incast.median_queue());
-        println!("{senders} senders: {used:.3} of the link, Jain's index {jain:.4}, {queue} bytes");
-        assert!(used >= 0.9, "{senders} senders use {used}");
-        assert!(jain >= 0.95, "{senders} senders have Jain's index {jain}");
+        let queue = queue_of_fair_senders(senders, Congestion::Delay(DelayParams::default()));
         assert!(queue < KMIN, "the queue of {senders} senders has {queue} bytes");
     }
 }

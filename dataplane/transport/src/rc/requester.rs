@@ -261,8 +261,8 @@ impl Requester {
         self.is_limited && self.credit_limit.is_before(wqe.ssn) && wqe.op.needs_receive()
     }
 
-    /// Returns whether the QP's rate delays packets so much that the ACK timer could expire before
-    /// the next packet with AckReq.
+    /// Returns whether the QP's rate delays packets so much that a probe could become due, or the
+    /// ACK timer expire, before the next packet with AckReq.
     fn is_slow(&self, context: &Context<'_>) -> bool {
         let Context { attr, now, .. } = *context;
         attr.is_rate_limited() && self.retry.is_pressing(attr, now)
