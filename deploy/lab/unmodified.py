@@ -249,7 +249,8 @@ def compare(bench, test, runs):
 
 def kernel_entries(bench, test):
     """The additional system calls for many times the messages."""
-    few, many = (bench.system_calls(test, messages) for messages in MESSAGES)
+    # At the start the poster looks for its peer again and again, so the fewest of some runs count.
+    few, many = (min(bench.system_calls(test, messages) for _ in range(3)) for messages in MESSAGES)
     # The start and end of a run may differ by one or two waits.
     return {"test": test.name, "messages": MESSAGES, "system_calls": [few, many],
             "passes": many - few < (MESSAGES[1] - MESSAGES[0]) / 1000}
