@@ -168,7 +168,11 @@ impl Pair {
         };
         [
             QpChange { access: Some(me.access), ..QpChange::to_init(1) },
-            QpChange { path: Some(self.path(end).into()), ..QpChange::to_rtr(qp_type, &rtr) },
+            QpChange {
+                path: Some(self.path(end).into()),
+                selective_repeat: self.terms.selective_repeat.then_some(true),
+                ..QpChange::to_rtr(qp_type, &rtr)
+            },
             QpChange::to_rts(qp_type, &rts),
         ]
     }

@@ -57,6 +57,8 @@ pub struct Settings {
     pub full_rate: f64,
     /// Probability that a QP is polled some time after an input instead of at once.
     pub lazy_rate: f64,
+    /// Number of frames that a node holds for QPs with selective repeat.
+    pub most_held: usize,
     /// Mean time between troubles, disturbances of links and nodes that last for a while; none if
     /// not given.
     pub trouble_pace: Option<Duration>,
@@ -71,6 +73,7 @@ impl Default for Settings {
             budget: 64,
             full_rate: 0.0,
             lazy_rate: 0.0,
+            most_held: 1 << 14,
             trouble_pace: None,
         }
     }

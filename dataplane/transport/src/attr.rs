@@ -113,6 +113,8 @@ bitflags! {
         const PATH_MIG_STATE = 1 << 18;
         /// `rate_limit`
         const RATE_LIMIT = 1 << 19;
+        /// `selective_repeat`
+        const SELECTIVE_REPEAT = 1 << 20;
     }
 }
 
@@ -211,6 +213,10 @@ pub struct QpAttr {
     pub qkey: Qkey,
     /// Whether an event reports that the send queue has drained in SQD.
     pub en_sqd_async_notify: bool,
+    /// Whether the peer understands selective acknowledgements, and both ends use them (RC). To be
+    /// set only for a peer that has agreed to it. The QP must have the memory for it
+    /// ([`crate::Qp::equip`]).
+    pub selective_repeat: bool,
 }
 
 impl Default for QpAttr {
@@ -269,6 +275,7 @@ qp_change! {
     max_rd_atomic: u8 => MAX_QP_RD_ATOMIC,
     qkey: Qkey => QKEY,
     en_sqd_async_notify: bool => EN_SQD_ASYNC_NOTIFY,
+    selective_repeat: bool => SELECTIVE_REPEAT,
 }
 
 /// Largest `max_dest_rd_atomic`: number of the peer's READ and ATOMIC requests that a QP keeps

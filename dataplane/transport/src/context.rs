@@ -82,6 +82,8 @@ const _: () = assert!(size_of::<Step>() == 8);
 pub(crate) enum Outcome {
     /// The QP is still usable.
     Alive,
+    /// The packet came early; the caller is to hold it.
+    Held,
     /// A receive WQE has completed with an error, so the QP must go to ERR.
     Failed,
 }

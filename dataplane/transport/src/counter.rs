@@ -6,7 +6,8 @@ crate::counted! {
     pub enum Counter {
         DuplicateRequest "duplicate_request" "A request packet the responder had seen before."
         OutOfSequence "out_of_sequence" "A request packet ahead of the expected PSN."
-        PacketSeqErr "packet_seq_err" "A PSN-sequence NAK received."
+        HeldPackets "rx_held_packets" "A request packet that came early and was held."
+        PacketSeqErr "packet_seq_err" "A PSN-sequence NAK received, or a selective ACK with a loss."
         ImpliedNakSeqErr "implied_nak_seq_err" "A response that shows an earlier one was lost."
         RnrNakSent "send_rnr_err" "An RNR NAK sent."
         RnrNakRetryErr "rnr_nak_retry_err" "An RNR NAK received."

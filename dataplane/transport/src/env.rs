@@ -274,4 +274,10 @@ pub trait Env: PacketSink + Output + SharedReceives {
 
     /// Returns the registered memory that the QP accesses.
     fn memory(&mut self) -> &mut Self::Memory;
+
+    /// Returns whether the caller can keep the packet that is being handled until its turn comes
+    /// ([`crate::Handled::Held`]). Asked only of QPs with selective repeat.
+    fn can_hold(&self) -> bool {
+        false
+    }
 }

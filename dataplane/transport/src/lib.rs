@@ -74,9 +74,10 @@ pub use env::{
 pub use gather::{Gather, Piece};
 pub use qp::migration::MigrationStats;
 pub use qp::state::{ModifyError, QpState, Rule, rule};
-pub use qp::{Inbound, Progress, Qp, QpInit, WorkQueues};
+pub use qp::{Handled, Inbound, Progress, Qp, QpInit, WorkQueues};
 pub use queue::{MAX_INLINE_DATA, QpCaps};
 pub use rate::StaticRate;
+pub use rc::SelectiveRepeat;
 #[cfg(feature = "seeded-bugs")]
 pub use seeded::{Bug, is_planted, plant};
 pub use time::Instant;

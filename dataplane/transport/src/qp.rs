@@ -19,16 +19,17 @@ pub(crate) mod state;
 
 use uroce_wire::{PathMtu, Qpn};
 
-use crate::attr::{Attributes, QpAttr, QpChange, QpType};
+use crate::attr::{AttrMask, Attributes, QpAttr, QpChange, QpType};
 use crate::congestion::{Congestion, Notification, Reaction};
 use crate::cqe::WcStatus;
 use crate::env::{Accessor, AsyncEvent, Env, Pd};
 use crate::queue::QpCaps;
+use crate::rc::SelectiveRepeat;
 use crate::time::{Instant, Stamp};
 use crate::wqe::{PostError, RecvWr, SendWr, Sge};
 use migration::Migration;
 use pace::Pace;
-pub use packets::{Inbound, Progress};
+pub use packets::{Handled, Inbound, Progress};
 pub use resize::WorkQueues;
 use service::Service;
 use state::{ModifyError, QpState};
@@ -179,6 +180,9 @@ impl Qp {
         let from = self.attr.state;
         let to = state::check(self.qp_type(), from, self.attr.given(), change)?;
         self.check_migration(change, to)?;
+        if change.selective_repeat == Some(true) && !self.service.is_equipped() {
+            return Err(ModifyError::NotAllowed(AttrMask::SELECTIVE_REPEAT));
+        }
         //= check H6 — a QP in SQD takes new attributes only once it has drained
         if from == QpState::Sqd && to == QpState::Sqd && !self.is_drained() {
             return Err(ModifyError::Draining);
@@ -278,6 +282,15 @@ impl Qp {
             self.service.flush_receives(self.by.qpn, env);
         }
         Ok(())
+    }
+
+    /// Gives an RC QP the memory that selective repeat needs, before a change sets
+    /// [`QpAttr::selective_repeat`]. Returns `memory` if the QP has it already, or is not RC.
+    pub fn equip(&mut self, memory: SelectiveRepeat) -> Option<SelectiveRepeat> {
+        match &mut self.service {
+            Service::Rc(rc) => rc.equip(memory),
+            Service::Uc(_) | Service::Ud(_) => Some(memory),
+        }
     }
 
     /// UD: sets the largest payload of a datagram. The path MTU of a connected QP is an attribute;

@@ -12,11 +12,13 @@ mod resources;
 mod responder;
 mod retry;
 mod rtt;
+mod selective;
 
 use uroce_wire::Psn;
 
 pub(crate) use requester::Requester;
 pub(crate) use responder::Responder;
+pub use selective::SelectiveRepeat;
 
 /// The roles of an RC QP.
 #[derive(Debug)]
@@ -26,6 +28,21 @@ pub(crate) struct Rc {
 }
 
 impl Rc {
+    /// Gives the QP the memory of selective repeat, unless it has it already; then returns `memory`.
+    pub(crate) fn equip(&mut self, memory: SelectiveRepeat) -> Option<SelectiveRepeat> {
+        if self.is_equipped() {
+            return Some(memory);
+        }
+        let SelectiveRepeat { sent, held } = memory;
+        (self.requester.sent, self.responder.held) = (Some(sent), Some(held));
+        None
+    }
+
+    /// Returns whether the QP has the memory of selective repeat.
+    pub(crate) fn is_equipped(&self) -> bool {
+        self.requester.sent.is_some()
+    }
+
     /// PSN of the next packet to send, and the position of the message that it belongs to.
     pub(crate) fn next_packet(&self) -> (Psn, u32) {
         (self.requester.next_psn, self.requester.cursor)

@@ -16,8 +16,6 @@ use crate::wqe::{PostError, RecvWqe, RecvWr, Sge};
 #[derive(Debug)]
 pub(crate) struct RecvQueue {
     work: WorkQueue<RecvWqe>,
-    /// Number of WQEs that have left the queue, modulo 2^32.
-    left: u32,
 }
 
 impl RecvQueue {
@@ -25,7 +23,7 @@ impl RecvQueue {
         let depth = if uses_srq { 1 } else { caps.max_recv_wr };
         let mut work = WorkQueue::new(depth, caps.max_recv_sge);
         work.is_shared = uses_srq;
-        RecvQueue { work, left: 0 }
+        RecvQueue { work }
     }
 
     pub(crate) fn uses_srq(&self) -> bool {
@@ -140,23 +138,23 @@ impl RecvQueue {
 
     /// Completes the oldest WQE with `cqe`; `wr_id` and `position` are filled in here.
     pub(crate) fn complete_front(&mut self, mut cqe: Cqe, out: &mut impl Output) {
+        let position = self.work.wqes.head().wrapping_add(1);
         let Some(wqe) = self.work.wqes.pop() else { return };
-        self.left = self.left.wrapping_add(1);
-        (cqe.wr_id, cqe.position) = (wqe.wr_id, self.left);
+        (cqe.wr_id, cqe.position) = (wqe.wr_id, position);
         out.count(Counter::RecvMessages);
         out.complete(Side::Recv, cqe);
     }
 
     /// Completes the oldest WQE with an error.
     pub(crate) fn fail_front(&mut self, qpn: Qpn, status: WcStatus, out: &mut impl Output) {
+        let position = self.work.wqes.head().wrapping_add(1);
         let Some(wqe) = self.work.wqes.pop() else { return };
-        self.left = self.left.wrapping_add(1);
         out.count(match status {
             WcStatus::WrFlushErr => Counter::RespCqeFlushError,
             _ => Counter::RespCqeError,
         });
         let cqe = Cqe::new(wqe.wr_id, status, WcOpcode::Recv, qpn);
-        out.complete(Side::Recv, Cqe { position: self.left, ..cqe });
+        out.complete(Side::Recv, Cqe { position, ..cqe });
     }
 
     /// Completes all WQEs flushed, in order.
@@ -170,7 +168,6 @@ impl RecvQueue {
         if seeded!(StaleAfterReset) {
             return;
         }
-        self.left = self.left.wrapping_add(self.len());
         self.work.wqes.clear();
     }
 }

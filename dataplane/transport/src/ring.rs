@@ -21,12 +21,6 @@ impl<T: Copy> Ring<T> {
         Ring { slots, head: 0, tail: 0 }
     }
 
-    /// Sets the position of the next element of an empty ring.
-    pub fn begin_at(&mut self, position: u32) {
-        debug_assert!(self.is_empty(), "elements keep their positions");
-        (self.head, self.tail) = (position, position);
-    }
-
     /// Position of the oldest element, or of the next one if the ring is empty.
     pub fn head(&self) -> u32 {
         self.head

@@ -22,8 +22,6 @@ pub(crate) struct SendQueue {
     work: WorkQueue<SendWqe>,
     /// `max_inline` bytes of inline data for each slot of the ring.
     inline: Box<[u8]>,
-    /// Number of WQEs that have left the queue, modulo 2^32.
-    left: u32,
 }
 
 impl SendQueue {
@@ -31,12 +29,7 @@ impl SendQueue {
         let work: WorkQueue<SendWqe> = WorkQueue::new(caps.max_send_wr, caps.max_send_sge);
         let max_inline = caps.max_inline_data;
         let inline = vec![0; work.wqes.slots() * max_inline as usize].into_boxed_slice();
-        SendQueue { work, inline, left: 0 }
-    }
-
-    /// Sets the position of the next WQE of an empty queue.
-    pub(crate) fn begin_at(&mut self, position: u32) {
-        self.work.wqes.begin_at(position);
+        SendQueue { work, inline }
     }
 
     /// Position of the oldest WQE.
@@ -79,7 +72,6 @@ impl SendQueue {
     }
 
     pub(crate) fn clear(&mut self) {
-        self.left = self.left.wrapping_add(self.len());
         self.work.wqes.clear();
     }
 
@@ -181,8 +173,8 @@ impl SendQueue {
     /// Completes the oldest WQE and removes it. Reports success if the WQE requested it, and always
     /// an error.
     pub(crate) fn complete_front(&mut self, qpn: Qpn, status: WcStatus, out: &mut impl Output) {
+        let position = self.head().wrapping_add(1);
         let Some(wqe) = self.work.wqes.pop() else { return };
-        self.left = self.left.wrapping_add(1);
         match status {
             WcStatus::Success => out.count(Counter::SendMessages),
             WcStatus::WrFlushErr => out.count(Counter::ReqCqeFlushError),
@@ -193,8 +185,7 @@ impl SendQueue {
         if wqe.signaled || is_error && !seeded!(UnsignaledErrorLost) {
             let opcode = wc_opcode(&wqe.op);
             let byte_len = if wqe.op.is_read_or_atomic() && !is_error { wqe.len } else { 0 };
-            let cqe =
-                Cqe { byte_len, position: self.left, ..Cqe::new(wqe.wr_id, status, opcode, qpn) };
+            let cqe = Cqe { byte_len, position, ..Cqe::new(wqe.wr_id, status, opcode, qpn) };
             out.complete(Side::Send, cqe);
         }
     }

@@ -6,6 +6,9 @@
 //! byte. The three high bits choose the service, the five low bits mean the same in each service.
 //! An opcode that is absent from the table is reserved.
 //!
+//! One row is of uroce, in the range that the specification leaves to manufacturers: the selective
+//! acknowledgement. Only a QP whose two ends have agreed on it sends or accepts it.
+//!
 //! Not here: newer opcodes (FLUSH, ATOMIC WRITE), which read as reserved.
 
 use core::fmt;
@@ -140,7 +143,10 @@ impl OpInfo {
     #[inline]
     pub const fn is_response(&self) -> bool {
         use Operation as O;
-        matches!(self.operation, O::ReadResponse | O::Acknowledge | O::AtomicAcknowledge)
+        matches!(
+            self.operation,
+            O::ReadResponse | O::Acknowledge | O::AtomicAcknowledge | O::SelectiveAcknowledge
+        )
     }
 }
 
@@ -176,6 +182,8 @@ pub enum Operation {
     Acknowledge,
     /// Acknowledges an atomic operation and carries its result.
     AtomicAcknowledge,
+    /// Acknowledges requests, and lists those that came early.
+    SelectiveAcknowledge,
     /// Stores a value atomically if the old value equals the one given.
     CompareSwap,
     /// Adds to a value atomically.
@@ -226,6 +234,8 @@ pub enum PayloadRule {
     UpToMtu,
     /// Sixteen reserved bytes; for CNPs.
     Reserved16,
+    /// A bitmap of 1 to 128 words of eight bytes; for selective acknowledgements.
+    Bitmap,
 }
 
 impl PayloadRule {
@@ -237,6 +247,7 @@ impl PayloadRule {
             (O::Send | O::Write | O::ReadResponse, P::Last) => PayloadRule::OneToMtu,
             (O::Send | O::Write | O::ReadResponse, P::Only) => PayloadRule::UpToMtu,
             (O::Cnp, _) => PayloadRule::Reserved16,
+            (O::SelectiveAcknowledge, _) => PayloadRule::Bitmap,
             _ => PayloadRule::Empty,
         }
     }
@@ -251,8 +262,15 @@ impl PayloadRule {
             PayloadRule::OneToMtu => 1 <= payload_len && payload_len <= mtu,
             PayloadRule::UpToMtu => payload_len <= mtu,
             PayloadRule::Reserved16 => payload_len == 16,
+            PayloadRule::Bitmap => is_bitmap_len(payload_len) && payload_len <= mtu,
         }
     }
+}
+
+/// Returns whether a bitmap can have this length in bytes: whole words of eight, at most 8,192 bits.
+#[inline]
+pub(crate) const fn is_bitmap_len(len: usize) -> bool {
+    len.is_multiple_of(8) && 8 <= len && len <= 1024
 }
 
 /// Length of BTH and `headers` together, in bytes.
@@ -344,6 +362,8 @@ Rc "RC " [] {
     0x14 RC_FETCH_ADD                       Only   FetchAdd [AtomicEth] "FetchAdd";
     0x16 RC_SEND_LAST_WITH_INVALIDATE       Last   Send [Ieth] "SEND Last with Invalidate";
     0x17 RC_SEND_ONLY_WITH_INVALIDATE       Only   Send [Ieth] "SEND Only with Invalidate";
+    0xd1 RC_SELECTIVE_ACKNOWLEDGE           Only   SelectiveAcknowledge [Aeth]
+         "Selective Acknowledge";
 }
 Uc "UC " [] {
     0x20 UC_SEND_FIRST                      First  Send [] "SEND First";

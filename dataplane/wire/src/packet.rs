@@ -12,7 +12,7 @@
 
 use crate::{
     Aeth, AtomicAckEth, AtomicEth, Bth, Deth, ExtHeaders, Header, Ieth, ImmDt, OpCode, OpInfo,
-    ParseError, PayloadRule, Rdeth, Reth, Xrceth,
+    ParseError, PayloadRule, Rdeth, Reth, Xrceth, opcode::is_bitmap_len,
 };
 
 /// A parsed packet; the payload is borrowed from the received bytes.
@@ -88,6 +88,7 @@ fn strip_pad<'a>(op: &OpInfo, pad_count: u8, padded: &'a [u8]) -> Result<&'a [u8
     let possible = match op.payload {
         PayloadRule::Empty => payload_len == 0,
         PayloadRule::Reserved16 => payload_len == 16,
+        PayloadRule::Bitmap => is_bitmap_len(payload_len),
         // A responder compares these with its path MTU and answers with a NAK.
         PayloadRule::FullMtu | PayloadRule::OneToMtu | PayloadRule::UpToMtu => true,
     };

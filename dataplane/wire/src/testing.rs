@@ -51,7 +51,7 @@ pub(crate) fn payload_len(opcode: OpCode) -> usize {
         Rule::Empty => 0,
         Rule::FullMtu => 256,
         Rule::OneToMtu | Rule::UpToMtu => 9,
-        Rule::Reserved16 => 16,
+        Rule::Reserved16 | Rule::Bitmap => 16,
     }
 }
 

@@ -141,6 +141,7 @@ fn change_of(attr: &ibv_qp_attr, mask: u32) -> Result<QpChange, Errno> {
         qkey: has(IBV_QP_QKEY).then_some(Qkey(attr.qkey)),
         en_sqd_async_notify: has(IBV_QP_EN_SQD_ASYNC_NOTIFY)
             .then_some(attr.en_sqd_async_notify != 0),
+        selective_repeat: None,
     })
 }
 

@@ -108,7 +108,7 @@ pub(super) fn deliver(
         qp.handle_packet(now, inbound, env)
     });
     shard.activate(place.index);
-    result.unwrap_or(Err(DropReason::UnknownQpn))
+    result.unwrap_or(Err(DropReason::UnknownQpn)).map(|_| ())
 }
 
 /// Gives a packet with a reserved opcode to a QP of this lcore. The QP may have an answer to send,

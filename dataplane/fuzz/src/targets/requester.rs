@@ -161,7 +161,7 @@ impl Siege {
         };
         let before = (self.qp.state(), self.qp.send_wrs());
         let result = self.qp.handle_packet(self.now, &inbound, &mut self.world);
-        input.reach(bth.opcode.0.into(), result.map_or_else(|reason| 1 + reason as u32, |()| 0));
+        input.reach(bth.opcode.0.into(), result.map_or_else(|reason| 1 + reason as u32, |_| 0));
         if let Err(reason) = result {
             assert_eq!((self.qp.state(), self.qp.send_wrs()), before, "dropped: {reason:?}");
             assert!(self.world.written.is_empty() && self.world.done.is_empty());

@@ -96,7 +96,7 @@ impl Siege {
         let result = match Packet::parse(&bytes) {
             Ok(packet) => {
                 let inbound = Inbound { src, dst, port: 1, l3: &l3, frame: &[], packet };
-                self.qp.handle_packet(now, &inbound, &mut self.world)
+                self.qp.handle_packet(now, &inbound, &mut self.world).map(|_| ())
             }
             Err(_) if bth.opcode.info().is_none() => {
                 self.qp.handle_reserved_opcode(now, src, dst, 1, &bth, &mut self.world)

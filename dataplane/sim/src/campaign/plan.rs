@@ -45,6 +45,8 @@ pub(crate) struct Connection {
     pub(crate) peace: Option<Duration>,
     /// Mean time between two control operations; none if not given.
     pub(crate) control_pace: Option<Duration>,
+    /// Both ends use selective repeat.
+    pub(crate) selective_repeat: bool,
     pub(crate) ends: [End; 2],
 }
 
@@ -91,6 +93,7 @@ impl Plan {
             latency: Duration::from_nanos(rng.u64(100..10_000)),
             gbps: rng.u64(100..=400),
             budget: rng.u32(1..=64),
+            ..Settings::default()
         };
         let nodes = rng.u16(2..=4);
         let count = self.connections.unwrap_or_else(|| 1 << rng.u32(0..=4));
@@ -103,7 +106,25 @@ impl Plan {
                 connection.control_pace = Some(Duration::from_micros(20 << rng.u32(..10)));
             }
         }
-        Shape { settings, nodes, is_ipv6, second_port, connections }
+        let mut shape = Shape { settings, nodes, is_ipv6, second_port, connections };
+        self.choose_recovery(&mut shape);
+        shape
+    }
+
+    /// Chooses the connections with selective repeat: in half of all runs about half of them. The
+    /// random numbers are its own, so that all else of a run is as without it.
+    fn choose_recovery(&self, shape: &mut Shape) {
+        const SALT: u64 = 0x5e1e_c71e;
+        let mut rng = Rng::with_seed(self.seed ^ SALT);
+        if rng.bool() {
+            return;
+        }
+        for connection in &mut shape.connections {
+            connection.selective_repeat = rng.bool();
+        }
+        if rng.u8(..3) == 0 {
+            shape.settings.most_held = rng.usize(..64);
+        }
     }
 }
 
@@ -118,7 +139,7 @@ fn connection(rng: &mut Rng, nodes: u16, is_perfect: bool) -> Connection {
     let vlan = rng.bool().then(|| rng.u16(1..4095));
     let is_struck = !is_perfect && rng.u8(..3) == 0;
     let peace = is_struck.then(|| Duration::from_micros(rng.u64(10..3_000)));
-    Connection { mtu, vlan, peace, control_pace: None, ends }
+    Connection { mtu, vlan, peace, control_pace: None, selective_repeat: false, ends }
 }
 
 fn end(rng: &mut Rng, node: u16, mtu: PathMtu, is_perfect: bool) -> End {

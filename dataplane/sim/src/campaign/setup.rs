@@ -220,7 +220,11 @@ fn changes(connection: &Connection, side: usize, path: Encap, dest_qpn: Qpn) -> 
     };
     [
         QpChange { access: Some(AccessFlags::all()), ..QpChange::to_init(1) },
-        QpChange { path: Some(path.into()), ..QpChange::to_rtr(QpType::Rc, &rtr) },
+        QpChange {
+            path: Some(path.into()),
+            selective_repeat: connection.selective_repeat.then_some(true),
+            ..QpChange::to_rtr(QpType::Rc, &rtr)
+        },
         QpChange::to_rts(QpType::Rc, &rts),
     ]
 }

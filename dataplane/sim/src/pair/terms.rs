@@ -68,6 +68,8 @@ pub struct Terms {
     pub settings: Settings,
     /// Congestion control of both ends.
     pub congestion: Congestion,
+    /// Both ends use selective repeat.
+    pub selective_repeat: bool,
     /// CNPs of both ends.
     pub notification: Notification,
     /// Attributes of the two ends.
@@ -135,6 +137,7 @@ impl Default for Terms {
             is_tapped: false,
             settings: Settings::default(),
             congestion: Congestion::None,
+            selective_repeat: false,
             notification: Notification::default(),
             half: [half, Half { sq_psn: Psn::new(70_000), ..half }],
         }

@@ -1,13 +1,13 @@
 //! The receive side of a node, in the engine's order: address, QPN, then the QP.
 
-use uroce_wire::{Bth, Datagram, Frame, Gid, OpCode, Packet, ParseError, Qpn};
+use uroce_wire::{Bth, Datagram, Frame, Gid, OpCode, Packet, ParseError, Psn, Qpn};
 
 use crate::world::World;
 use crate::world::checker::apm::{Came, Due, is_off_path};
 use crate::world::names::At;
 use crate::world::node::Node;
 use crate::world::tap::Flight;
-use uroce_transport::{DropReason, Inbound};
+use uroce_transport::{DropReason, Handled, Inbound};
 
 /// ECN bits of a packet that a switch has marked.
 const CE: u8 = 0b11;
@@ -102,6 +102,10 @@ impl World {
             self.tap_marked(at);
         }
         let result = self.with_qp(at, |qp, now, env| qp.handle_packet(now, &inbound, env));
+        let result = result.map(|handled| match handled {
+            Handled::Held => self.hold(at, packet.bth.psn, flight),
+            Handled::Done => self.give_held(at),
+        });
         self.depart();
         // A packet by a path that is not the connection's counts as never arrived.
         let dropped = result.err();
@@ -121,6 +125,31 @@ impl World {
         self.tap_settled(at);
         self.settle(at);
         result
+    }
+}
+
+impl World {
+    /// Holds a frame that came early.
+    fn hold(&mut self, at: At, psn: Psn, flight: &Flight) {
+        let frame = flight.frame.clone();
+        self.node_mut(at.node).held.insert((at.qp, psn), frame);
+    }
+
+    /// Gives a QP the held packets whose turn has come.
+    fn give_held(&mut self, at: At) {
+        while let Some(psn) = self.slot(at).qp.next_held() {
+            let frame = self.node_mut(at.node).held.remove(&(at.qp, psn)).expect("it is held");
+            let packet = open(&frame).and_then(|(_, packet)| Ok(packet?)).expect("it was parsed");
+            let result = self.with_qp(at, |qp, now, env| qp.handle_held(now, &packet, env));
+            if let Err(reason) = result {
+                self.node_mut(at.node).drops[reason as usize] += 1;
+            }
+        }
+        // A QP that has ended wants none of its former packets.
+        let Node { held, slots, .. } = self.node_mut(at.node);
+        if !held.is_empty() && !slots[usize::from(at.qp)].qp.state().serves_requests() {
+            held.retain(|(slot, _), _| *slot != at.qp);
+        }
     }
 }
 

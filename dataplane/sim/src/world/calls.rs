@@ -9,7 +9,7 @@ use crate::world::World;
 use crate::world::env::SimEnv;
 use crate::world::names::At;
 use uroce_transport::{
-    Instant, ModifyError, PostError, Qp, QpChange, QpState, RecvWr, SendWr, Sge,
+    Instant, ModifyError, PostError, Qp, QpChange, QpState, RecvWr, SelectiveRepeat, SendWr, Sge,
 };
 
 impl World {
@@ -19,6 +19,9 @@ impl World {
     /// Those of [`Qp::modify`].
     pub fn modify(&mut self, at: At, change: &QpChange) -> Result<(), ModifyError> {
         let before = self.qp(at).attr();
+        if change.selective_repeat == Some(true) {
+            self.slot_mut(at).qp.equip(SelectiveRepeat::default());
+        }
         let result = self.with_qp(at, |qp, now, env| qp.modify(now, change, env));
         self.derive(at);
         let slot = self.slot_mut(at);

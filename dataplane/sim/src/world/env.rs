@@ -30,6 +30,7 @@ pub(crate) struct SimEnv<'a> {
     has_refused: &'a mut bool,
     reports: &'a mut Reports,
     is_starved: bool,
+    can_hold: bool,
     outlet: &'a mut Outlet,
 }
 
@@ -43,6 +44,7 @@ impl Node {
         work: impl FnOnce(&mut Qp, &mut SimEnv<'_>) -> R,
     ) -> R {
         let is_starved = now < self.starved_until;
+        let can_hold = self.held.len() < self.most_held;
         let Node { slots, memory, srq, handles, counters, .. } = self;
         let Slot { qp, rail, charges, has_refused, reports, .. } = &mut slots[usize::from(at.qp)];
         let mut env = SimEnv {
@@ -57,6 +59,7 @@ impl Node {
             has_refused,
             reports,
             is_starved,
+            can_hold,
             outlet,
         };
         work(qp, &mut env)
@@ -68,6 +71,10 @@ impl Env for SimEnv<'_> {
 
     fn memory(&mut self) -> &mut Regions {
         self.memory
+    }
+
+    fn can_hold(&self) -> bool {
+        self.can_hold
     }
 }
 

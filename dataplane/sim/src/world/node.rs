@@ -1,9 +1,9 @@
 //! A node: its QPs, its memory, and the state that all QPs of a world share.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 
 use fastrand::Rng;
-use uroce_wire::{Bth, Encap, Gid, HeaderTemplate, Qpn};
+use uroce_wire::{Bth, Encap, Gid, HeaderTemplate, Psn, Qpn};
 
 use crate::world::checker::{Checker, Reports};
 use crate::world::memory::Regions;
@@ -113,12 +113,16 @@ pub struct Node {
     /// There is no packet buffer until this time: nothing is sent, arriving frames are lost.
     pub(crate) starved_until: Instant,
     pub(crate) slots: Vec<Slot>,
+    /// Frames that came early, by the slot of their QP and their PSN.
+    pub(crate) held: HashMap<(u16, Psn), Vec<u8>>,
+    /// Most frames that are held at once.
+    pub(crate) most_held: usize,
     pub(crate) counters: [u64; Counter::ALL.len()],
     pub(crate) drops: [u64; DropReason::ALL.len()],
 }
 
 impl Node {
-    pub(crate) fn new(first: Rail) -> Node {
+    pub(crate) fn new(first: Rail, most_held: usize) -> Node {
         Node {
             rails: vec![first],
             memory: Regions::default(),
@@ -129,6 +133,8 @@ impl Node {
             backlog: 0,
             starved_until: Instant::ZERO,
             slots: Vec::new(),
+            held: HashMap::new(),
+            most_held,
             counters: [0; Counter::ALL.len()],
             drops: [0; DropReason::ALL.len()],
         }

@@ -61,7 +61,7 @@ impl World {
     /// Adds a node with an address at port 1 and returns its number.
     pub fn add_node(&mut self, gid: Gid, mac: Mac) -> u16 {
         let number = self.nodes.len() as u16;
-        self.nodes.push(Node::new(Rail { gid, mac, port: 1 }));
+        self.nodes.push(Node::new(Rail { gid, mac, port: 1 }, self.settings.most_held));
         self.port_free_at.push([Instant::ZERO; RAILS]);
         for row in &mut self.links {
             row.push([Link::default(); RAILS]);

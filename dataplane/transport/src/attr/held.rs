@@ -49,6 +49,7 @@ pub(crate) struct Attributes {
     pub(crate) retry_cnt: u8,
     pub(crate) rnr_retry: u8,
     pub(crate) en_sqd_async_notify: bool,
+    pub(crate) selective_repeat: bool,
     /// Packets are sent with ECT(0), for an algorithm that needs it.
     pub(crate) uses_ecn: bool,
     /// Congestion control slows the QP down.
@@ -82,6 +83,7 @@ impl Default for Attributes {
             retry_cnt: NOT_GIVEN,
             rnr_retry: NOT_GIVEN,
             en_sqd_async_notify: false,
+            selective_repeat: false,
             uses_ecn: false,
             is_slowed: false,
         }
@@ -192,6 +194,7 @@ impl Attributes {
             max_rd_atomic: self.max_rd_atomic,
             qkey: self.qkey,
             en_sqd_async_notify: self.en_sqd_async_notify,
+            selective_repeat: self.selective_repeat,
         }
     }
 
@@ -227,6 +230,7 @@ impl Attributes {
         set(&mut self.max_rd_atomic, change.max_rd_atomic);
         set(&mut self.qkey, change.qkey);
         set(&mut self.en_sqd_async_notify, change.en_sqd_async_notify);
+        set(&mut self.selective_repeat, change.selective_repeat);
     }
 }
 

@@ -7,7 +7,7 @@
 //! - A packet is checked for service, state, addresses and P_Key, in this order, before any role
 //!   handles it.
 
-use uroce_wire::{Bth, Datagram, Encap, Frame, Gid, Operation, Packet, udp_source_port};
+use uroce_wire::{Bth, Datagram, Encap, Frame, Gid, Operation, Packet, Psn, udp_source_port};
 
 use super::Qp;
 use super::migration::Origin;
@@ -64,6 +64,16 @@ impl Inbound<'_> {
     }
 }
 
+/// What became of a packet that was not dropped.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Handled {
+    /// The QP needs it no more.
+    Done,
+    /// The packet came early: the caller keeps it, with its addresses, until
+    /// [`Qp::next_held`] names its PSN.
+    Held,
+}
+
 /// State in which [`Qp::poll_transmit`] returned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Progress {
@@ -76,7 +86,8 @@ pub enum Progress {
 }
 
 impl Qp {
-    /// Handles one packet that names this QP as its destination.
+    /// Handles one packet that names this QP as its destination. Afterwards [`Qp::next_held`] may
+    /// name a packet whose turn has come.
     ///
     /// # Errors
     /// The reason for which the packet was dropped. Then nothing has changed, except the PSN that
@@ -87,11 +98,11 @@ impl Qp {
         now: Instant,
         inbound: &Inbound<'_>,
         env: &mut impl Env,
-    ) -> Result<(), DropReason> {
+    ) -> Result<Handled, DropReason> {
         let packet = &inbound.packet;
         let origin = Origin { src: inbound.src, dst: inbound.dst, port: inbound.port };
         if let Err(reason) = self.check_service(packet) {
-            return self.refuse_service(now, origin, packet, reason, env);
+            return self.refuse_service(now, origin, packet, reason, env).map(|()| Handled::Done);
         }
         self.check_addressing(now, origin, &packet.bth, env)?;
         //= check K3 — a packet that is dropped for its headers makes no CNP
@@ -110,6 +121,10 @@ impl Qp {
                 if !self.attr.state.sends() {
                     return Err(DropReason::NotRequester);
                 }
+                let is_selective = packet.op.operation == Operation::SelectiveAcknowledge;
+                if is_selective && !rc.requester.takes_selective() {
+                    return Err(DropReason::ReservedOpCode);
+                }
                 let before = rc.requester.unacked_psn();
                 let result = rc.requester.handle_response(&context, packet, env);
                 let unacked = rc.requester.unacked_psn();
@@ -123,7 +138,7 @@ impl Qp {
                     self.fail_or_migrate(status, now, env);
                 }
                 self.tell_drained(env);
-                return Ok(());
+                return Ok(Handled::Done);
             }
             Service::Uc(uc) => uc.responder.handle_request(&context, packet, env)?,
             Service::Ud(ud) => match ud.responder.handle_datagram(&context, inbound, env) {
@@ -132,7 +147,49 @@ impl Qp {
             },
         };
         self.served(outcome, env);
+        Ok(if outcome == Outcome::Held { Handled::Held } else { Handled::Done })
+    }
+
+    /// PSN of the held packet whose turn has come; the caller passes that packet to
+    /// [`Qp::handle_held`] and asks again. `None` if there is none.
+    #[inline]
+    pub fn next_held(&self) -> Option<Psn> {
+        match &self.service {
+            Service::Rc(rc) => rc.responder.next_held(),
+            Service::Uc(_) | Service::Ud(_) => None,
+        }
+    }
+
+    /// Returns whether the packet with this PSN is still waited for by the caller. One that is not
+    /// may be freed.
+    pub fn holds(&self, psn: Psn) -> bool {
+        matches!(&self.service, Service::Rc(rc) if rc.responder.holds(psn))
+    }
+
+    /// Handles the held packet that [`Qp::next_held`] has named. Its addresses, P_Key and mark were
+    /// checked when it came.
+    ///
+    /// # Errors
+    /// As [`Qp::handle_packet`].
+    pub fn handle_held(
+        &mut self,
+        now: Instant,
+        packet: &Packet<'_>,
+        env: &mut impl Env,
+    ) -> Result<(), DropReason> {
+        let context = Context { by: self.by, recv_pd: self.recv_pd, attr: &self.attr, now };
+        let Service::Rc(rc) = &mut self.service else { return Err(DropReason::WrongService) };
+        let outcome = rc.responder.handle_held(&context, packet, env)?;
+        self.served(outcome, env);
         Ok(())
+    }
+
+    /// Notes that the caller has lost the packet that [`Qp::next_held`] has named.
+    #[cold]
+    pub fn lose_held(&mut self) {
+        if let Service::Rc(rc) = &mut self.service {
+            rc.responder.lose_held();
+        }
     }
 
     /// Handles a packet that is not of the QP's service: drops it unless it is a CNP.

@@ -36,10 +36,11 @@ impl Qp {
             Service::Uc(uc) => (&mut uc.requester.sq, &mut uc.responder.rq),
             Service::Ud(ud) => (&mut ud.requester.sq, &mut ud.responder.rq),
         };
-        // The requester stores positions in the queue, so the new queue continues the numbers.
-        sq.begin_at(own_sq.head());
         swap(own_sq, sq);
         swap(own_rq, rq);
+        if let Service::Rc(rc) = &mut self.service {
+            rc.requester.restart_positions();
+        }
         true
     }
 }

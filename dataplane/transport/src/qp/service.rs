@@ -110,6 +110,11 @@ impl Service {
         each!(self, roles => roles.requester.sq.post_inline(wr, data, qp_type, mtu))
     }
 
+    /// Returns whether the QP has the memory of selective repeat.
+    pub(super) fn is_equipped(&self) -> bool {
+        matches!(self, Service::Rc(rc) if rc.is_equipped())
+    }
+
     /// Sends one request packet, if there is one.
     #[inline]
     pub(super) fn transmit_request(&mut self, context: &Context<'_>, env: &mut impl Env) -> Step {

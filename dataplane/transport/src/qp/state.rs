@@ -164,7 +164,7 @@ const RC: Rows = {
     let requester = PATIENCE.union(AttrMask::MAX_QP_RD_ATOMIC);
     Rows {
         rtr: UC.rtr.union(responder),
-        rtr_optional: UC.rtr_optional.union(PATIENCE),
+        rtr_optional: UC.rtr_optional.union(PATIENCE).union(AttrMask::SELECTIVE_REPEAT),
         rts: UC.rts.union(requester),
         live: UC.live.union(AttrMask::MIN_RNR_TIMER),
         drained: UC.drained.union(AttrMask::PORT).union(responder).union(requester),

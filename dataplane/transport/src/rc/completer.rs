@@ -10,6 +10,8 @@
 //!
 //! Not here: sending the rewound packets ([`super::requester`]).
 
+mod selective;
+
 use uroce_wire::{Aeth, Header, NakCode, Operation, Packet, Psn, Syndrome, credits};
 
 use super::Requester;
@@ -45,6 +47,10 @@ impl Requester {
         //= check A13 — an ACK of a PSN that was never sent is ignored
         //= check C9 — a copy of a READ response that was handled before is ignored
         let mut is_old = psn.is_before(self.unacked_psn) && !seeded!(StaleResponseTaken);
+        if packet.op.operation == Operation::SelectiveAcknowledge {
+            // It acknowledges nothing new if only packets beyond the oldest have come.
+            is_old = psn.next().is_before(self.unacked_psn);
+        }
         if seeded!(NoPsnWrap) {
             is_old |= psn.value() < self.unacked_psn.value();
         }
@@ -61,6 +67,7 @@ impl Requester {
         match packet.op.operation {
             Operation::ReadResponse => self.handle_read_response(context, packet, env),
             Operation::AtomicAcknowledge => self.handle_atomic_ack(context, packet, env),
+            Operation::SelectiveAcknowledge => self.handle_selective(context, psn, packet, env),
             _ => self.handle_acknowledge(context, psn, packet.ext.aeth.syndrome, env),
         }
     }
@@ -87,7 +94,11 @@ impl Requester {
         //= check B12 — however late the call is, it charges one timeout
         if self.retry.expire_ack(context.now) {
             out.count(Counter::LocalAckTimeoutErr);
-            self.trip.lost(self.end_psn);
+            self.note_lost(self.end_psn);
+            // The peer may have lost what it held.
+            if let Some(sent) = &mut self.sent {
+                sent.distrust();
+            }
             //= check A3 — resume at the oldest unacknowledged PSN
             self.try_again(self.unacked_psn, out)?;
         } else if self.retry.expire_quiet(context.now) {
@@ -138,12 +149,15 @@ impl Requester {
         match code {
             NakCode::PsnSequenceError => {
                 //= check A10 — one rewind and one charge, for any number of copies of the NAK
-                if self.next_psn == psn || self.retry.is_copy(self.next_psn) {
+                if self.next_psn == psn
+                    || self.retry.is_copy(self.next_psn)
+                    || self.is_to_be_repeated(psn)
+                {
                     return Ok(());
                 }
                 self.retry.note_nak(self.end_psn);
                 // The peer has dropped what was sent from the missing packet on.
-                self.trip.lost(if self.retry.is_probed() { self.end_psn } else { psn });
+                self.note_lost(if self.retry.is_probed() { self.end_psn } else { psn });
                 env.count(Counter::PacketSeqErr);
                 self.try_again(psn, env)
             }
@@ -168,7 +182,7 @@ impl Requester {
         timer: u8,
         env: &mut impl Env,
     ) -> Result<(), WcStatus> {
-        let is_current = psn.is_before(self.next_psn);
+        let is_current = psn.is_before(self.next_psn) && !self.is_to_be_repeated(psn);
         let acked = self.acknowledge_before(psn, context, env)?;
         //= check B13 — a copy while waiting, or before anything was sent again, is ignored
         if self.retry.waits_for_receiver() || !is_current {
@@ -192,7 +206,7 @@ impl Requester {
         //= check B6 — after a missing response too: its repeated request waits as long
         //= check B8 — the refused message is sent again from its PSN, with all that followed it
         if acked == Acked::All {
-            self.rewind(psn);
+            self.go_back_to_refused(psn);
         }
         Ok(())
     }
@@ -303,7 +317,7 @@ impl Requester {
         if self.next_psn == psn || !self.retry.first_implied(seen, context.attr, context.now) {
             return Ok(());
         }
-        self.trip.lost(self.end_psn);
+        self.note_lost(self.end_psn);
         out.count(Counter::ImpliedNakSeqErr);
         self.try_again(psn, out)
     }
@@ -313,20 +327,39 @@ impl Requester {
     //= check A23 — what was lost with the tail is sent again from there
     fn judge_probe(&mut self, psn: Psn, context: &Context<'_>) {
         if self.unacked_psn == psn.next() && self.unacked_psn != self.next_psn {
-            self.trip.lost(self.end_psn);
-            self.rewind(self.unacked_psn);
+            self.note_lost(self.end_psn);
+            match self.sent.as_mut().filter(|sent| sent.is_active()) {
+                Some(sent) => sent.lose_before_probe(),
+                None => self.go_back(self.unacked_psn),
+            }
             self.retry.progress(context.attr, context.now, false);
         }
     }
 
     /// Rewinds to `psn` if the retry counter allows one more attempt.
     fn try_again(&mut self, psn: Psn, out: &mut impl Output) -> Result<(), WcStatus> {
-        if !self.retry.charge() {
-            out.count(Counter::TransportRetriesExceeded);
-            return Err(WcStatus::RetryExcErr);
-        }
-        self.rewind(if seeded!(ResumedPastLoss) { psn.next() } else { psn });
+        self.charge(out)?;
+        self.go_back(if seeded!(ResumedPastLoss) { psn.next() } else { psn });
         Ok(())
+    }
+
+    /// Takes one attempt from the retry counter; fails if none is left.
+    fn charge(&mut self, out: &mut impl Output) -> Result<(), WcStatus> {
+        if self.retry.charge() {
+            return Ok(());
+        }
+        out.count(Counter::TransportRetriesExceeded);
+        Err(WcStatus::RetryExcErr)
+    }
+
+    /// Notes that what was sent before `fresh_from` may arrive twice. With selective repeat the
+    /// window does not depend on losses.
+    fn note_lost(&mut self, fresh_from: Psn) {
+        if self.is_selective() {
+            self.trip.forget_timed();
+        } else {
+            self.trip.lost(fresh_from);
+        }
     }
 
     /// Notes that `unacked_psn` has moved. Packets before it need not be sent again.
@@ -336,6 +369,12 @@ impl Requester {
         }
         if self.trip.is_attentive() && self.trip.acknowledged(self.unacked_psn, context.now) {
             self.retry.set_probe(context.attr, self.trip.quiet());
+        }
+        if let Some(sent) = &mut self.sent {
+            sent.advance(self.unacked_psn);
+            if let Some(pace) = self.trip.take_pace() {
+                sent.grow(pace);
+            }
         }
         // Packets that are yet to be sent again do not count: their timer starts when they are
         // sent.

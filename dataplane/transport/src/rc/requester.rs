@@ -18,12 +18,15 @@
 //! - `rd_atomic` is the number of READ and ATOMIC WQEs between head and cursor.
 //!
 //! Not here: the effects of responses ([`super::completer`]), the time of a retry
-//! ([`super::retry`]).
+//! ([`super::retry`]), which packets are sent again one by one ([`repeat`]).
+
+mod repeat;
 
 use uroce_wire::{AtomicEth, ExtHeaders, Msn, OpCode, Psn, Qpn, Reth, Rkey, Va};
 
 use super::retry::Retry;
 use super::rtt::RoundTrip;
+use super::selective::Sent;
 use crate::attr::Attributes;
 use crate::context::{Context, Step};
 use crate::counter::Counter;
@@ -62,6 +65,8 @@ pub(crate) struct Requester {
     pub(super) trip: RoundTrip,
     /// Packets with AckReq to be sent before one is timed.
     untimed: u8,
+    /// Selective repeat, if the QP has its memory.
+    pub(super) sent: Option<Box<Sent>>,
 }
 
 impl Requester {
@@ -81,6 +86,7 @@ impl Requester {
             retry: Retry::default(),
             trip: RoundTrip::default(),
             untimed: 0,
+            sent: None,
         }
     }
 
@@ -94,6 +100,9 @@ impl Requester {
         self.is_limited = false;
         self.retry = Retry::new(attr);
         self.trip = RoundTrip::default();
+        if let Some(sent) = &mut self.sent {
+            sent.start(attr.sq_psn, attr.selective_repeat);
+        }
     }
 
     /// Continues after a change of the path: reloads the retry counter and sends everything
@@ -104,7 +113,10 @@ impl Requester {
         // The new path has another round trip.
         self.trip = RoundTrip::default();
         self.retry.set_probe(attr, None);
-        self.rewind(self.unacked_psn);
+        if let Some(sent) = &mut self.sent {
+            sent.restart_window();
+        }
+        self.go_back(self.unacked_psn);
     }
 
     pub(crate) fn unacked_psn(&self) -> Psn {
@@ -125,6 +137,11 @@ impl Requester {
     pub(crate) fn reset(&mut self) {
         self.sq.clear();
         self.rest();
+    }
+
+    /// Called when the send queue was exchanged for another empty one, with positions of its own.
+    pub(crate) fn restart_positions(&mut self) {
+        (self.cursor, self.begun) = (self.sq.head(), self.sq.head());
     }
 
     pub(crate) fn depth(&self) -> u32 {
@@ -150,7 +167,10 @@ impl Requester {
         if self.retry.owes_probe() {
             return self.transmit_probe(context, env);
         }
-        self.transmit_next(context, env)
+        if self.sent.is_some() {
+            return self.transmit_selective(context, env);
+        }
+        self.transmit_in_window(context, env)
     }
 
     /// Sends the oldest unacknowledged packet once more, with AckReq. If the peer has it, the
@@ -160,29 +180,62 @@ impl Requester {
     fn transmit_probe(&mut self, context: &Context<'_>, env: &mut impl Env) -> Step {
         if self.unacked_psn == self.next_psn {
             self.retry.end_probe(false);
-            return self.transmit_next(context, env);
+            return self.transmit(context, env);
         }
-        let next = (self.cursor, self.next_psn, self.rd_atomic, self.unasked);
-        (self.cursor, self.next_psn) = (self.sq.head(), self.unacked_psn);
-        (self.rd_atomic, self.unasked) = (0, if seeded!(ProbeUnasked) { 0 } else { u8::MAX });
-        let step = self.transmit_next(context, env);
-        if let Step::Failed(_) = step {
-            return step;
-        }
-        (self.cursor, self.next_psn, self.rd_atomic, self.unasked) = next;
+        let step = self.transmit_again(self.sq.head(), self.unacked_psn, context, env);
         if let Step::Sent(_) = step {
             self.trip.forget_timed();
             // If nothing else is outstanding, an answer to the probe alone shows no loss.
             self.retry.end_probe(self.next_psn != self.unacked_psn.next());
             env.count(Counter::TailProbes);
+            if let Some(sent) = &mut self.sent {
+                sent.probed(self.end_psn);
+            }
         }
         step
     }
 
-    /// Sends the packet at the cursor, if there is one and nothing holds it back.
-    fn transmit_next(&mut self, context: &Context<'_>, env: &mut impl Env) -> Step {
-        let in_flight = self.in_flight();
-        if in_flight >= self.trip.window() || self.sq.get(self.cursor).is_none() {
+    /// Sends the packet `psn` of the message at position `at` once more, with AckReq, out of its
+    /// order. It is not timed.
+    fn transmit_again(
+        &mut self,
+        at: u32,
+        psn: Psn,
+        context: &Context<'_>,
+        env: &mut impl Env,
+    ) -> Step {
+        let next = (self.cursor, self.next_psn, self.rd_atomic, self.unasked, self.untimed);
+        (self.cursor, self.next_psn) = (at, psn);
+        (self.rd_atomic, self.untimed) = (0, u8::MAX);
+        self.unasked = if seeded!(ProbeUnasked) { 0 } else { u8::MAX };
+        let step = self.transmit_next(0, 0, context, env);
+        if let Step::Failed(_) = step {
+            return step;
+        }
+        (self.cursor, self.next_psn, self.rd_atomic, self.unasked, self.untimed) = next;
+        step
+    }
+
+    /// Sends the packet at the cursor, if the window has room for it and nothing holds it back.
+    #[inline]
+    fn transmit_in_window(&mut self, context: &Context<'_>, env: &mut impl Env) -> Step {
+        let (in_flight, window) = (self.in_flight(), self.trip.window());
+        if in_flight >= window {
+            return Step::Idle;
+        }
+        self.transmit_next(in_flight, window, context, env)
+    }
+
+    /// Sends the packet at the cursor, if there is one and nothing holds it back. `in_flight` and
+    /// `window` are in packets.
+    fn transmit_next(
+        &mut self,
+        in_flight: u32,
+        window: u32,
+        context: &Context<'_>,
+        env: &mut impl Env,
+    ) -> Step {
+        if self.sq.get(self.cursor).is_none() {
             return Step::Idle;
         }
         if let Err(step) = self.prepare(context, env) {
@@ -221,7 +274,7 @@ impl Requester {
         if ack_req || asks {
             self.untimed = match self.untimed.checked_sub(1) {
                 Some(left) if !self.trip.is_lossy() => left,
-                _ => self.trip.asked(self.next_psn, in_flight, context.now),
+                _ => self.trip.asked(self.next_psn, in_flight, window, context.now),
             };
         }
         if self.cursor == self.begun {
@@ -243,7 +296,7 @@ impl Requester {
     }
 
     /// Number of PSNs from the oldest unacknowledged to the next to send.
-    fn in_flight(&self) -> u32 {
+    pub(super) fn in_flight(&self) -> u32 {
         self.next_psn.minus(self.unacked_psn.value()).value()
     }
 
@@ -326,6 +379,9 @@ impl Requester {
         self.unacked_psn = self.end_psn;
         self.retry = Retry::default();
         self.trip = RoundTrip::default();
+        if let Some(sent) = &mut self.sent {
+            sent.start(self.end_psn, false);
+        }
     }
 
     /// Prepares the WQE at the cursor unless it was begun. Checks it and gives it its PSNs, which

@@ -13,10 +13,13 @@
 //! - Answers are sent in the order of the requests: READ data and ATOMIC results first, then one
 //!   coalesced ACK or NAK that covers the later requests.
 //! - After a NAK that ends the connection no further request is handled.
+//! - With selective repeat a packet that comes early is neither checked nor executed before its turn
+//!   ([`hold`]).
 //!
 //! Not here: ICRC, addresses, P_Key (checked before), timers (the responder has none).
 
 mod execute;
+mod hold;
 mod validate;
 
 use uroce_wire::{
@@ -25,6 +28,7 @@ use uroce_wire::{
 };
 
 use super::resources::{PendingAnswer, Reply, Resources};
+use super::selective::Held;
 use crate::attr::Attributes;
 use crate::context::{Context, Outcome, Step};
 use crate::counter::Counter;
@@ -61,6 +65,8 @@ enum Verdict {
     /// The packet is finished: a duplicate that was answered, or a packet that was NAKed.
     Done,
     Drop(DropReason),
+    /// The packet came early: the caller holds it until its turn comes.
+    Hold,
     /// No receive WQE is available: answered with an RNR NAK.
     RnrNak,
     /// The connection ends with this NAK.
@@ -88,6 +94,8 @@ pub(crate) struct Responder {
     answer: Option<Answer>,
     /// `answer` is the NAK that ends the connection.
     is_refusing: bool,
+    /// Packets that came early, if the QP has the memory of selective repeat.
+    pub(crate) held: Option<Box<Held>>,
 }
 
 impl Responder {
@@ -104,6 +112,7 @@ impl Responder {
             resources: Resources::new(),
             answer: None,
             is_refusing: false,
+            held: None,
         }
     }
 
@@ -177,6 +186,7 @@ impl Responder {
         match verdict {
             Verdict::Done => {}
             Verdict::Drop(reason) => return Err(reason),
+            Verdict::Hold => return Ok(Outcome::Held),
             Verdict::RnrNak => {
                 env.count(Counter::OutOfBuffer);
                 env.count(Counter::RnrNakSent);
@@ -277,8 +287,14 @@ impl Responder {
         if let Syndrome::Ack { .. } = syndrome {
             syndrome = self.rq.ack(env);
         }
+        let aeth = Aeth { syndrome, msn: self.msn };
+        if let Syndrome::Ack { .. } = syndrome
+            && self.is_holding()
+        {
+            return self.transmit_selective(aeth, context, env);
+        }
         let bth = context.bth(OpCode::RC_ACKNOWLEDGE, psn, 0);
-        let ext = ExtHeaders { aeth: Aeth { syndrome, msn: self.msn }, ..ExtHeaders::default() };
+        let ext = ExtHeaders { aeth, ..ExtHeaders::default() };
         let packet =
             Outbound { path: context.path(), bth, ext, by: context.by, payload: Gather::EMPTY };
         let Ok(len) = env.transmit(&packet) else { return Step::Blocked };
@@ -354,5 +370,8 @@ impl Responder {
         self.resources.clear();
         self.answer = None;
         self.is_refusing = false;
+        if let Some(held) = &mut self.held {
+            held.clear();
+        }
     }
 }

@@ -120,6 +120,15 @@ impl Retry {
         }
     }
 
+    /// Notes that the peer has received something, though nothing new is acknowledged: starts the
+    /// time until the next probe, and the ACK timer, again. The retry counters stay as they are.
+    pub(super) fn heard(&mut self, attr: &Attributes, now: Instant) {
+        if self.deadline != Deadline::NEVER && !self.waits_rnr {
+            self.stop_ack();
+            self.arm(attr, now);
+        }
+    }
+
     /// Starts the ACK timer after a request was sent, unless it is running.
     //= check B1 — a whole timeout from the oldest unanswered packet or the last progress
     pub(super) fn arm(&mut self, attr: &Attributes, now: Instant) {
@@ -190,6 +199,13 @@ impl Retry {
         self.noted.contains(Noted::SEQUENCE) && next_psn.is_before(self.nak_end)
     }
 
+    /// Returns whether a selective acknowledgement of packets up to `high` shows no other loss than
+    /// the one acted upon last: then something newer than all that was sent until then must have
+    /// come.
+    pub(super) fn is_known_gap(&self, high: Psn) -> bool {
+        self.noted.contains(Noted::SEQUENCE) && !self.nak_end.is_before(high)
+    }
+
     /// Notes that a sequence NAK is acted upon; `end_psn` is one past the newest PSN ever sent.
     pub(super) fn note_nak(&mut self, end_psn: Psn) {
         self.noted |= Noted::SEQUENCE;
@@ -225,6 +241,13 @@ impl Retry {
     pub(super) fn end_probe(&mut self, is_sent: bool) {
         self.noted -= Noted::PROBE_DUE;
         self.noted.set(Noted::PROBED, self.is_probed() || is_sent);
+    }
+
+    /// Notes that a probe was answered. Returns whether one was sent since the last progress.
+    pub(super) fn take_probed(&mut self) -> bool {
+        let is_probed = self.is_probed();
+        self.noted -= Noted::PROBED;
+        is_probed
     }
 
     /// Returns whether the oldest packet was sent as a probe since the last progress.

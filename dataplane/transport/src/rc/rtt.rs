@@ -27,6 +27,9 @@ pub(super) const MAX_IN_FLIGHT: u16 = 256;
 /// Smallest window: four requests for an acknowledgement fit in it.
 const MIN_IN_FLIGHT: u16 = 16;
 
+/// Number of packets by which a window may lack being full.
+const FULL_WITHIN: u32 = 32;
+
 /// Above this size the window moves in larger steps.
 const LARGE: u16 = 96;
 
@@ -95,6 +98,8 @@ bitflags! {
         const TIMING = 1;
         /// At least half of the window was used when it was sent.
         const USED = 1 << 1;
+        /// The whole window was used, but for [`FULL_WITHIN`] packets.
+        const FULL = 1 << 4;
         /// The window grows; otherwise it shrinks.
         const GROWING = 1 << 2;
         /// A packet was lost within the latest [`CALM`] packets.
@@ -143,12 +148,13 @@ impl RoundTrip {
     }
 
     /// Called when a packet that requests an acknowledgement has been sent, with `in_flight`
-    /// packets before it unacknowledged. Returns the number of such packets for which no call is
-    /// needed until the next.
-    pub(super) fn asked(&mut self, psn: Psn, in_flight: u32, now: Instant) -> u8 {
+    /// packets of `window` before it in flight. Returns the number of such packets for which no
+    /// call is needed until the next.
+    pub(super) fn asked(&mut self, psn: Psn, in_flight: u32, window: u32, now: Instant) -> u8 {
         if !self.flags.contains(Flags::TIMING) && self.is_fresh(psn) {
             self.flags |= Flags::TIMING;
-            self.flags.set(Flags::USED, in_flight * 2 >= u32::from(self.window));
+            self.flags.set(Flags::USED, in_flight * 2 >= window);
+            self.flags.set(Flags::FULL, in_flight + FULL_WITHIN >= window);
             (self.timed, self.timed_at) = (psn, Stamp::of(now));
             self.flight = (in_flight + 1).min(u16::MAX.into()) as u16;
         }
@@ -181,8 +187,20 @@ impl RoundTrip {
         core::mem::take(&mut self.probes) > 0 || is_sampled
     }
 
+    /// PSN of the packet that is timed, if one is timed.
+    pub(super) fn timed(&self) -> Option<Psn> {
+        self.flags.contains(Flags::TIMING).then_some(self.timed)
+    }
+
+    /// Time of a packet in the last sample, if the whole window was in flight, in sixteenths of a
+    /// nanosecond; once for each sample. `None` while the window follows losses.
+    pub(super) fn take_pace(&mut self) -> Option<u32> {
+        let pace = if self.is_lossy() { 0 } else { core::mem::take(&mut self.pace) };
+        (pace > 0).then_some(pace)
+    }
+
     /// Takes the answer to the timed packet as a sample.
-    fn sample(&mut self, now: Instant) {
+    pub(super) fn sample(&mut self, now: Instant) {
         self.flags -= Flags::TIMING;
         let sample = self.timed_at.age(now).max(1);
         self.mean = match self.mean {
@@ -191,10 +209,12 @@ impl RoundTrip {
             mean if sample > mean => mean + (sample - mean) / 2,
             mean => mean - (mean - sample) / 8,
         };
-        if self.is_lossy() && self.flags.contains(Flags::USED) {
+        let pace = sample.saturating_mul(16) / u32::from(self.flight.max(1));
+        if !self.is_lossy() {
+            self.pace = if self.flags.contains(Flags::FULL) { pace } else { 0 };
+        } else if self.flags.contains(Flags::USED) {
             // The first packet was sent with the former window.
             self.trips += 1;
-            let pace = sample.saturating_mul(16) / u32::from(self.flight.max(1));
             self.pace = if self.trips > 0 { self.pace.saturating_add(pace) } else { 0 };
             if self.trips == TRIPS_A_STEP {
                 self.move_window();

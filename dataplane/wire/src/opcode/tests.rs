@@ -11,7 +11,7 @@ fn every_byte_is_its_own_row_or_reserved() {
         assert_eq!(info.map(|info| info.opcode), info.map(|_| OpCode(code)));
         let reserved = match code {
             0x00..=0x17 | 0xa0..=0xb7 => code & 0x1f == 0x15,
-            0x20..=0x2b | 0x40..=0x55 | 0x64..=0x65 | 0x81 => false,
+            0x20..=0x2b | 0x40..=0x55 | 0x64..=0x65 | 0x81 | 0xd1 => false,
             _ => true,
         };
         assert_eq!(info.is_none(), reserved, "0x{code:02x}");
@@ -28,6 +28,7 @@ fn the_three_high_bits_choose_the_service() {
             3 => Service::Ud,
             4 => Service::Cnp,
             5 => Service::Xrc,
+            6 => Service::Rc,
             _ => panic!("{info:?}"),
         };
         assert_eq!(info.service, service);
@@ -36,7 +37,9 @@ fn the_three_high_bits_choose_the_service() {
 
 #[test]
 fn the_five_low_bits_mean_the_same_in_every_service() {
-    for info in rows().filter(|info| info.service != Service::Cnp) {
+    let is_alone =
+        |info: &OpInfo| matches!(info.opcode, OpCode::CNP | OpCode::RC_SELECTIVE_ACKNOWLEDGE);
+    for info in rows().filter(|info| !is_alone(info)) {
         let Some(rc) = OpCode(info.opcode.0 & 0x1f).info() else {
             assert_eq!(info.opcode, OpCode::RD_RESYNC);
             continue;
@@ -56,7 +59,7 @@ fn headers_follow_from_service_operation_and_position() {
         let request = info.is_request();
         let aeth = match op {
             O::ReadResponse => info.position != Position::Middle,
-            O::Acknowledge | O::AtomicAcknowledge => true,
+            O::Acknowledge | O::AtomicAcknowledge | O::SelectiveAcknowledge => true,
             _ => false,
         };
         let expected = [
@@ -92,7 +95,7 @@ fn names_end_with_the_position_unless_the_packet_is_always_alone() {
 #[test]
 fn requests_and_responses_are_apart() {
     let count = |which: fn(&OpInfo) -> bool| rows().filter(|info| which(info)).count();
-    assert_eq!(count(OpInfo::is_response), 3 * 6);
+    assert_eq!(count(OpInfo::is_response), 3 * 6 + 1);
     assert_eq!(count(OpInfo::is_request), 17 + 12 + 16 + 2 + 17);
     assert_eq!(rows().find(|i| !i.is_request() && !i.is_response()).unwrap().name, "CNP");
 }
@@ -111,6 +114,7 @@ fn rc_finds_every_rc_row_and_nothing_else() {
         O::FetchAdd,
         O::Resync,
         O::Cnp,
+        O::SelectiveAcknowledge,
     ];
     let extras = [None, Some(Header::ImmDt), Some(Header::Ieth), Some(Header::Reth)];
     let mut found = 0;
@@ -128,7 +132,8 @@ fn rc_finds_every_rc_row_and_nothing_else() {
             }
         }
     }
-    assert_eq!(found, rows().filter(|info| info.service == Service::Rc).count());
+    let is_made = |info: &&OpInfo| info.service == Service::Rc && info.opcode.is_of_rc();
+    assert_eq!(found, rows().filter(is_made).count());
 }
 
 #[test]
@@ -142,4 +147,6 @@ fn payload_rules_hold_at_their_edges() {
     assert_eq!(allowed(PayloadRule::OneToMtu), [1, 16, 17, 1023, 1024]);
     assert_eq!(allowed(PayloadRule::UpToMtu), [0, 1, 16, 17, 1023, 1024]);
     assert_eq!(allowed(PayloadRule::Reserved16), [16]);
+    assert_eq!(allowed(PayloadRule::Bitmap), [16, 1024]);
+    assert!(!PayloadRule::Bitmap.allows(1032, PathMtu::B4096));
 }

@@ -30,6 +30,7 @@ fn everything() -> QpChange {
         }),
         path_mig_state: Some(PathMigState::Rearm),
         rate_limit: Some(1_000_000),
+        selective_repeat: Some(true),
         ..QpChange::default()
     }
 }
@@ -59,6 +60,7 @@ fn exactly(from: QpState, to: QpState, mask: AttrMask) -> QpChange {
             AttrMask::ALT_PATH => change.alt_path = None,
             AttrMask::PATH_MIG_STATE => change.path_mig_state = None,
             AttrMask::RATE_LIMIT => change.rate_limit = None,
+            AttrMask::SELECTIVE_REPEAT => change.selective_repeat = None,
             other => panic!("a new attribute: {other:?}"),
         }
     }
@@ -273,7 +275,8 @@ const fn digest(qp_type: QpType, row: usize) -> (AttrMask, AttrMask) {
         (1, QpType::Rc) => {
             let required = UC_RTR.union(M::MAX_DEST_RD_ATOMIC).union(M::MIN_RNR_TIMER);
             let patience = M::TIMEOUT.union(M::RETRY_CNT).union(M::RNR_RETRY);
-            (required, UC_RTR_OPTIONAL.union(patience))
+            // Selective repeat, too, is an addition of this project.
+            (required, UC_RTR_OPTIONAL.union(patience).union(M::SELECTIVE_REPEAT))
         }
         (2, QpType::Gsi) => (M::SQ_PSN, CUR_QKEY),
         (2, QpType::Ud) => (M::SQ_PSN, CUR_QKEY.union(M::RATE_LIMIT)),

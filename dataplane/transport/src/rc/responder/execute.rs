@@ -140,6 +140,9 @@ impl Responder {
     /// from here. Once all of them have come again, the NAK becomes an ACK. An RNR NAK becomes an
     /// ACK too, because the refused request has found a receive WQE.
     fn expect(&mut self, psn: Psn) {
+        if let Some(held) = &mut self.held {
+            held.advance(self.expected_psn, psn);
+        }
         self.expected_psn = psn;
         let Some(answer) = &mut self.answer else { return };
         match answer.syndrome {

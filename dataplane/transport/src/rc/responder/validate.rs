@@ -28,7 +28,7 @@ impl Responder {
         &mut self,
         context: &Context<'_>,
         packet: &Packet<'_>,
-        out: &mut impl Output,
+        env: &mut impl Env,
     ) -> Result<(), Verdict> {
         match packet.bth.psn.distance_from(self.expected_psn) {
             //= check A8 — an overtaken packet is the expected one when it comes
@@ -41,10 +41,10 @@ impl Responder {
             ..0 if seeded!(DuplicateExecuted) && packet.op.operation == Operation::Send => Ok(()),
             ..0 if seeded!(AtomicReexecuted) && packet.op.has(Header::AtomicEth) => Ok(()),
             ..0 => {
-                out.count(Counter::DuplicateRequest);
+                env.count(Counter::DuplicateRequest);
                 Err(self.handle_duplicate(context, packet))
             }
-            _ => Err(self.handle_gap(packet.bth.psn, context, out)),
+            _ => Err(self.handle_early(context, packet, env)),
         }
     }
 

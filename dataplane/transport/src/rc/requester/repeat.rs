@@ -1,0 +1,91 @@
+//! Selective repeat at the requester: sends again what the peer lacks, and nothing else.
+//!
+//! Invariants
+//! - While selective repeat is active, everything outstanding has been sent (`next_psn` is
+//!   `end_psn`), and no READ or ATOMIC is outstanding.
+
+use uroce_wire::Psn;
+
+use super::Requester;
+use crate::context::{Context, Step};
+use crate::env::Env;
+use crate::rc::rtt::MAX_IN_FLIGHT;
+
+impl Requester {
+    /// Returns whether packets are sent again one by one; otherwise the requester goes back.
+    pub(crate) fn is_selective(&self) -> bool {
+        self.sent.as_ref().is_some_and(|sent| sent.is_active())
+    }
+
+    /// Sends the oldest packet that is lost, otherwise the packet at the cursor if the window has
+    /// room for it.
+    #[inline(never)]
+    pub(super) fn transmit_selective(&mut self, context: &Context<'_>, env: &mut impl Env) -> Step {
+        let outstanding = self.in_flight();
+        let Some(sent) = self.sent.as_ref().filter(|sent| sent.is_active()) else {
+            return self.transmit_in_window(context, env);
+        };
+        if let Some(psn) = sent.next_lost(self.end_psn) {
+            return self.repeat(psn, context, env);
+        }
+        if !sent.has_room(outstanding) {
+            return Step::Idle;
+        }
+        let (in_flight, window) = (sent.in_flight(outstanding), sent.window());
+        let asks = self.sq.get(self.cursor).is_some_and(|wqe| wqe.op.is_read_or_atomic());
+        if asks && outstanding >= MAX_IN_FLIGHT.into() {
+            return Step::Idle;
+        }
+        let step = self.transmit_next(in_flight, window, context, env);
+        if asks && let (Step::Sent(_), Some(sent)) = (step, &mut self.sent) {
+            sent.rest_until(self.end_psn);
+        }
+        step
+    }
+
+    /// Sends one packet again that is lost.
+    #[cold]
+    fn repeat(&mut self, psn: Psn, context: &Context<'_>, env: &mut impl Env) -> Step {
+        let mut at = self.sq.head();
+        while self.sq.get(at).is_some_and(|wqe| !psn.is_before(wqe.end())) {
+            at = at.wrapping_add(1);
+        }
+        let step = self.transmit_again(at, psn, context, env);
+        if let (Step::Sent(_), Some(sent)) = (step, &mut self.sent) {
+            sent.repeated(psn, self.end_psn);
+            // An answer could belong to either copy.
+            if self.trip.timed() == Some(psn) {
+                self.trip.forget_timed();
+            }
+        }
+        step
+    }
+
+    /// Goes back to `psn`, from which on the peer has nothing but what it has told. With selective
+    /// repeat only the rest is sent again.
+    pub(in crate::rc) fn go_back(&mut self, psn: Psn) {
+        let end = self.end_psn;
+        match self.sent.as_mut().filter(|sent| sent.is_on) {
+            Some(sent) if sent.is_active() => sent.lose_from(psn, end),
+            Some(sent) => {
+                sent.rest_until(end);
+                self.rewind(psn);
+            }
+            None => self.rewind(psn),
+        }
+    }
+
+    /// Sends the packet `psn` again, which the peer has refused for now, with what follows it if the
+    /// peer has not told that it holds that.
+    pub(in crate::rc) fn go_back_to_refused(&mut self, psn: Psn) {
+        match self.sent.as_mut().filter(|sent| sent.is_active()) {
+            Some(sent) => sent.refused(psn),
+            None => self.go_back(psn),
+        }
+    }
+
+    /// Returns whether the packet `psn` is yet to be sent again.
+    pub(in crate::rc) fn is_to_be_repeated(&self, psn: Psn) -> bool {
+        self.sent.as_ref().is_some_and(|sent| sent.is_active() && sent.is_lost(psn))
+    }
+}

@@ -1,0 +1,114 @@
+//! Packets that come early, with selective repeat: they wait until their turn comes.
+//!
+//! Invariants
+//! - The PSNs in `held` lie beyond the expected one, or are the expected one until the caller has
+//!   given the packet back.
+//! - An ACK that is due while packets are held is a selective one, as of the time when it is sent.
+//!
+//! Not here: the packets themselves, which the caller keeps.
+
+use uroce_wire::{Aeth, ExtHeaders, OpCode, Packet, Psn, Syndrome};
+
+use super::{Responder, Verdict};
+use crate::context::{Context, Outcome, Step};
+use crate::counter::Counter;
+use crate::drop_reason::DropReason;
+use crate::env::{Env, Outbound};
+use crate::gather::Gather;
+use crate::rc::selective::Insertion;
+
+impl Responder {
+    /// Handles a packet ahead of the expected one: holds it if that has been agreed on and the
+    /// caller has room, otherwise as any responder does.
+    //= check A25 — what comes early is held, and told to the peer
+    pub(super) fn handle_early(
+        &mut self,
+        context: &Context<'_>,
+        packet: &Packet<'_>,
+        env: &mut impl Env,
+    ) -> Verdict {
+        let (psn, expected) = (packet.bth.psn, self.expected_psn);
+        let insertion = match &mut self.held {
+            Some(held) if context.attr.selective_repeat && env.can_hold() => {
+                held.insert(psn, expected)
+            }
+            _ => Insertion::TooFar,
+        };
+        match insertion {
+            Insertion::TooFar => return self.handle_gap(psn, context, env),
+            Insertion::Copy => {
+                self.answer_with(Syndrome::UNLIMITED);
+                env.count(Counter::DuplicateRequest);
+                return Verdict::Done;
+            }
+            Insertion::Held { opens_gap } => {
+                if opens_gap || packet.bth.ack_req {
+                    self.answer_with(Syndrome::UNLIMITED);
+                }
+                if opens_gap {
+                    env.count(Counter::OutOfSequence);
+                }
+            }
+        }
+        env.count(Counter::HeldPackets);
+        Verdict::Hold
+    }
+
+    /// PSN of the held packet whose turn has come.
+    #[inline]
+    pub(crate) fn next_held(&self) -> Option<Psn> {
+        let held = self.held.as_ref()?;
+        let is_due = !held.is_empty() && held.contains(self.expected_psn) && !self.is_refusing;
+        is_due.then_some(self.expected_psn)
+    }
+
+    /// Returns whether the packet with this PSN is held.
+    pub(crate) fn holds(&self, psn: Psn) -> bool {
+        self.held.as_ref().is_some_and(|held| held.contains(psn)) && !self.is_refusing
+    }
+
+    /// Returns whether any packet is held.
+    pub(super) fn is_holding(&self) -> bool {
+        self.held.as_ref().is_some_and(|held| !held.is_empty())
+    }
+
+    /// Handles the held packet whose turn has come.
+    pub(crate) fn handle_held(
+        &mut self,
+        context: &Context<'_>,
+        packet: &Packet<'_>,
+        env: &mut impl Env,
+    ) -> Result<Outcome, DropReason> {
+        if let Some(held) = &mut self.held {
+            held.remove(packet.bth.psn);
+        }
+        self.handle_request(context, packet, env)
+    }
+
+    /// Notes that the held packet of the expected PSN is gone. It is missing like one that was lost.
+    pub(crate) fn lose_held(&mut self) {
+        if let Some(held) = &mut self.held {
+            held.remove(self.expected_psn);
+        }
+    }
+
+    /// Sends the ACK that is due, with the PSNs that are held.
+    #[cold]
+    pub(super) fn transmit_selective(
+        &mut self,
+        aeth: Aeth,
+        context: &Context<'_>,
+        env: &mut impl Env,
+    ) -> Step {
+        let Some(held) = &self.held else { return Step::Idle };
+        let bitmap = held.bitmap(self.expected_psn, context.mtu() as usize);
+        let payload = Gather::bytes(bitmap.bytes());
+        let psn = self.expected_psn.minus(1);
+        let bth = context.bth(OpCode::RC_SELECTIVE_ACKNOWLEDGE, psn, payload.len());
+        let ext = ExtHeaders { aeth, ..ExtHeaders::default() };
+        let packet = Outbound { path: context.path(), bth, ext, by: context.by, payload };
+        let Ok(len) = env.transmit(&packet) else { return Step::Blocked };
+        self.answer = None;
+        Step::Sent(len)
+    }
+}

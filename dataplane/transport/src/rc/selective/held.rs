@@ -1,0 +1,101 @@
+//! The responder's part: the PSNs of packets that came early.
+
+use uroce_wire::Psn;
+
+use super::psn_set::{PsnSet, SPAN};
+
+/// Longest bitmap of a selective acknowledgement, in bytes.
+const BITMAP: usize = (SPAN / 8) as usize;
+
+/// PSNs that the caller holds packets of.
+#[derive(Debug, Default)]
+pub(crate) struct Held {
+    set: PsnSet,
+    /// PSN after the newest in the set.
+    end: Psn,
+}
+
+/// What became of a packet that came early.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Insertion {
+    /// It is held; `opens_gap` is whether the packet before it is missing.
+    Held { opens_gap: bool },
+    /// A packet with this PSN is held already.
+    Copy,
+    /// It lies too far ahead.
+    TooFar,
+}
+
+/// The bitmap of a selective acknowledgement.
+pub(crate) struct Bitmap {
+    bytes: [u8; BITMAP],
+    len: usize,
+}
+
+impl Bitmap {
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+}
+
+impl Held {
+    /// Returns whether nothing is held.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.set.len() == 0
+    }
+
+    pub(crate) fn contains(&self, psn: Psn) -> bool {
+        self.set.contains(psn)
+    }
+
+    /// Notes a packet that lies beyond `expected`.
+    pub(crate) fn insert(&mut self, psn: Psn, expected: Psn) -> Insertion {
+        if psn.distance_from(expected) as u32 >= SPAN {
+            return Insertion::TooFar;
+        }
+        if self.is_empty() {
+            self.end = expected.next();
+        }
+        if !self.set.insert(psn) {
+            return Insertion::Copy;
+        }
+        let opens_gap = self.end.is_before(psn);
+        if self.end.is_before(psn.next()) {
+            self.end = psn.next();
+        }
+        Insertion::Held { opens_gap: opens_gap || self.set.len() == 1 }
+    }
+
+    /// Forgets a packet that the caller has given back.
+    pub(crate) fn remove(&mut self, psn: Psn) {
+        self.set.remove(psn);
+    }
+
+    /// Forgets packets from `from` up to `expected`, the PSN that is expected from now on.
+    #[inline]
+    pub(crate) fn advance(&mut self, from: Psn, expected: Psn) {
+        if !self.is_empty() {
+            self.set.remove_range(from, expected);
+        }
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.set.clear();
+    }
+
+    /// The PSNs held, as a selective acknowledgement of at most `most` bytes lists them: bit n is
+    /// the PSN n after `expected`.
+    pub(crate) fn bitmap(&self, expected: Psn, most: usize) -> Bitmap {
+        let mut bitmap = Bitmap { bytes: [0; BITMAP], len: 0 };
+        let mut psn = expected;
+        for word in bitmap.bytes[..most.min(BITMAP)].chunks_exact_mut(8) {
+            if !psn.is_before(self.end) {
+                break;
+            }
+            word.copy_from_slice(&self.set.bits_from(psn).to_le_bytes());
+            psn = psn.plus(u64::BITS);
+            bitmap.len += 8;
+        }
+        bitmap
+    }
+}
