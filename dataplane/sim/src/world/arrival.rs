@@ -113,7 +113,7 @@ impl World {
             self.tap_migrated(at);
         }
         if !is_off_path(dropped) {
-            self.tap_arrived(at, flight.seen.as_ref());
+            self.tap_arrived(at, flight);
         }
         self.tap_taken(at, state, dropped.is_none());
         let (pkey, mig_req) = (packet.bth.pkey, packet.bth.mig_req);

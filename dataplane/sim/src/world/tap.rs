@@ -204,11 +204,11 @@ impl World {
     }
 
     /// Passes a frame that is given to a QP to the checker.
-    pub(crate) fn tap_arrived(&mut self, at: At, seen: Option<&Seen>) {
+    pub(crate) fn tap_arrived(&mut self, at: At, flight: &Flight) {
         let now = nanos(self.now());
-        let (Some(tap), Some(seen)) = (&mut self.tap, seen) else { return };
+        let (Some(tap), Some(seen)) = (&mut self.tap, &flight.seen) else { return };
         if let Some(watched) = tap.watched(at) {
-            tap.checker.arrived(watched, now, seen);
+            tap.checker.arrived(watched, now, seen, &flight.frame);
         }
     }
 
@@ -271,5 +271,6 @@ fn peer(qp: &Qp, addr: [u8; 16], cnp_gap_ns: u64) -> Peer {
         rnr_timer: attr.min_rnr_timer,
         timeout_ns: ack_timeout(attr.timeout).map(|timeout| timeout.as_nanos() as u64),
         cnp_gap_ns,
+        selective_repeat: attr.selective_repeat,
     }
 }

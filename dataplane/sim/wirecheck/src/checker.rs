@@ -1,7 +1,7 @@
 //! The checker: the state of each queue pair, and the rules that apply to every packet.
 
 use crate::flaw::{Flaw, Rule, ensure};
-use crate::frame::{CNP, Seen, Shape, read};
+use crate::frame::{CNP, SELECTIVE_ACK, Seen, Shape, bitmap_of, read};
 use crate::migration::{Migration, Route, TimedRoute};
 use crate::requester::Requester;
 use crate::responder::Responder;
@@ -47,6 +47,8 @@ pub struct Peer {
     pub timeout_ns: Option<u64>,
     /// Least time between two CNPs, in nanoseconds.
     pub cnp_gap_ns: u64,
+    /// Both ends have agreed on selective repeat.
+    pub selective_repeat: bool,
 }
 
 /// Identifier of a queue pair in a [`Checker`].
@@ -89,10 +91,16 @@ struct Watch {
 impl Watch {
     fn new(peer: Peer) -> Watch {
         let roles = match peer.service {
-            Service::Reliable => Roles::Reliable(Box::new((
-                Requester::new(peer.mtu, peer.first_psn, peer.max_reads, peer.timeout_ns),
-                Responder::new(peer.mtu, peer.expected_psn, peer.rnr_timer),
-            ))),
+            Service::Reliable => {
+                let mut requester =
+                    Requester::new(peer.mtu, peer.first_psn, peer.max_reads, peer.timeout_ns);
+                let mut responder = Responder::new(peer.mtu, peer.expected_psn, peer.rnr_timer);
+                if peer.selective_repeat {
+                    requester.repeat_selectively();
+                    responder.hold_early();
+                }
+                Roles::Reliable(Box::new((requester, responder)))
+            }
             _ => Roles::Sender(Sender::new(peer.mtu, peer.first_psn)),
         };
         let Peer { addr, dest_addr, pkey, .. } = peer;
@@ -176,7 +184,7 @@ impl Checker {
     /// Notes that the queue pair has reported a migration, which no packet may show yet.
     pub fn migrated(&mut self, qp: Watched) {
         if let Roles::Reliable(roles) = &mut self.watches[qp.0].roles {
-            roles.0.has_cause = true;
+            roles.0.migrated();
         }
     }
 
@@ -244,7 +252,9 @@ impl Checker {
                     begin(&mut watch.held, &seen)?;
                 }
             }
-            Roles::Reliable(roles) => roles.1.sent(now_ns, &seen, &shape)?,
+            Roles::Reliable(roles) => {
+                roles.1.sent(now_ns, &seen, &shape, bitmap_of(frame, &seen))?;
+            }
             Roles::Sender(sender) => {
                 if begins {
                     begin(&mut watch.held, &seen)?;
@@ -255,9 +265,9 @@ impl Checker {
         Ok(seen)
     }
 
-    /// Notes that a frame for which [`sent`](Checker::sent) returned `seen` arrives undamaged at
+    /// Notes that `frame`, for which [`sent`](Checker::sent) returned `seen`, arrives undamaged at
     /// queue pair `qp`.
-    pub fn arrived(&mut self, qp: Watched, now_ns: u64, seen: &Seen) {
+    pub fn arrived(&mut self, qp: Watched, now_ns: u64, seen: &Seen, frame: &[u8]) {
         let watch = &mut self.watches[qp.0];
         if seen.opcode == CNP {
             return;
@@ -268,7 +278,7 @@ impl Checker {
         if shape.is_request() {
             roles.1.arrived(now_ns, seen, &shape);
         } else {
-            roles.0.arrived(now_ns, seen, &shape);
+            roles.0.arrived(now_ns, seen, &shape, bitmap_of(frame, seen));
         }
     }
 
@@ -313,7 +323,9 @@ fn check_headers(peer: &Peer, seen: &Seen) -> Result<(), Flaw> {
         Service::Unreliable => 1,
         Service::Datagram => 3_u8,
     };
-    ensure(seen.opcode >> 5 == service, Rule::Service, seen.opcode, service)?;
+    let is_agreed = peer.selective_repeat && seen.opcode == SELECTIVE_ACK;
+    let is_of_service = is_agreed || seen.opcode >> 5 == service;
+    ensure(is_of_service, Rule::Service, seen.opcode, service)?;
     if peer.service == Service::Datagram {
         return ensure(seen.src_qpn == peer.qpn, Rule::SourceQp, seen.src_qpn, peer.qpn);
     }

@@ -51,6 +51,7 @@ rules! {
     Unordered "Repeated requests do not follow one another."
     RewindWithoutCause "Requests are repeated with neither a NAK nor a timeout."
     RewindTarget "Repetition does not begin at the oldest unacknowledged PSN."
+    RepeatedAlone "A packet is sent again though none sent after it is known to have arrived."
     TimeoutTooLate "A repetition comes later than four timeouts after the last packet or progress."
     ProbeUnasked "A probe requests no answer."
     BeforeRnrTimer "A request is sent before the RNR timer has run out."
@@ -64,6 +65,7 @@ rules! {
     SolicitedPlace "The solicited bit is set on a packet that does not end a message."
     // Responses.
     AckOfNothing "An acknowledgement covers what has not been received."
+    ListsExpected "A selective acknowledgement lists the expected packet as held."
     AckGoesBack "An acknowledgement covers less than an earlier one."
     NakPsn "A NAK names another PSN than the expected one."
     NakTwice "A second NAK for one gap although nothing shows that the first one was lost."

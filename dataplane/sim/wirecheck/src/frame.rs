@@ -55,6 +55,9 @@ pub struct Seen {
 /// Opcode of a congestion notification packet.
 pub(crate) const CNP: u8 = 0x81;
 
+/// Opcode of uroce's selective acknowledgement.
+pub(crate) const SELECTIVE_ACK: u8 = 0xd1;
+
 /// Meaning of the five low bits of an opcode, equal for every service.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
@@ -63,6 +66,7 @@ pub(crate) enum Kind {
     ReadRequest,
     ReadResponse,
     Acknowledge,
+    SelectiveAck,
     AtomicAck,
     Atomic,
 }
@@ -95,6 +99,7 @@ impl Shape {
             0x0e => (Kind::ReadResponse, false, false),
             0x0f => (Kind::ReadResponse, false, true),
             0x10 => (Kind::ReadResponse, true, true),
+            0x11 if opcode == SELECTIVE_ACK => (Kind::SelectiveAck, true, true),
             0x11 => (Kind::Acknowledge, true, true),
             0x12 => (Kind::AtomicAck, true, true),
             0x13 | 0x14 => (Kind::Atomic, true, true),
@@ -107,7 +112,7 @@ impl Shape {
             0 => true,
             1 => low <= 0x0b,
             3 => matches!(low, 0x04 | 0x05),
-            _ => false,
+            _ => opcode == SELECTIVE_ACK,
         };
         is_defined.then_some(Shape { kind, is_first, is_last, has_imm, has_ieth })
     }
@@ -119,10 +124,16 @@ impl Shape {
     fn has_aeth(&self) -> bool {
         match self.kind {
             Kind::ReadResponse => self.is_first || self.is_last,
-            Kind::Acknowledge | Kind::AtomicAck => true,
+            Kind::Acknowledge | Kind::SelectiveAck | Kind::AtomicAck => true,
             _ => false,
         }
     }
+}
+
+/// The bitmap of the frame of a selective acknowledgement.
+pub(crate) fn bitmap_of<'a>(frame: &'a [u8], seen: &Seen) -> &'a [u8] {
+    let end = frame.len().saturating_sub(4);
+    &frame[end.saturating_sub(seen.payload_len as usize)..end]
 }
 
 /// A reader of consecutive bytes.
@@ -319,7 +330,11 @@ fn read_payload(padded: &[u8], pad: usize, shape: &Shape, seen: &mut Seen) -> Re
         0_u8,
     )?;
     let carries = matches!(shape.kind, Kind::Send | Kind::Write | Kind::ReadResponse);
-    ensure(carries || padded.is_empty(), Rule::PayloadLength, payload.len() as u64, 0_u8)?;
+    let is_bitmap = shape.kind == Kind::SelectiveAck
+        && payload.len().is_multiple_of(8)
+        && (8..=1024).contains(&payload.len());
+    let may_be = carries || is_bitmap || padded.is_empty() && shape.kind != Kind::SelectiveAck;
+    ensure(may_be, Rule::PayloadLength, payload.len() as u64, 0_u8)?;
     seen.payload_len = payload.len() as u32;
     seen.payload_mark = fingerprint(payload);
     Ok(())

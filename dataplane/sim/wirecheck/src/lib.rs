@@ -29,6 +29,7 @@ mod migration;
 mod psn;
 mod requester;
 mod responder;
+mod selective;
 mod unreliable;
 
 pub use checker::{Checker, Peer, Service, Tally, Watched};

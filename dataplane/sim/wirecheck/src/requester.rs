@@ -13,6 +13,7 @@ use crate::flaw::{Flaw, Rule, ensure};
 use crate::frame::{Kind, Seen, Shape};
 use crate::message::Messages;
 use crate::psn::{MODULUS, add, distance};
+use crate::selective::Known;
 
 /// Duration of RNR timer code `code` in nanoseconds. Codes come in pairs of 1 and 1.5 times a power
 /// of two, from 0.01 ms on; code 0 is the longest.
@@ -76,6 +77,8 @@ pub(crate) struct Requester {
     pub(crate) last_progress: u64,
     pub(crate) repeated: u64,
     pub(crate) rewinds: u64,
+    /// With selective repeat: what is known of each packet.
+    known: Option<Known>,
 }
 
 impl Requester {
@@ -98,7 +101,25 @@ impl Requester {
             last_progress: 0,
             repeated: 0,
             rewinds: 0,
+            known: None,
         }
+    }
+
+    /// Called before anything is sent: the requester sends packets again one by one.
+    pub(crate) fn repeat_selectively(&mut self) {
+        self.known = Some(Known::new(self.una));
+    }
+
+    /// Returns whether selective repeat is at work: no READ or ATOMIC makes it rest.
+    fn is_selective(&self) -> bool {
+        self.known.as_ref().is_some_and(|known| distance(self.una, known.rests_until) >= 0)
+    }
+
+    /// Returns whether a requester with selective repeat may go back now to send `psn`, or has done
+    /// so before and continues: while a READ or ATOMIC makes selective repeat rest.
+    fn may_go_back(&self, now: u64, psn: u32) -> bool {
+        let begins = psn == self.una && (self.has_cause || self.is_timed_out(now));
+        !self.is_selective() && (begins || psn == self.next || self.other_next == Some(psn))
     }
 
     /// Checks a request that is sent. `slack` is the time by which timeouts may be late for outside
@@ -113,6 +134,12 @@ impl Requester {
         let due = self.not_before.unwrap_or(0);
         ensure(now >= due, Rule::BeforeRnrTimer, now, due)?;
         let may_probe = seen.psn == self.una && self.may_probe(now);
+        if may_probe && let Some(known) = &mut self.known {
+            known.probed();
+        }
+        if self.known.is_some() && seen.psn != self.end && !self.may_go_back(now, seen.psn) {
+            return self.repeat_alone(now, seen, may_probe).map(|()| false);
+        }
         if distance(seen.psn, self.next) < 0 {
             if may_probe && !self.has_cause && !self.is_timed_out(now) {
                 return self.probe(seen).map(|()| false);
@@ -128,7 +155,9 @@ impl Requester {
         } else if self.other_next == Some(seen.psn) {
             self.other_next = None;
         } else {
-            ensure(seen.psn == self.next, Rule::PsnSkipped, seen.psn, self.next)?;
+            // What looked like going back may have been repetitions of single packets.
+            let is_next = seen.psn == self.next || self.known.is_some() && seen.psn == self.end;
+            ensure(is_next, Rule::PsnSkipped, seen.psn, self.next)?;
             if !may_probe {
                 self.other_next = None;
             }
@@ -144,13 +173,46 @@ impl Requester {
         };
         self.next = end;
         self.last_sent = now;
+        if let Some(known) = &mut self.known {
+            known.sent(seen.psn);
+            let asks = matches!(shape.kind, Kind::ReadRequest | Kind::Atomic);
+            if asks || !is_new {
+                known.rests_until = self.end;
+            }
+        }
         Ok(is_new)
+    }
+
+    /// Checks a packet that is sent again out of its order, with selective repeat.
+    fn repeat_alone(&mut self, now: u64, seen: &Seen, may_probe: bool) -> Result<(), Flaw> {
+        let is_late = seen.psn == self.una && self.is_timed_out(now);
+        let Some(known) = &mut self.known else { return Ok(()) };
+        if is_late || core::mem::take(&mut self.has_cause) {
+            known.doubt_all(is_late);
+        }
+        known.check_repeated(seen.psn, may_probe)?;
+        known.sent(seen.psn);
+        self.check_repeated(seen)?;
+        if !may_probe {
+            self.unit_of(seen.psn).expect("it was checked").sent_at = now;
+        }
+        self.repeated += 1;
+        self.last_sent = now;
+        if may_probe {
+            self.probed = Some(seen.psn);
+        }
+        Ok(())
     }
 
     /// Notes that requests take another path from now on, which is a cause to repeat what is
     /// unacknowledged.
     pub(crate) fn takes_other_path(&mut self, timeout: Option<u64>) {
         self.timeout = timeout;
+        self.has_cause = true;
+    }
+
+    /// Notes that the queue pair has migrated.
+    pub(crate) fn migrated(&mut self) {
         self.has_cause = true;
     }
 
@@ -168,6 +230,11 @@ impl Requester {
                 self.last_sent.max(self.last_progress).max(self.not_before.unwrap_or(0));
             let latest = quiet_since + 4 * self.timeout.unwrap_or(0) + slack;
             ensure(now <= latest, Rule::TimeoutTooLate, now, latest)?;
+        }
+        let is_late = self.is_timed_out(now);
+        if let Some(known) = &mut self.known {
+            // Packets may be repeated one by one as well.
+            known.doubt_all(is_late);
         }
         self.has_cause = false;
         self.rewinds += 1;
@@ -249,7 +316,29 @@ impl Requester {
     }
 
     /// Notes that a response arrives undamaged.
-    pub(crate) fn arrived(&mut self, now: u64, seen: &Seen, shape: &Shape) {
+    pub(crate) fn arrived(&mut self, now: u64, seen: &Seen, shape: &Shape, bitmap: &[u8]) {
+        self.note_rest(now);
+        match shape.kind {
+            Kind::SelectiveAck => self.told(now, seen, bitmap),
+            _ => self.answered_by(now, seen, shape),
+        }
+        self.note_rest(now);
+    }
+
+    /// Notes that a requester that may have gone back, while selective repeat rests, makes it rest
+    /// until all that was sent until now is acknowledged.
+    fn note_rest(&mut self, now: u64) {
+        let may_have_gone_back = self.has_cause || self.is_timed_out(now);
+        if may_have_gone_back
+            && !self.is_selective()
+            && let Some(known) = &mut self.known
+        {
+            known.rests_until = self.end;
+        }
+    }
+
+    /// Notes that a response of RC's own arrives undamaged.
+    fn answered_by(&mut self, now: u64, seen: &Seen, shape: &Shape) {
         if distance(seen.psn, self.una) < 0 || distance(seen.psn, self.end) >= 0 {
             return;
         }
@@ -262,9 +351,28 @@ impl Requester {
         self.has_cause |= may_have_gone_back;
     }
 
+    /// Notes that a selective acknowledgement arrives undamaged.
+    fn told(&mut self, now: u64, seen: &Seen, bitmap: &[u8]) {
+        let first = add(seen.psn, 1);
+        let is_old = distance(first, self.una) < 0 || distance(first, self.end) > 0;
+        if is_old || self.acknowledge_before(now, first) == Acked::Gap || self.una != first {
+            return;
+        }
+        let is_selective = self.is_selective();
+        let Some(known) = &mut self.known else { return };
+        known.answered();
+        if known.told(first, self.end, bitmap) && !is_selective {
+            self.has_cause = true;
+        }
+    }
+
     fn acknowledged(&mut self, now: u64, seen: &Seen, may_have_gone_back: bool) {
+        let may_be_lost = self.known.as_ref().is_some_and(|known| known.is_doubtful(seen.psn));
         match seen.syndrome >> 5 {
             0 => {
+                if let Some(known) = &mut self.known {
+                    known.answered();
+                }
                 self.acknowledge_before(now, add(seen.psn, 1));
                 // An ACK for the probe alone shows that what was sent before it was lost.
                 let is_alone = self.una == add(seen.psn, 1);
@@ -275,10 +383,15 @@ impl Requester {
                 if self.acknowledge_before(now, seen.psn) == Acked::Gap {
                     return;
                 }
-                if !waits && !may_have_gone_back && self.next != seen.psn {
+                if !waits && !may_have_gone_back && self.next != seen.psn && !may_be_lost {
                     self.not_before = Some(now + rnr_wait_ns(seen.syndrome));
                 }
-                self.has_cause = true;
+                match &mut self.known {
+                    Some(known) if distance(self.una, known.rests_until) >= 0 => {
+                        known.refused(seen.psn);
+                    }
+                    _ => self.has_cause = true,
+                }
             }
             // If the response of a READ or ATOMIC is missing, that is a cause as well.
             3 => {
@@ -301,7 +414,9 @@ impl Requester {
         if !fits {
             return;
         }
+        let before = self.una;
         self.una = add(seen.psn, 1);
+        self.note_acked(before);
         if self.una == unit.end() {
             self.units.pop_front();
             self.reads -= 1;
@@ -323,9 +438,17 @@ impl Requester {
             self.units.pop_front();
         }
         if self.una != before {
+            self.note_acked(before);
             self.progress(now);
         }
         acked
+    }
+
+    /// Notes for selective repeat that everything from `before` on to `una` is acknowledged.
+    fn note_acked(&mut self, before: u32) {
+        if let Some(known) = &mut self.known {
+            known.advance(before, self.una);
+        }
     }
 
     fn progress(&mut self, now: u64) {

@@ -12,6 +12,7 @@ use std::collections::VecDeque;
 use crate::flaw::{Flaw, Rule, ensure};
 use crate::frame::{Kind, Seen, Shape};
 use crate::psn::{add, distance};
+use crate::selective::Come;
 
 /// Shortest time after which a NAK may be given again only because the gap is still there, in
 /// nanoseconds.
@@ -57,6 +58,8 @@ pub(crate) struct Responder {
     pub(crate) is_over: bool,
     pub(crate) naks: u64,
     pub(crate) rnr_naks: u64,
+    /// With selective repeat: the requests that have come.
+    come: Option<Come>,
 }
 
 impl Responder {
@@ -79,7 +82,15 @@ impl Responder {
             is_over: false,
             naks: 0,
             rnr_naks: 0,
+            come: None,
         }
+    }
+
+    /// Called before anything has come: the responder holds requests that come early, as many as it
+    /// can.
+    pub(crate) fn hold_early(&mut self) {
+        self.come = Some(Come::default());
+        self.is_exact = false;
     }
 
     /// Notes that later RNR NAKs carry this code.
@@ -101,10 +112,26 @@ impl Responder {
         if distance(seen.psn, self.newest) >= 0 {
             self.newest = add(seen.psn, 1);
         }
+        if distance(seen.psn, self.low) >= 0
+            && let Some(come) = &mut self.come
+        {
+            come.insert(seen, shape);
+        }
         if ahead > 0 {
             self.has_gap = true;
             return;
         }
+        self.served(seen, shape, ahead);
+        // Requests that came early may have been held until now.
+        while let Some((seen, shape)) = self.come.as_ref().and_then(|come| come.get(self.possible))
+        {
+            self.served(&seen, &shape, 0);
+        }
+    }
+
+    /// Notes a request that may have been executed, or was before: it lies `ahead` of the newest
+    /// PSN that the responder can expect, by 0 or less.
+    fn served(&mut self, seen: &Seen, shape: &Shape, ahead: i32) {
         let is_read = shape.kind == Kind::ReadRequest;
         let psns = if is_read { seen.dma_len.div_ceil(self.mtu).max(1) } else { 1 };
         if ahead == 0 {
@@ -140,9 +167,16 @@ impl Responder {
     }
 
     /// Checks a response that is sent.
-    pub(crate) fn sent(&mut self, now: u64, seen: &Seen, shape: &Shape) -> Result<(), Flaw> {
+    pub(crate) fn sent(
+        &mut self,
+        now: u64,
+        seen: &Seen,
+        shape: &Shape,
+        bitmap: &[u8],
+    ) -> Result<(), Flaw> {
         ensure(!self.is_over, Rule::SentAfterEnd, seen.psn, self.low)?;
         match shape.kind {
+            Kind::SelectiveAck => self.selective_ack(now, seen, bitmap)?,
             Kind::ReadResponse => self.read_response(seen, shape)?,
             Kind::AtomicAck => self.atomic_ack(seen)?,
             _ => self.acknowledge(now, seen)?,
@@ -156,7 +190,17 @@ impl Responder {
             ensure(is_all, Rule::MsnBehind, seen.msn, self.messages)?;
             self.msn = seen.msn;
         }
+        if let Some(come) = &mut self.come {
+            come.advance(self.low);
+        }
         Ok(())
+    }
+
+    fn selective_ack(&mut self, now: u64, seen: &Seen, bitmap: &[u8]) -> Result<(), Flaw> {
+        ensure(seen.syndrome >> 5 == 0, Rule::Syndrome, seen.syndrome, 0_u8)?;
+        self.acknowledge(now, seen)?;
+        let come = self.come.as_ref().ok_or(Flaw::new(Rule::Service, seen.opcode, 0_u8))?;
+        come.check_list(add(seen.psn, 1), bitmap)
     }
 
     fn acknowledge(&mut self, now: u64, seen: &Seen) -> Result<(), Flaw> {

@@ -31,6 +31,7 @@ pub(crate) fn peer(number: u32) -> Peer {
         rnr_timer: 5,
         timeout_ns: Some(TIMEOUT),
         cnp_gap_ns: 4000,
+        selective_repeat: false,
     }
 }
 
@@ -122,7 +123,7 @@ impl Tap {
     pub(crate) fn pass(&mut self, now: u64, bytes: &[u8]) {
         let seen = self.try_sent(now, bytes).expect("a packet without flaw");
         let to = if bytes[14 + 15] == 1 { self.b } else { self.a };
-        self.checker.arrived(to, now, &seen);
+        self.checker.arrived(to, now, &seen, bytes);
     }
 
     pub(crate) fn flaw(&mut self, now: u64, bytes: &[u8]) -> Rule {

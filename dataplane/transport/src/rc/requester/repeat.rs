@@ -22,21 +22,21 @@ impl Requester {
     #[inline(never)]
     pub(super) fn transmit_selective(&mut self, context: &Context<'_>, env: &mut impl Env) -> Step {
         let outstanding = self.in_flight();
-        let Some(sent) = self.sent.as_ref().filter(|sent| sent.is_active()) else {
-            return self.transmit_in_window(context, env);
-        };
-        if let Some(psn) = sent.next_lost(self.end_psn) {
-            return self.repeat(psn, context, env);
-        }
-        if !sent.has_room(outstanding) {
-            return Step::Idle;
-        }
-        let (in_flight, window) = (sent.in_flight(outstanding), sent.window());
         let asks = self.sq.get(self.cursor).is_some_and(|wqe| wqe.op.is_read_or_atomic());
-        if asks && outstanding >= MAX_IN_FLIGHT.into() {
-            return Step::Idle;
-        }
-        let step = self.transmit_next(in_flight, window, context, env);
+        let step = match self.sent.as_ref().filter(|sent| sent.is_active()) {
+            None => self.transmit_in_window(context, env),
+            Some(sent) => {
+                if let Some(psn) = sent.next_lost(self.end_psn) {
+                    return self.repeat(psn, context, env);
+                }
+                let most = if asks { MAX_IN_FLIGHT.into() } else { u32::MAX };
+                if !sent.has_room(outstanding) || outstanding >= most {
+                    return Step::Idle;
+                }
+                let (in_flight, window) = (sent.in_flight(outstanding), sent.window());
+                self.transmit_next(in_flight, window, context, env)
+            }
+        };
         if asks && let (Step::Sent(_), Some(sent)) = (step, &mut self.sent) {
             sent.rest_until(self.end_psn);
         }

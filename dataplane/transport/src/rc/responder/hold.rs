@@ -9,7 +9,7 @@
 
 use uroce_wire::{Aeth, ExtHeaders, OpCode, Packet, Psn, Syndrome};
 
-use super::{Responder, Verdict};
+use super::{Awaits, Responder, Verdict};
 use crate::context::{Context, Outcome, Step};
 use crate::counter::Counter;
 use crate::drop_reason::DropReason;
@@ -42,6 +42,8 @@ impl Responder {
                 return Verdict::Done;
             }
             Insertion::Held { opens_gap } => {
+                // Behind a packet that was refused for now nothing is missing.
+                let opens_gap = opens_gap && self.awaits != Awaits::Refused;
                 if opens_gap || packet.bth.ack_req {
                     self.answer_with(Syndrome::UNLIMITED);
                 }
