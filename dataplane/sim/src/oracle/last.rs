@@ -117,17 +117,19 @@ impl Traffic {
     fn judge_silence(&self) -> Result<(), String> {
         use Counter as C;
         let mut silent = vec![
-            C::DuplicateRequest,
             C::OutOfSequence,
             C::PacketSeqErr,
             C::ImpliedNakSeqErr,
             C::LocalAckTimeoutErr,
-            C::StaleResponse,
         ];
         let count = |counter| self.world.nodes().iter().map(|node| node.counter(counter)).sum();
         let rnr_naks: u64 = count(C::RnrNakSent);
         if rnr_naks == 0 {
             silent.push(C::RetransmittedPackets);
+        }
+        // What follows a refused packet is held, and comes again if the requester goes back.
+        if rnr_naks == 0 || !self.connections.iter().any(|it| it.selective_repeat) {
+            silent.extend([C::DuplicateRequest, C::StaleResponse]);
         }
         for counter in silent {
             let value: u64 = count(counter);
