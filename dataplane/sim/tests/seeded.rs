@@ -56,6 +56,8 @@ fn search_of(bug: Bug) -> Search {
         | Bug::NoRetryReload
         | Bug::FlushBeforeError
         | Bug::UnsignaledErrorLost
+        | Bug::HeldRepeated
+        | Bug::HeldAfterReset
         | Bug::RnrTableTypo => Search::Random(LARGE_BUDGET),
         Bug::PaceDrift | Bug::LatenessKept | Bug::KibibitsForKilobits | Bug::AcksUnpaid => {
             Search::Paced

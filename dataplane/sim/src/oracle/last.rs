@@ -116,12 +116,8 @@ impl Traffic {
     /// Checks that on perfect links nothing was repeated, refused or late.
     fn judge_silence(&self) -> Result<(), String> {
         use Counter as C;
-        let mut silent = vec![
-            C::OutOfSequence,
-            C::PacketSeqErr,
-            C::ImpliedNakSeqErr,
-            C::LocalAckTimeoutErr,
-        ];
+        let mut silent =
+            vec![C::OutOfSequence, C::PacketSeqErr, C::ImpliedNakSeqErr, C::LocalAckTimeoutErr];
         let count = |counter| self.world.nodes().iter().map(|node| node.counter(counter)).sum();
         let rnr_naks: u64 = count(C::RnrNakSent);
         if rnr_naks == 0 {

@@ -81,7 +81,9 @@ impl Responder {
         packet: &Packet<'_>,
         env: &mut impl Env,
     ) -> Result<Outcome, DropReason> {
-        if let Some(held) = &mut self.held {
+        if let Some(held) = &mut self.held
+            && !seeded!(RefusedKept)
+        {
             held.remove(packet.bth.psn);
         }
         self.handle_request(context, packet, env)

@@ -80,6 +80,9 @@ impl Held {
     }
 
     pub(crate) fn clear(&mut self) {
+        if seeded!(HeldAfterReset) {
+            return;
+        }
         self.set.clear();
     }
 
@@ -92,7 +95,8 @@ impl Held {
             if !psn.is_before(self.end) {
                 break;
             }
-            word.copy_from_slice(&self.set.bits_from(psn).to_le_bytes());
+            let first = if seeded!(BitmapShifted) { psn.next() } else { psn };
+            word.copy_from_slice(&self.set.bits_from(first).to_le_bytes());
             psn = psn.plus(u64::BITS);
             bitmap.len += 8;
         }

@@ -256,7 +256,7 @@ impl Sent {
         self.repeats.retain(|repeat| !repeat.psn.is_before(end));
         let mut psn = from;
         while psn.is_before(end) {
-            if !self.held.contains(psn) {
+            if !self.held.contains(psn) || seeded!(HeldRepeated) {
                 self.lost.insert(psn);
             }
             psn = psn.next();
