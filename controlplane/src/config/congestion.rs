@@ -92,6 +92,7 @@ struct DcqcnKeys {
     rate_to_set_on_first_cnp: u32,
     clamp_tgt_rate: bool,
     clamp_tgt_rate_after_time_inc: bool,
+    roce_slow_restart_en: bool,
 }
 
 #[derive(Deserialize)]

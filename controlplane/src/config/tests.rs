@@ -41,7 +41,7 @@ fn every_field_can_be_written() {
         cnp_dscp = 46
         cnp_802p_prio = 5
         min_time_between_cnps = 10
-        dcqcn = { rpg_ai_rate = 5, clamp_tgt_rate = true }
+        dcqcn = { rpg_gd = 12, roce_slow_restart_en = true }
         delay = { target_delay_us = 50 }
         [[device.port]]
         ethdev = { vdev = "net_null0" }
@@ -81,7 +81,7 @@ fn every_field_can_be_written() {
     assert_eq!(device.ports[0].netdev_name(), Some("eth0"));
     assert!(!device.ports[0].migrate_on_link_down);
     assert_eq!(config.eal.log, LogLevel::Info);
-    let dcqcn = DcqcnParams { rpg_ai_rate: 5, clamp_tgt_rate: true, ..DcqcnParams::default() };
+    let dcqcn = DcqcnParams { rpg_gd: 12, roce_slow_restart_en: true, ..DcqcnParams::default() };
     assert_eq!(device.congestion.congestion(), Congestion::Dcqcn(dcqcn));
     let notification =
         Notification { min_time_between_cnps_us: 10, cnp_dscp: 46, cnp_802p_prio: 5 };
@@ -117,6 +117,10 @@ fn unknown_keys_are_errors_and_named() {
         (format!("{DEVICE}lcore = 1\n{PORT}"), "lcore"),
         (format!("{DEVICE}congestion = {{ algorithm = \"bbr\" }}\n{PORT}"), "bbr"),
         (format!("{DEVICE}congestion = {{ dcqcn = {{ rpg_rate = 1 }} }}\n{PORT}"), "rpg_rate"),
+        (
+            format!("{DEVICE}congestion = {{ dcqcn = {{ roce_slow_restart_en = 2 }} }}\n{PORT}"),
+            "expected a boolean",
+        ),
         (format!("{DEVICE}{PORT}ipv4 = []\n"), "ipv4"),
         (format!("{DEVICE}{PORT}routes = [{{ to = \"::/0\", by = \"::1\" }}]\n"), "by"),
         (format!("{DEVICE}{PORT}loss = {{ rate = 1.0 }}\n"), "rate"),

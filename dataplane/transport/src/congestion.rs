@@ -98,6 +98,15 @@ trait ReactionPoint {
     fn lost(&mut self, _now: Instant) {}
 }
 
+/// What a slow restart of DCQCN has done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct SlowRestart {
+    /// Nothing had slowed the QP down before.
+    pub(crate) was_free: bool,
+    /// The rate was cut; false soon after another cut.
+    pub(crate) has_cut: bool,
+}
+
 #[derive(Debug)]
 enum Algorithm {
     Dcqcn(Dcqcn),
@@ -114,6 +123,8 @@ pub(crate) struct Reaction {
     last_sent: Option<Instant>,
     /// The round trip being measured: the PSN after its packet, and the time of sending.
     measured: Option<(Psn, Instant)>,
+    /// PSN of the packet to send next, as of the last input or frame. Kept for slow restarts only.
+    next: Option<Psn>,
 }
 
 impl Reaction {
@@ -124,7 +135,8 @@ impl Reaction {
             Congestion::Dcqcn(params) => Algorithm::Dcqcn(Dcqcn::new(params)),
             Congestion::Delay(params) => Algorithm::Delay(Delay::new(params)),
         };
-        let mut reaction = Reaction { algorithm, static_kbps: 0, last_sent: None, measured: None };
+        let (last_sent, measured, next) = (None, None, None);
+        let mut reaction = Reaction { algorithm, static_kbps: 0, last_sent, measured, next };
         reaction.restart(0);
         Some(Box::new(reaction))
     }
@@ -139,10 +151,15 @@ impl Reaction {
         matches!(self.algorithm, Algorithm::Delay(_))
     }
 
+    /// Returns whether losses make the algorithm restart slowly.
+    pub(crate) fn restarts_slowly(&self) -> bool {
+        matches!(&self.algorithm, Algorithm::Dcqcn(point) if point.restarts_slowly())
+    }
+
     /// Starts anew, for a connection or a path that nothing is known about.
     pub(crate) fn restart(&mut self, static_kbps: u32) {
         self.static_kbps = static_kbps;
-        self.measured = None;
+        (self.measured, self.next) = (None, None);
         let line = if static_kbps > 0 { u64::from(static_kbps) } else { LINE_KBPS };
         self.point_mut().restart(line);
     }
@@ -213,6 +230,21 @@ impl Reaction {
         if let Some((_, sent_at)) = self.measured.filter(|(end, _)| !unacked.is_before(*end)) {
             self.measured = None;
             self.point_mut().round_trip(now.since(sent_at), now);
+        }
+    }
+
+    /// The QP sends the packet `next` next. Returns whether it has gone back since the last call.
+    pub(crate) fn goes_back(&mut self, next: Psn) -> bool {
+        self.next.replace(next).is_some_and(|before| next.is_before(before))
+    }
+
+    /// The QP sends packets again because they were lost. Returns what a slow restart has done;
+    /// `None` if there was none.
+    pub(crate) fn restart_slowly(&mut self, now: Instant) -> Option<SlowRestart> {
+        self.advance(now);
+        match &mut self.algorithm {
+            Algorithm::Dcqcn(point) if point.restarts_slowly() => Some(point.restart_slowly(now)),
+            Algorithm::Dcqcn(_) | Algorithm::Delay(_) => None,
         }
     }
 

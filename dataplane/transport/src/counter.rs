@@ -38,6 +38,10 @@ crate::counted! {
         NpCnpSent "np_cnp_sent" "A CNP sent."
         RpCnpHandled "rp_cnp_handled" "A CNP received and given to the reaction point."
         RpCnpIgnored "rp_cnp_ignored" "A CNP received and ignored."
+        SlowRestarts "roce_slow_restart" "A loss that made DCQCN restart slowly."
+        SlowRestartCnps "roce_slow_restart_cnps" "A slow restart that cut the rate as a CNP does."
+        SlowRestartTransitions "roce_slow_restart_trans"
+            "A slow restart of a QP that nothing had slowed down."
     }
 }
 

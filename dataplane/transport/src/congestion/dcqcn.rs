@@ -6,6 +6,8 @@
 //! ```text
 //!   CNP ──> target = current,  current ×= 1 − alpha/2,  alpha → 1
 //!
+//!   loss, with roce_slow_restart_en ──> as for a CNP,  then target = current
+//!
 //!   every rpg_time_reset, and every rpg_byte_reset bytes, one stage each:
 //!     both stages below the threshold    fast recovery   current = (current + target) / 2
 //!     one of them at least there         additive        target += rpg_ai_rate,  then as above
@@ -14,12 +16,13 @@
 //!
 //! Invariants
 //! - `rpg_min_rate` ≤ current ≤ the line's rate while the QP is slowed down.
-//! - A cut happens at most once in `rate_reduce_monitor_period`.
+//! - A cut happens at most once in `rate_reduce_monitor_period`. A CNP and a loss within it give
+//!   the same rate in either order.
 //! - Close to the line's rate the reaction point lets go: it is as if no CNP had ever come.
 
 use core::time::Duration;
 
-use super::ReactionPoint;
+use super::{ReactionPoint, SlowRestart};
 use crate::time::Instant;
 
 /// Parameters of DCQCN. Each has the name, and in [`DcqcnParams::MLX5`] the value, that it has with
@@ -60,6 +63,10 @@ pub struct DcqcnParams {
     pub clamp_tgt_rate: bool,
     /// A CNP before which the timer has raised the rate sets the target too.
     pub clamp_tgt_rate_after_time_inc: bool,
+    /// A loss that the requester acts upon (a sequence NAK, an expired ACK timer, a tail that a
+    /// probe finds lost) cuts the rate as a CNP does, and sets the target to the current rate.
+    /// Otherwise a loss changes nothing of the rate.
+    pub roce_slow_restart_en: bool,
 }
 
 impl DcqcnParams {
@@ -82,6 +89,7 @@ impl DcqcnParams {
         rate_to_set_on_first_cnp: 0,
         clamp_tgt_rate: false,
         clamp_tgt_rate_after_time_inc: true,
+        roce_slow_restart_en: true,
     };
 }
 
@@ -90,7 +98,8 @@ impl Default for DcqcnParams {
     /// Values for round trips of some ten microseconds and links of 25 to 100 Gb/s, near those of
     /// the paper; the simulator's bottleneck chose them. mlx5's react to each burst of CNPs with
     /// several cuts in one round trip and regain 5 Mb/s in 300 µs, so that of a few fast flows some
-    /// starve. The floor is high enough for a flow under forged CNPs to stay in use.
+    /// starve. The floor is high enough for a flow under forged CNPs to stay in use. Without slow
+    /// restarts, since not every loss comes of congestion.
     fn default() -> DcqcnParams {
         DcqcnParams {
             rpg_time_reset: 55,
@@ -102,6 +111,7 @@ impl Default for DcqcnParams {
             dce_tcp_rtt: 55,
             dce_tcp_g: 1008,
             rate_reduce_monitor_period: 30,
+            roce_slow_restart_en: false,
             ..DcqcnParams::MLX5
         }
     }
@@ -158,6 +168,21 @@ impl Dcqcn {
         }
     }
 
+    /// Returns whether losses make the reaction point restart slowly.
+    pub(super) fn restarts_slowly(&self) -> bool {
+        self.params.roce_slow_restart_en
+    }
+
+    /// Restarts slowly after a loss. Fast recovery then regains nothing, and the additive stages
+    /// have to find the new rate.
+    //= check K7 — a loss cuts the rate as a CNP does, and the target falls with it
+    pub(super) fn restart_slowly(&mut self, now: Instant) -> SlowRestart {
+        let was_free = !self.is_slowed;
+        let has_cut = self.cut_unless_too_soon(now);
+        self.target = self.current;
+        SlowRestart { was_free, has_cut }
+    }
+
     fn floor(&self) -> u64 {
         bps(self.params.rpg_min_rate).min(self.line)
     }
@@ -182,6 +207,24 @@ impl Dcqcn {
         let left = power(self.params.dce_tcp_g, periods);
         self.alpha = ((u64::from(self.alpha) * left) >> 32) as u32;
         self.alpha_at = self.alpha_at + Duration::from_nanos(periods * period);
+    }
+
+    /// Cuts the rate unless that was done less than a period ago. Returns whether it has.
+    //= check K5 — the rate is cut once a period, and the stages begin anew
+    //= check K8 — at most one cut in a period, and never below the floor
+    fn cut_unless_too_soon(&mut self, now: Instant) -> bool {
+        let period = Duration::from_micros(self.params.rate_reduce_monitor_period.into());
+        if self.is_slowed && now.since(self.cut_at) < period && !seeded!(CutByEveryCnp) {
+            return false;
+        }
+        let is_first = !self.is_slowed;
+        if !(is_first && self.begin(now)) {
+            self.fall(now);
+            self.cut();
+            self.alpha_at = now;
+        }
+        self.begin_stages(now);
+        true
     }
 
     fn cut(&mut self) {
@@ -283,20 +326,8 @@ impl ReactionPoint for Dcqcn {
         }
     }
 
-    //= check K5 — the rate is cut once a period, and the stages begin anew
-    //= check K8 — at most one cut in a period, and never below the floor
     fn notified(&mut self, now: Instant) {
-        let period = Duration::from_micros(self.params.rate_reduce_monitor_period.into());
-        if self.is_slowed && now.since(self.cut_at) < period && !seeded!(CutByEveryCnp) {
-            return;
-        }
-        let is_first = !self.is_slowed;
-        if !(is_first && self.begin(now)) {
-            self.fall(now);
-            self.cut();
-            self.alpha_at = now;
-        }
-        self.begin_stages(now);
+        self.cut_unless_too_soon(now);
     }
 }
 

@@ -5,6 +5,7 @@
 //! Invariants
 //! - A CNP is sent for a packet that has passed the checks of its headers, at most one in a time
 //!   per QP, and never for a CNP.
+//! - A loss has an effect on the rate only if the reaction point follows losses.
 //! - A CNP has no effect on anything but the rate: not on path migration, PSNs or queues. One of a
 //!   stranger has none at all.
 //!
@@ -152,6 +153,7 @@ impl Qp {
     /// Tells the reaction point of a frame that was sent. Before it, the next packet to send was of
     /// the message `message`.
     pub(super) fn note_sent(&mut self, bytes: u32, message: Option<u32>, now: Instant) {
+        self.note_next();
         let Some(reaction) = &mut self.reaction else { return };
         reaction.sent(bytes, now);
         if let (Service::Rc(rc), Some(message)) = (&self.service, message) {
@@ -176,15 +178,59 @@ impl Qp {
     /// Tells the reaction point of a response that has come: all packets before `unacked` are
     /// acknowledged.
     #[cold]
-    pub(super) fn note_response(&mut self, unacked: Psn, packet: &Packet<'_>, now: Instant) {
+    pub(super) fn note_response(
+        &mut self,
+        unacked: Psn,
+        packet: &Packet<'_>,
+        now: Instant,
+        env: &mut impl Env,
+    ) {
+        let goes_back = self.note_next();
         let Some(reaction) = &mut self.reaction else { return };
-        let missing = Syndrome::Nak(NakCode::PsnSequenceError);
+        let syndrome = packet.op.has(Header::Aeth).then_some(packet.ext.aeth.syndrome);
         // A stale NAK is for an older PSN.
-        let is_missing = packet.op.has(Header::Aeth)
-            && packet.ext.aeth.syndrome == missing
-            && packet.bth.psn == unacked;
+        let is_missing =
+            syndrome == Some(Syndrome::Nak(NakCode::PsnSequenceError)) && packet.bth.psn == unacked;
         reaction.acknowledged(unacked, is_missing, now);
+        // An answer to a probe that acknowledges nothing beyond it shows that the rest was lost.
+        let is_alone =
+            matches!(syndrome, Some(Syndrome::Ack { .. })) && packet.bth.psn.next() == unacked;
+        if goes_back && (is_missing || is_alone) {
+            self.restart_slowly(now, env);
+        }
         self.follow_reaction();
+    }
+
+    /// Tells the reaction point of an ACK timer that has expired, if one has.
+    pub(super) fn note_timeout(&mut self, now: Instant, env: &mut impl Env) {
+        if self.note_next() {
+            self.restart_slowly(now, env);
+            self.follow_reaction();
+        }
+    }
+
+    /// Notes the next packet to send, after each frame and each input that may change it. Returns
+    /// whether the requester has gone back; false if the reaction point does not follow losses.
+    #[inline]
+    fn note_next(&mut self) -> bool {
+        let reaction = self.reaction.as_mut().filter(|reaction| reaction.restarts_slowly());
+        let (Some(reaction), Service::Rc(rc)) = (reaction, &self.service) else { return false };
+        reaction.goes_back(rc.next_packet().0)
+    }
+
+    /// Handles a loss that makes the requester send packets again.
+    //= check K7 — counted for each loss that the requester acts upon, with or without a CNP
+    #[cold]
+    fn restart_slowly(&mut self, now: Instant, env: &mut impl Env) {
+        let Some(reaction) = &mut self.reaction else { return };
+        let Some(restart) = reaction.restart_slowly(now) else { return };
+        env.count(Counter::SlowRestarts);
+        if restart.has_cut {
+            env.count(Counter::SlowRestartCnps);
+        }
+        if restart.was_free {
+            env.count(Counter::SlowRestartTransitions);
+        }
     }
 
     /// Applies the rate of the reaction point to the pacer.

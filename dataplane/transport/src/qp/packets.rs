@@ -129,7 +129,7 @@ impl Qp {
                 let result = rc.requester.handle_response(&context, packet, env);
                 let unacked = rc.requester.unacked_psn();
                 if self.reaction.is_some() {
-                    self.note_response(unacked, packet, now);
+                    self.note_response(unacked, packet, now, env);
                 }
                 if self.migration.is_measured() && unacked != before {
                     self.measure_failover(now, origin);
@@ -245,7 +245,9 @@ impl Qp {
             return;
         }
         let context = Context { by: self.by, recv_pd: self.recv_pd, attr: &self.attr, now };
-        if let Err(status) = rc.requester.handle_timeout(&context, env) {
+        let result = rc.requester.handle_timeout(&context, env);
+        self.note_timeout(now, env);
+        if let Err(status) = result {
             self.fail_or_migrate(status, now, env);
         }
     }

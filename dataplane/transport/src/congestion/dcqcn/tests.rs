@@ -195,6 +195,62 @@ fn a_flood_of_cnps_holds_the_floor_and_recovery_goes_on_from_there() {
     }
 }
 
+#[test] //= check K7 test
+fn a_slow_restart_cuts_as_a_cnp_does_and_keeps_what_it_has_cut_from_fast_recovery() {
+    let params = DcqcnParams { rpg_max_rate: 40_000, ..DcqcnParams::default() };
+    let [mut notified, mut lost] = [point(&params), point(&params)];
+    notified.notified(at(0));
+    let first = lost.restart_slowly(at(0));
+    assert_eq!(first, SlowRestart { was_free: true, has_cut: true });
+    let cut = lost.rate_kbps().unwrap();
+    assert_eq!(notified.rate_kbps(), Some(cut));
+    assert!(cut.abs_diff(20_000_000) < 20_000, "{cut}");
+    // Two stages of fast recovery regain three quarters of what a CNP has cut.
+    for point in [&mut notified, &mut lost] {
+        point.advance(at(110));
+    }
+    assert!(notified.rate_kbps().unwrap() > 34_900_000);
+    assert_eq!(lost.rate_kbps(), Some(cut));
+    // Then come the additive stages, of 80 Mb/s each.
+    lost.advance(at(165));
+    assert_eq!(lost.rate_kbps(), Some(cut + 40_000));
+    lost.advance(at(1_000_000));
+    assert_eq!(lost.rate_kbps(), None, "it lets go in the end");
+    let second = lost.restart_slowly(at(1_000_001));
+    assert_eq!(second, SlowRestart { was_free: true, has_cut: true });
+}
+
+#[test] //= check K7 test
+fn a_cnp_and_a_loss_in_one_period_cut_once_in_either_order() {
+    let params = DcqcnParams::default();
+    let [mut cnp_first, mut loss_first, mut loss_only] = [(); 3].map(|()| point(&params));
+    cnp_first.notified(at(0));
+    let late = cnp_first.restart_slowly(at(20));
+    assert_eq!(late, SlowRestart { was_free: false, has_cut: false });
+    loss_first.restart_slowly(at(0));
+    loss_first.notified(at(20));
+    loss_only.restart_slowly(at(0));
+    for micros in (20..400_000).step_by(55) {
+        let points = [&mut cnp_first, &mut loss_first, &mut loss_only];
+        let [cnp_first, loss_first, loss_only] = points.map(|point| {
+            point.advance(at(micros));
+            point.rate_kbps()
+        });
+        assert_eq!(cnp_first, loss_only);
+        assert_eq!(loss_first, loss_only);
+    }
+}
+
+#[test] //= check K7 test
+fn losses_in_a_row_hold_the_floor() {
+    let mut point = point(&DcqcnParams::MLX5);
+    assert!(point.restarts_slowly());
+    for micro in 0..10_000 {
+        point.restart_slowly(at(micro));
+    }
+    assert_eq!(point.rate_kbps(), Some(1000));
+}
+
 #[test]
 fn a_long_idle_time_is_the_same_whether_it_is_seen_at_once_or_in_pieces() {
     for idle in [1_000, 150_000, 400_000, 3_000_000, 60_000_000] {
@@ -230,6 +286,7 @@ fn values_out_of_range_do_no_harm() {
             rate_to_set_on_first_cnp: word,
             clamp_tgt_rate: flag,
             clamp_tgt_rate_after_time_inc: flag,
+            roce_slow_restart_en: flag,
         }
     });
     for params in extremes {
@@ -238,6 +295,13 @@ fn values_out_of_range_do_no_harm() {
             point.advance(at(micro * micro));
             point.sent(u32::MAX);
             point.notified(at(micro * micro));
+            assert!(point.rate_kbps().is_none_or(|rate| (1000..=100_000_000).contains(&rate)));
+        }
+        point.restart(100_000_000);
+        for micro in 5000..6000 {
+            point.advance(at(micro * micro));
+            point.sent(9000);
+            point.restart_slowly(at(micro * micro));
             assert!(point.rate_kbps().is_none_or(|rate| (1000..=100_000_000).contains(&rate)));
         }
     }
