@@ -63,11 +63,16 @@ fn gid(node: u16) -> Gid {
 
 impl Incast {
     pub(crate) fn new(seed: u64) -> Incast {
+        Incast::behind(LINK, seed)
+    }
+
+    /// Makes a world in which this link leads to the receiver.
+    pub(crate) fn behind(link: Bottleneck, seed: u64) -> Incast {
         let latency = Duration::from_micros(4);
         let settings = Settings { seed, latency, gbps: GBPS, ..Settings::default() };
         let mut world = World::new(settings);
         world.add_node(gid(0), Mac([2, 0, 0, 0, 0, 1]));
-        world.narrow(RECEIVER, LINK);
+        world.narrow(RECEIVER, link);
         Incast { world, senders: Vec::new(), queue: Vec::new() }
     }
 

@@ -5,4 +5,5 @@ mod incast;
 mod life;
 mod reference;
 mod share;
+mod slow_restart;
 mod stream;
