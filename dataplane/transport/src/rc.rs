@@ -45,7 +45,8 @@ impl Rc {
 
     /// PSN of the next packet to send, and the position of the message that it belongs to.
     pub(crate) fn next_packet(&self) -> (Psn, u32) {
-        (self.requester.next_psn, self.requester.cursor)
+        let next = self.requester.next_lost().unwrap_or(self.requester.next_psn);
+        (next, self.requester.cursor)
     }
 
     /// Returns whether the message at this position is a READ or ATOMIC, which is answered by data

@@ -15,7 +15,8 @@
 //! Not here: the algorithms ([`crate::congestion`]); the mark itself, which a switch sets.
 
 use uroce_wire::{
-    Bth, Deth, Encap, Header, HeaderTemplate, NakCode, OpCode, Packet, Psn, Qpn, Syndrome, Vlan,
+    Bth, Deth, Encap, Header, HeaderTemplate, NakCode, OpCode, Operation, Packet, Psn, Qpn,
+    Syndrome, Vlan,
 };
 
 use super::migration::Origin;
@@ -189,8 +190,12 @@ impl Qp {
         let Some(reaction) = &mut self.reaction else { return };
         let syndrome = packet.op.has(Header::Aeth).then_some(packet.ext.aeth.syndrome);
         // A stale NAK is for an older PSN.
-        let is_missing =
+        let is_nak =
             syndrome == Some(Syndrome::Nak(NakCode::PsnSequenceError)) && packet.bth.psn == unacked;
+        let has_lost =
+            matches!(&self.service, Service::Rc(rc) if rc.requester.next_lost().is_some());
+        let is_selective = packet.op.operation == Operation::SelectiveAcknowledge;
+        let is_missing = is_nak || is_selective && has_lost;
         reaction.acknowledged(unacked, is_missing, now);
         // An answer to a probe that acknowledges nothing beyond it shows that the rest was lost.
         let is_alone =

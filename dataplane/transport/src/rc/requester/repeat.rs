@@ -64,6 +64,11 @@ impl Requester {
         step
     }
 
+    /// PSN of the packet that is sent again next, with selective repeat; `None` if none is lost.
+    pub(crate) fn next_lost(&self) -> Option<Psn> {
+        self.sent.as_ref().filter(|sent| sent.is_active())?.next_lost(self.end_psn)
+    }
+
     /// Goes back to `psn`, from which on the peer has nothing but what it has told. With selective
     /// repeat only the rest is sent again.
     pub(in crate::rc) fn go_back(&mut self, psn: Psn) {
