@@ -171,6 +171,8 @@ impl Pair {
             QpChange {
                 path: Some(self.path(end).into()),
                 selective_repeat: self.terms.selective_repeat.then_some(true),
+                udp_source_ports: (self.terms.udp_source_ports > 1)
+                    .then_some(self.terms.udp_source_ports),
                 ..QpChange::to_rtr(qp_type, &rtr)
             },
             QpChange::to_rts(qp_type, &rts),

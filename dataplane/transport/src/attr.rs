@@ -115,6 +115,8 @@ bitflags! {
         const RATE_LIMIT = 1 << 19;
         /// `selective_repeat`
         const SELECTIVE_REPEAT = 1 << 20;
+        /// `udp_source_ports`
+        const UDP_SOURCE_PORTS = 1 << 21;
     }
 }
 
@@ -217,6 +219,11 @@ pub struct QpAttr {
     /// set only for a peer that has agreed to it. The QP must have the memory for it
     /// ([`crate::Qp::equip`]).
     pub selective_repeat: bool,
+    /// Number of UDP source ports that requests use in turn, so that a network with several paths
+    /// spreads them: 1, 2, 4, 8 or 16; with more than 1, [`selective_repeat`] must be set too.
+    ///
+    /// [`selective_repeat`]: QpAttr::selective_repeat
+    pub udp_source_ports: u8,
 }
 
 impl Default for QpAttr {
@@ -276,6 +283,7 @@ qp_change! {
     qkey: Qkey => QKEY,
     en_sqd_async_notify: bool => EN_SQD_ASYNC_NOTIFY,
     selective_repeat: bool => SELECTIVE_REPEAT,
+    udp_source_ports: u8 => UDP_SOURCE_PORTS,
 }
 
 /// Largest `max_dest_rd_atomic`: number of the peer's READ and ATOMIC requests that a QP keeps
@@ -284,6 +292,8 @@ pub const MAX_RD_ATOMIC: u8 = 16;
 /// Largest `max_rd_atomic`: number of READ and ATOMIC requests that a QP may have outstanding. It
 /// is larger than [`MAX_RD_ATOMIC`] because some peers, such as Soft-RoCE, keep more answers.
 pub const MAX_INIT_RD_ATOMIC: u8 = 128;
+/// Largest `udp_source_ports`.
+pub const MAX_UDP_SOURCE_PORTS: u8 = 16;
 
 impl QpChange {
     /// The first attribute that is out of its range; `None` if all are valid.
@@ -302,6 +312,11 @@ impl QpChange {
                 AttrMask::ALT_PATH,
             ),
             (self.port == Some(0), AttrMask::PORT),
+            (
+                self.udp_source_ports
+                    .is_some_and(|ports| !ports.is_power_of_two() || ports > MAX_UDP_SOURCE_PORTS),
+                AttrMask::UDP_SOURCE_PORTS,
+            ),
         ]
         .into_iter()
         .find_map(|(bad, bit)| bad.then_some(bit))

@@ -153,6 +153,9 @@ pub enum Path<'a> {
     /// The connection's path: everything before BTH, made from [`crate::QpAttr::path`]. The packet
     /// leaves by the QP's port.
     Connected(&'a HeaderTemplate),
+    /// The connection's path, but with the UDP source port of this index
+    /// ([`HeaderTemplate::with_port`]).
+    Sprayed(&'a HeaderTemplate, u16),
     /// The path of an address handle.
     Ah(Ah),
 }

@@ -60,8 +60,8 @@ mod ud;
 mod wqe;
 
 pub use attr::{
-    AccessFlags, AltPath, AttrMask, MAX_INIT_RD_ATOMIC, MAX_RD_ATOMIC, PathAttr, PathMigState,
-    QpAttr, QpChange, QpType, RtrAttr, RtsAttr,
+    AccessFlags, AltPath, AttrMask, MAX_INIT_RD_ATOMIC, MAX_RD_ATOMIC, MAX_UDP_SOURCE_PORTS,
+    PathAttr, PathMigState, QpAttr, QpChange, QpType, RtrAttr, RtsAttr,
 };
 pub use congestion::{Congestion, DcqcnParams, DelayParams, Notification};
 pub use counter::Counter;

@@ -183,6 +183,10 @@ impl Qp {
         if change.selective_repeat == Some(true) && !self.service.is_equipped() {
             return Err(ModifyError::NotAllowed(AttrMask::SELECTIVE_REPEAT));
         }
+        let sprays = change.udp_source_ports.is_some_and(|ports| ports > 1);
+        if sprays && change.selective_repeat != Some(true) {
+            return Err(ModifyError::NotAllowed(AttrMask::UDP_SOURCE_PORTS));
+        }
         //= check H6 — a QP in SQD takes new attributes only once it has drained
         if from == QpState::Sqd && to == QpState::Sqd && !self.is_drained() {
             return Err(ModifyError::Draining);

@@ -140,6 +140,16 @@ impl HeaderTemplate {
         len
     }
 
+    /// The headers with another UDP source port: the same for each `index`, and different from those
+    /// of other indices below 2^14.
+    #[must_use]
+    pub fn with_port(&self, index: u16) -> HeaderTemplate {
+        let udp = usize::from(self.len) - Udp::LEN;
+        let mut other = *self;
+        put(&mut other.bytes, udp, (be16(&self.bytes, udp) ^ index & 0x3fff).to_be_bytes());
+        other
+    }
+
     /// The path that this template was made from. The flow label of an IPv4 path is lost and reads
     /// as 0.
     pub fn encap(&self) -> Encap {
@@ -303,6 +313,19 @@ mod tests {
             let mut other = encap.dst;
             other.0[15] ^= 1;
             assert!(!template.leads_back(other, encap.src));
+        }
+    }
+
+    #[test]
+    fn another_port_changes_nothing_else() {
+        for encap in encaps() {
+            let template = encap.template();
+            assert_eq!(template.with_port(0), template);
+            for index in 1..16 {
+                let path = template.with_port(index).encap();
+                assert_eq!(path.src_port, encap.src_port ^ index);
+                assert_eq!(Encap { src_port: encap.src_port, ..path }, template.encap());
+            }
         }
     }
 

@@ -142,6 +142,7 @@ fn change_of(attr: &ibv_qp_attr, mask: u32) -> Result<QpChange, Errno> {
         en_sqd_async_notify: has(IBV_QP_EN_SQD_ASYNC_NOTIFY)
             .then_some(attr.en_sqd_async_notify != 0),
         selective_repeat: None,
+        udp_source_ports: None,
     })
 }
 

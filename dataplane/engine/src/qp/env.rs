@@ -118,6 +118,10 @@ impl PacketSink for QpEnv<'_> {
     #[inline]
     fn transmit(&mut self, packet: &Outbound<'_>) -> Result<u32, TransmitError> {
         let sent = match packet.path {
+            Path::Sprayed(template, index) => {
+                let template = template.with_port(index);
+                self.lane.transmit(&template, packet, self.memory.view, self.counters)
+            }
             Path::Connected(template) => {
                 self.lane.transmit(template, packet, self.memory.view, self.counters)
             }

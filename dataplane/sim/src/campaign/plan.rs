@@ -47,6 +47,8 @@ pub(crate) struct Connection {
     pub(crate) control_pace: Option<Duration>,
     /// Both ends use selective repeat.
     pub(crate) selective_repeat: bool,
+    /// Number of UDP source ports of each end.
+    pub(crate) udp_source_ports: u8,
     pub(crate) ends: [End; 2],
 }
 
@@ -121,6 +123,9 @@ impl Plan {
         }
         for connection in &mut shape.connections {
             connection.selective_repeat = rng.bool();
+            if connection.selective_repeat && rng.bool() {
+                connection.udp_source_ports = 1 << rng.u8(..5);
+            }
         }
         if rng.u8(..3) == 0 {
             shape.settings.most_held = rng.usize(..64);
@@ -139,7 +144,15 @@ fn connection(rng: &mut Rng, nodes: u16, is_perfect: bool) -> Connection {
     let vlan = rng.bool().then(|| rng.u16(1..4095));
     let is_struck = !is_perfect && rng.u8(..3) == 0;
     let peace = is_struck.then(|| Duration::from_micros(rng.u64(10..3_000)));
-    Connection { mtu, vlan, peace, control_pace: None, selective_repeat: false, ends }
+    Connection {
+        mtu,
+        vlan,
+        peace,
+        control_pace: None,
+        selective_repeat: false,
+        udp_source_ports: 1,
+        ends,
+    }
 }
 
 fn end(rng: &mut Rng, node: u16, mtu: PathMtu, is_perfect: bool) -> End {

@@ -223,6 +223,7 @@ fn changes(connection: &Connection, side: usize, path: Encap, dest_qpn: Qpn) -> 
         QpChange {
             path: Some(path.into()),
             selective_repeat: connection.selective_repeat.then_some(true),
+            udp_source_ports: connection.selective_repeat.then_some(connection.udp_source_ports),
             ..QpChange::to_rtr(QpType::Rc, &rtr)
         },
         QpChange::to_rts(QpType::Rc, &rts),

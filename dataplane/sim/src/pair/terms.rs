@@ -70,6 +70,8 @@ pub struct Terms {
     pub congestion: Congestion,
     /// Both ends use selective repeat.
     pub selective_repeat: bool,
+    /// With selective repeat: number of UDP source ports of each end.
+    pub udp_source_ports: u8,
     /// CNPs of both ends.
     pub notification: Notification,
     /// Attributes of the two ends.
@@ -138,6 +140,7 @@ impl Default for Terms {
             settings: Settings::default(),
             congestion: Congestion::None,
             selective_repeat: false,
+            udp_source_ports: 1,
             notification: Notification::default(),
             half: [half, Half { sq_psn: Psn::new(70_000), ..half }],
         }

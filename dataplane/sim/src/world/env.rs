@@ -96,7 +96,12 @@ impl SharedReceives for SimEnv<'_> {
 
 impl PacketSink for SimEnv<'_> {
     fn transmit(&mut self, packet: &Outbound<'_>) -> Result<u32, TransmitError> {
+        let sprayed;
         let (template, rail, to) = match packet.path {
+            Path::Sprayed(template, index) => {
+                sprayed = template.with_port(index);
+                (&sprayed, self.rail, None)
+            }
             // A CNP of a datagram QP has a path of its own.
             Path::Connected(template) if packet.bth.opcode == OpCode::CNP => {
                 (template, self.rail, Some(template.encap().dst))

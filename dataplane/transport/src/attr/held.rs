@@ -50,6 +50,7 @@ pub(crate) struct Attributes {
     pub(crate) rnr_retry: u8,
     pub(crate) en_sqd_async_notify: bool,
     pub(crate) selective_repeat: bool,
+    pub(crate) udp_source_ports: u8,
     /// Packets are sent with ECT(0), for an algorithm that needs it.
     pub(crate) uses_ecn: bool,
     /// Congestion control slows the QP down.
@@ -84,6 +85,7 @@ impl Default for Attributes {
             rnr_retry: NOT_GIVEN,
             en_sqd_async_notify: false,
             selective_repeat: false,
+            udp_source_ports: 1,
             uses_ecn: false,
             is_slowed: false,
         }
@@ -195,6 +197,7 @@ impl Attributes {
             qkey: self.qkey,
             en_sqd_async_notify: self.en_sqd_async_notify,
             selective_repeat: self.selective_repeat,
+            udp_source_ports: self.udp_source_ports,
         }
     }
 
@@ -231,6 +234,7 @@ impl Attributes {
         set(&mut self.qkey, change.qkey);
         set(&mut self.en_sqd_async_notify, change.en_sqd_async_notify);
         set(&mut self.selective_repeat, change.selective_repeat);
+        set(&mut self.udp_source_ports, change.udp_source_ports);
     }
 }
 

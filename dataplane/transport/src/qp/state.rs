@@ -164,13 +164,16 @@ const RC: Rows = {
     let requester = PATIENCE.union(AttrMask::MAX_QP_RD_ATOMIC);
     Rows {
         rtr: UC.rtr.union(responder),
-        rtr_optional: UC.rtr_optional.union(PATIENCE).union(AttrMask::SELECTIVE_REPEAT),
+        rtr_optional: UC.rtr_optional.union(PATIENCE).union(RECOVERY),
         rts: UC.rts.union(requester),
         live: UC.live.union(AttrMask::MIN_RNR_TIMER),
         drained: UC.drained.union(AttrMask::PORT).union(responder).union(requester),
         ..UC
     }
 };
+
+/// Attributes that both ends of a connection have agreed on.
+const RECOVERY: AttrMask = AttrMask::SELECTIVE_REPEAT.union(AttrMask::UDP_SOURCE_PORTS);
 
 const MIGRATION: AttrMask = AttrMask::ALT_PATH.union(AttrMask::PATH_MIG_STATE);
 

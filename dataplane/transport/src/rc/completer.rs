@@ -380,7 +380,8 @@ impl Requester {
         }
         // Packets that are yet to be sent again do not count: their timer starts when they are
         // sent.
-        let outstanding = self.unacked_psn != self.next_psn;
+        let is_lost = self.is_to_be_repeated(self.unacked_psn);
+        let outstanding = self.unacked_psn != self.next_psn && !is_lost;
         self.retry.progress(context.attr, context.now, outstanding);
     }
 }

@@ -101,7 +101,7 @@ impl Requester {
         self.retry = Retry::new(attr);
         self.trip = RoundTrip::default();
         if let Some(sent) = &mut self.sent {
-            sent.start(attr.sq_psn, attr.selective_repeat);
+            sent.start(attr.sq_psn, attr.selective_repeat, attr.udp_source_ports);
         }
     }
 
@@ -260,7 +260,12 @@ impl Requester {
                 || lacks_credit
                 || self.unasked >= self.trip.ask_every() - 1
                 || self.is_slow(context));
-        let packet = self.packet(wqe, ack_req, context);
+        let mut packet = self.packet(wqe, ack_req, context);
+        if let Some(sent) = &self.sent
+            && !asks
+        {
+            packet.path = sent.path(self.next_psn, context);
+        }
         let len = match env.transmit(&packet) {
             Ok(len) => len,
             Err(TransmitError::Full | TransmitError::Paced(_)) => return Step::Blocked,
@@ -380,7 +385,7 @@ impl Requester {
         self.retry = Retry::default();
         self.trip = RoundTrip::default();
         if let Some(sent) = &mut self.sent {
-            sent.start(self.end_psn, false);
+            sent.start(self.end_psn, false, 1);
         }
     }
 

@@ -31,6 +31,7 @@ fn everything() -> QpChange {
         path_mig_state: Some(PathMigState::Rearm),
         rate_limit: Some(1_000_000),
         selective_repeat: Some(true),
+        udp_source_ports: Some(4),
         ..QpChange::default()
     }
 }
@@ -61,6 +62,7 @@ fn exactly(from: QpState, to: QpState, mask: AttrMask) -> QpChange {
             AttrMask::PATH_MIG_STATE => change.path_mig_state = None,
             AttrMask::RATE_LIMIT => change.rate_limit = None,
             AttrMask::SELECTIVE_REPEAT => change.selective_repeat = None,
+            AttrMask::UDP_SOURCE_PORTS => change.udp_source_ports = None,
             other => panic!("a new attribute: {other:?}"),
         }
     }
@@ -276,7 +278,8 @@ const fn digest(qp_type: QpType, row: usize) -> (AttrMask, AttrMask) {
             let required = UC_RTR.union(M::MAX_DEST_RD_ATOMIC).union(M::MIN_RNR_TIMER);
             let patience = M::TIMEOUT.union(M::RETRY_CNT).union(M::RNR_RETRY);
             // Selective repeat, too, is an addition of this project.
-            (required, UC_RTR_OPTIONAL.union(patience).union(M::SELECTIVE_REPEAT))
+            let recovery = M::SELECTIVE_REPEAT.union(M::UDP_SOURCE_PORTS);
+            (required, UC_RTR_OPTIONAL.union(patience).union(recovery))
         }
         (2, QpType::Gsi) => (M::SQ_PSN, CUR_QKEY),
         (2, QpType::Ud) => (M::SQ_PSN, CUR_QKEY.union(M::RATE_LIMIT)),

@@ -60,13 +60,16 @@ impl Requester {
             sent.lose_before_probe();
             has_lost = true;
         }
-        let is_oldest_lost = !was_lost && sent.is_lost(oldest);
+        let is_lost = sent.is_lost(oldest);
         self.retry.take_probed();
-        self.retry.heard(context.attr, context.now);
         if has_lost {
             env.count(Counter::PacketSeqErr);
         }
-        if is_oldest_lost { self.charge(env) } else { Ok(()) }
+        if is_lost {
+            return if was_lost { Ok(()) } else { self.charge(env) };
+        }
+        self.retry.heard(context.attr, context.now);
+        Ok(())
     }
 
     /// Handles a gap that the peer reports while a READ or ATOMIC is outstanding: goes back to it,

@@ -9,7 +9,6 @@ use uroce_wire::Psn;
 use super::Requester;
 use crate::context::{Context, Step};
 use crate::env::Env;
-use crate::rc::rtt::MAX_IN_FLIGHT;
 
 impl Requester {
     /// Returns whether packets are sent again one by one; otherwise the requester goes back.
@@ -29,8 +28,7 @@ impl Requester {
                 if let Some(psn) = sent.next_lost(self.end_psn) {
                     return self.repeat(psn, context, env);
                 }
-                let most = if asks { MAX_IN_FLIGHT.into() } else { u32::MAX };
-                if !sent.has_room(outstanding) || outstanding >= most {
+                if !sent.has_room(outstanding) || asks && outstanding >= sent.most_before_read() {
                     return Step::Idle;
                 }
                 let (in_flight, window) = (sent.in_flight(outstanding), sent.window());

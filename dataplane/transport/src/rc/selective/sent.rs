@@ -1,25 +1,32 @@
 //! The requester's part: what the peer holds, what is lost, and what was sent again.
 //!
-//! A packet is lost if the peer holds packets that were sent clearly later. That is so for a packet
-//! that was sent again, too: then later means after the repetition.
+//! A packet is lost if the peer holds packets that were sent clearly later, by the same path. That is
+//! so for a packet that was sent again, too: then later means after the repetition.
+//!
+//! If packets use several UDP source ports in turn, the network may give each port another path. The
+//! PSN chooses the port, so that a packet and its repetitions have the same one.
 //!
 //! While a READ or ATOMIC is outstanding, the requester goes back as with any peer, because PSNs are
 //! then no packets. Selective repeat rests until everything sent until then is acknowledged.
 //!
 //! Invariants
-//! - A PSN is in at most one of `held`, `lost` and `repeats`.
+//! - A PSN is in at most one of `held`, `lost` and `repeats` after [`Sent::judge`].
 //! - All PSNs in them lie from `una` on, and before the end of what was sent.
 
 use std::collections::VecDeque;
 
 use uroce_wire::Psn;
 
+use crate::attr::MAX_UDP_SOURCE_PORTS;
+use crate::context::Context;
+use crate::env::Path;
+
 use super::psn_set::{PsnSet, SPAN};
 
 /// Number of packets by which the network may change their order before one of them is lost.
 const REORDER: u32 = 3;
 
-/// Most repetitions in flight at once.
+/// Most repetitions in flight at once of which a loss is found early.
 const REPEATS: usize = 256;
 
 /// Window of a new connection, in packets.
@@ -49,13 +56,17 @@ enum State {
 pub(crate) struct Sent {
     held: PsnSet,
     lost: PsnSet,
+    /// Packets that were sent again: those in `repeats`.
+    repeated: PsnSet,
     /// Repetitions in flight, in the order of sending.
     repeats: VecDeque<Repeat>,
     una: Psn,
-    /// Packets before it are held, lost or in `repeats`, unless they are still in flight.
+    /// Every packet before it is known to be held, lost or sent again.
     judged: Psn,
-    /// PSN after the newest packet that the peer holds.
-    high: Psn,
+    /// For each source port: PSN after the newest packet that the peer holds of those sent by it.
+    high: [Psn; MAX_UDP_SOURCE_PORTS as usize],
+    /// Number of source ports, a power of two.
+    ports: u32,
     /// Selective repeat rests until everything before this PSN is acknowledged.
     rests_until: Psn,
     /// PSN after the newest packet sent before the last probe.
@@ -74,10 +85,12 @@ impl Default for Sent {
         Sent {
             held: PsnSet::default(),
             lost: PsnSet::default(),
+            repeated: PsnSet::default(),
             repeats: VecDeque::with_capacity(REPEATS),
             una: Psn::default(),
             judged: Psn::default(),
-            high: Psn::default(),
+            high: Default::default(),
+            ports: 1,
             rests_until: Psn::default(),
             probe_end: Psn::default(),
             window: FIRST_WINDOW,
@@ -90,10 +103,11 @@ impl Default for Sent {
 
 impl Sent {
     /// Starts a connection whose first packet has this PSN.
-    pub(crate) fn start(&mut self, first: Psn, is_on: bool) {
+    pub(crate) fn start(&mut self, first: Psn, is_on: bool, ports: u8) {
         self.forget();
-        (self.una, self.judged, self.high) = (first, first, first);
+        (self.una, self.judged) = (first, first);
         (self.rests_until, self.probe_end) = (first, first);
+        (self.high, self.ports) = ([first; _], u32::from(ports.max(1)));
         self.is_on = is_on;
         self.restart_window();
     }
@@ -106,6 +120,7 @@ impl Sent {
     fn forget(&mut self) {
         self.held.clear();
         self.lost.clear();
+        self.repeated.clear();
         self.repeats.clear();
     }
 
@@ -124,8 +139,10 @@ impl Sent {
     pub(crate) fn advance(&mut self, una: Psn) {
         self.held.remove_range(self.una, una);
         self.lost.remove_range(self.una, una);
+        self.repeated.remove_range(self.una, una);
         self.una = una;
-        for psn in [&mut self.judged, &mut self.high, &mut self.rests_until, &mut self.probe_end] {
+        let own = [&mut self.judged, &mut self.rests_until, &mut self.probe_end];
+        for psn in own.into_iter().chain(&mut self.high[..self.ports as usize]) {
             if psn.is_before(una) {
                 *psn = una;
             }
@@ -155,15 +172,17 @@ impl Sent {
 
     /// The oldest packet to be sent again, of those before `end`.
     pub(crate) fn next_lost(&self, end: Psn) -> Option<Psn> {
-        if self.lost.len() == 0 || self.repeats.len() == REPEATS {
-            return None;
-        }
-        self.lost.first(self.una, end)
+        if self.lost.len() == 0 { None } else { self.lost.first(self.una, end) }
     }
 
     /// Notes that a lost packet was sent again; `end` is the PSN after the newest one sent.
     pub(crate) fn repeated(&mut self, psn: Psn, end: Psn) {
         self.lost.remove(psn);
+        self.repeated.insert(psn);
+        if self.repeats.len() == REPEATS {
+            // If this one is lost, a probe finds that.
+            self.repeats.pop_front();
+        }
         self.repeats.push_back(Repeat { psn, end, state: State::InFlight });
     }
 
@@ -194,12 +213,28 @@ impl Sent {
                 news &= news - 1;
                 self.held.insert(psn);
                 self.lost.remove(psn);
+                let high = &mut self.high[port_of(psn, self.ports)];
+                if high.is_before(psn.next()) {
+                    *high = psn.next();
+                }
             }
         }
-        if self.high.is_before(high) {
-            self.high = high;
-        }
         true
+    }
+
+    /// The path of the packet `psn`.
+    pub(crate) fn path<'a>(&self, psn: Psn, context: &Context<'a>) -> Path<'a> {
+        let port = port_of(psn, self.ports);
+        if port == 0 || !self.is_active() {
+            return context.path();
+        }
+        Path::Sprayed(&context.attr.template, port as u16)
+    }
+
+    /// Number of packets outstanding with which a READ or ATOMIC has to wait. While it is
+    /// outstanding, a changed order would look like a loss.
+    pub(crate) fn most_before_read(&self) -> u32 {
+        if self.ports > 1 { 1 } else { FIRST_WINDOW }
     }
 
     /// Returns whether the peer holds this packet.
@@ -209,44 +244,88 @@ impl Sent {
 
     /// PSN after the newest packet that the peer holds.
     pub(crate) fn high(&self) -> Psn {
-        self.high
+        let ahead = |psn: &Psn| psn.distance_from(self.una);
+        self.high[..self.ports as usize].iter().copied().max_by_key(ahead).unwrap_or(self.una)
+    }
+
+    /// Returns whether the peer holds packets that were sent clearly later than the first copy of
+    /// the packet `psn`, by the same path. `end` is the PSN after the newest packet sent.
+    fn is_overtaken(&self, psn: Psn, end: Psn) -> bool {
+        let high = self.high[port_of(psn, self.ports)];
+        // If nothing newer was sent by this path, nothing else can show the loss.
+        let is_newest = !high.plus(self.ports - 1).is_before(end);
+        let reorder = if is_newest { 0 } else { REORDER * self.ports };
+        psn.plus(reorder).is_before(high)
+    }
+
+    /// Returns whether the peer holds packets that were sent clearly later than the repetition of
+    /// the packet `psn`, by the same path. `end` is the PSN after the newest packet sent before it.
+    fn is_repeat_overtaken(&self, psn: Psn, end: Psn) -> bool {
+        end.plus(REORDER * self.ports).is_before(self.high[port_of(psn, self.ports)])
     }
 
     /// Finds what is lost, now that the peer has told what it holds. `end` is the PSN after the
     /// newest packet sent. Returns whether anything was lost that was not known to be.
     pub(crate) fn judge(&mut self, end: Psn) -> bool {
         let before = self.lost.len();
-        // If nothing newer was sent, nothing else can show the loss.
-        let reorder = if self.high == end { 0 } else { REORDER };
-        while self.judged.plus(reorder).is_before(self.high) {
-            if !self.held.contains(self.judged) {
-                self.lost.insert(self.judged);
+        let high = self.high();
+        let mut is_contiguous = true;
+        let mut from = self.judged;
+        while from.is_before(high) {
+            let mut open = !self.known_bits_from(from);
+            while open != 0 {
+                let psn = from.plus(open.trailing_zeros());
+                open &= open - 1;
+                if !psn.is_before(high) {
+                    break;
+                }
+                if self.is_overtaken(psn, end) {
+                    self.lost.insert(psn);
+                } else if is_contiguous {
+                    (self.judged, is_contiguous) = (psn, false);
+                }
             }
-            self.judged = self.judged.next();
+            from = from.plus(u64::BITS);
+        }
+        if is_contiguous {
+            self.judged = high;
         }
         self.judge_repeats();
         self.lost.len() > before
     }
 
+    /// The 64 PSNs from `psn` on as bits: set for those that the peer holds, that are lost or that
+    /// were sent again.
+    fn known_bits_from(&self, psn: Psn) -> u64 {
+        let sets = [&self.held, &self.lost, &self.repeated];
+        sets.into_iter().fold(0, |bits, set| bits | set.bits_from(psn))
+    }
+
     /// Finds the repetitions that have arrived, and those that are lost.
     fn judge_repeats(&mut self) {
-        let (held, high, una) = (&self.held, self.high, self.una);
-        // Repetitions that have arrived, of those sent later.
-        let mut later = 0;
-        for repeat in self.repeats.iter_mut().rev() {
-            if repeat.psn.is_before(una) || held.contains(repeat.psn) {
-                repeat.state = State::Arrived;
-                later += 1;
-            } else if later >= REORDER || repeat.end.plus(REORDER).is_before(high) {
-                repeat.state = State::Lost;
+        let una = self.una;
+        // For each source port: repetitions that have arrived, of those sent later.
+        let mut later = [0; MAX_UDP_SOURCE_PORTS as usize];
+        for at in (0..self.repeats.len()).rev() {
+            let Repeat { psn, end: sent, .. } = self.repeats[at];
+            let later = &mut later[port_of(psn, self.ports)];
+            if psn.is_before(una) || self.held.contains(psn) {
+                self.repeats[at].state = State::Arrived;
+                *later += 1;
+            } else if *later >= REORDER || self.is_repeat_overtaken(psn, sent) {
+                self.repeats[at].state = State::Lost;
             }
         }
-        let lost = &mut self.lost;
+        let Sent { lost, repeated, .. } = self;
         self.repeats.retain(|repeat| {
             if repeat.state == State::Lost {
                 lost.insert(repeat.psn);
             }
-            repeat.state == State::InFlight
+            let is_over = repeat.state != State::InFlight;
+            if is_over && !repeat.psn.is_before(una) {
+                repeated.remove(repeat.psn);
+            }
+            !is_over
         });
     }
 
@@ -254,15 +333,13 @@ impl Sent {
     /// again.
     pub(crate) fn lose_from(&mut self, from: Psn, end: Psn) {
         self.repeats.retain(|repeat| !repeat.psn.is_before(end));
+        self.repeated.remove_range(self.una, end);
         let mut psn = from;
         while psn.is_before(end) {
             if !self.held.contains(psn) || seeded!(HeldRepeated) {
                 self.lost.insert(psn);
             }
             psn = psn.next();
-        }
-        if self.judged.is_before(end) {
-            self.judged = end;
         }
     }
 
@@ -281,10 +358,8 @@ impl Sent {
     pub(crate) fn refused(&mut self, psn: Psn) {
         self.held.remove(psn);
         self.repeats.retain(|repeat| repeat.psn != psn);
+        self.repeated.remove(psn);
         self.lost.insert(psn);
-        if self.judged == psn {
-            self.judged = psn.next();
-        }
     }
 
     /// Follows a sample of the time that a packet takes with a full window: the window doubles as
@@ -299,4 +374,10 @@ impl Sent {
         }
         self.is_trying = is_better;
     }
+}
+
+/// The index of the source port of the packet `psn`, of `ports`. 2^24 is a multiple of `ports`, so
+/// that a wrap of the PSNs changes nothing.
+fn port_of(psn: Psn, ports: u32) -> usize {
+    (psn.value() & (ports - 1)) as usize
 }
