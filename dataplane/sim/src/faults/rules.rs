@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use uroce_wire::{Bth, OpCode, Psn, Qpn};
+use uroce_wire::{Bth, Frame, OpCode, Psn, Qpn};
 
 /// Effect of a rule on a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -37,6 +37,8 @@ pub struct Rule {
     pub qpn: Option<Qpn>,
     /// PSN of the packet.
     pub psn: Option<Psn>,
+    /// UDP source port of the frame.
+    pub port: Option<u16>,
     /// Opcode of the packet.
     pub opcode: Option<OpCode>,
     /// Applies only to the n-th matching frame, counted from 1; to all if not given.
@@ -49,8 +51,17 @@ pub struct Rule {
 impl Rule {
     /// A rule that applies `action` to every frame.
     pub const fn new(action: Action) -> Rule {
-        let (from, rail, qpn, psn, opcode, nth) = (None, None, None, None, None, None);
-        Rule { from, rail, qpn, psn, opcode, nth, action, seen: 0 }
+        Rule {
+            from: None,
+            rail: None,
+            qpn: None,
+            psn: None,
+            port: None,
+            opcode: None,
+            nth: None,
+            action,
+            seen: 0,
+        }
     }
 
     /// A rule that loses frames.
@@ -98,6 +109,11 @@ impl Rule {
         Rule { psn: Some(psn), ..self }
     }
 
+    /// Restricts the rule to frames with this UDP source port.
+    pub const fn port(self, port: u16) -> Rule {
+        Rule { port: Some(port), ..self }
+    }
+
     /// Restricts the rule to packets with this opcode.
     pub const fn opcode(self, opcode: OpCode) -> Rule {
         Rule { opcode: Some(opcode), ..self }
@@ -109,17 +125,32 @@ impl Rule {
     }
 
     /// The action, if the rule applies to this frame.
-    pub(crate) fn apply(&mut self, from: usize, rail: usize, bth: &Bth) -> Option<Action> {
+    pub(crate) fn apply(
+        &mut self,
+        from: usize,
+        rail: usize,
+        bth: &Bth,
+        frame: &[u8],
+    ) -> Option<Action> {
         let fits = self.from.is_none_or(|node| node == from)
             && self.rail.is_none_or(|one| one == rail)
             && self.qpn.is_none_or(|qpn| qpn == bth.dest_qpn)
             && self.psn.is_none_or(|psn| psn == bth.psn)
+            && self.port.is_none_or(|port| source_port(frame) == Some(port))
             && self.opcode.is_none_or(|opcode| opcode == bth.opcode);
         if !fits {
             return None;
         }
         self.seen += 1;
         self.nth.is_none_or(|nth| nth == self.seen).then_some(self.action)
+    }
+}
+
+/// UDP source port of a frame; `None` if it is no RoCE frame.
+fn source_port(frame: &[u8]) -> Option<u16> {
+    match Frame::parse(frame) {
+        Ok(Frame::Roce(datagram)) => Some(datagram.src_port),
+        _ => None,
     }
 }
 
@@ -131,7 +162,7 @@ mod tests {
     fn a_rule_counts_only_what_fits() {
         let mut rule = Rule::drop().from(1).psn(Psn::new(5)).nth(2);
         let mut apply =
-            |from, psn| rule.apply(from, 0, &Bth { psn: Psn::new(psn), ..Bth::default() });
+            |from, psn| rule.apply(from, 0, &Bth { psn: Psn::new(psn), ..Bth::default() }, &[]);
         assert_eq!(apply(1, 5), None);
         assert_eq!(apply(0, 5), None);
         assert_eq!(apply(1, 6), None);

@@ -168,7 +168,7 @@ impl World {
         // Every rule counts every frame that it matches; the first rule that is due acts.
         let mut action = None;
         for rule in &mut self.rules {
-            action = action.or(rule.apply(usize::from(from.node), rail, &bth));
+            action = action.or(rule.apply(usize::from(from.node), rail, &bth, &frame));
         }
         let mut way = Way::by_rule(action);
         let now = self.agenda.now();
