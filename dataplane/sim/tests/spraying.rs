@@ -53,7 +53,7 @@ fn ports(pair: &Pair, from: usize, is_meant: impl Fn(OpCode) -> bool) -> BTreeSe
         .collect()
 }
 
-#[test] //= check E23 test
+#[test] //= check E22 test
 fn packets_that_other_paths_overtake_are_not_sent_again() {
     let mut pair = pair();
     write_all(&mut pair);
@@ -63,7 +63,7 @@ fn packets_that_other_paths_overtake_are_not_sent_again() {
     assert_eq!(ports(&pair, 1, |_| true).len(), 1, "answers keep to one port");
 }
 
-#[test] //= check E23 test
+#[test] //= check E22 test
 fn a_lost_packet_among_them_is_sent_again_alone() {
     let mut pair = pair();
     for nth in [10, 20, 33] {
@@ -74,7 +74,7 @@ fn a_lost_packet_among_them_is_sent_again_alone() {
     assert_eq!(pair.count(0, Counter::LocalAckTimeoutErr), 0);
 }
 
-#[test] //= check E23 test
+#[test] //= check E22 test
 fn a_read_waits_for_what_is_on_other_paths() {
     let mut pair = pair();
     for _ in 0..20 {

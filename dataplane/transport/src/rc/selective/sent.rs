@@ -223,6 +223,7 @@ impl Sent {
     }
 
     /// The path of the packet `psn`.
+    //= check E22 — a packet and its repetitions use the same port
     pub(crate) fn path<'a>(&self, psn: Psn, context: &Context<'a>) -> Path<'a> {
         let port = port_of(psn, self.ports);
         if port == 0 || !self.is_active() {
