@@ -1,6 +1,7 @@
 //! Each rule about sequences, broken by frames that are built here.
 
 mod migration;
+mod selective;
 mod tap;
 
 use uroce_wirecheck::{Peer, Rule, Service, rnr_wait_ns};
