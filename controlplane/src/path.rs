@@ -49,6 +49,9 @@ pub struct AddressVector {
     pub traffic_class: u8,
     /// IPv6 flow label, 20 bits. It also chooses the UDP source port unless it is 0.
     pub flow_label: u32,
+    /// UDP source port, 0xC000 to 0xFFFF, by which a network with several paths (ECMP) chooses one;
+    /// 0: chosen by the flow label, or without one by both QP numbers.
+    pub udp_source_port: u16,
     /// IPv4 TTL or IPv6 hop limit; 0 and 1 become 64.
     pub hop_limit: u8,
     /// Service level, 0 to 7: the priority (PCP) of the port's VLAN tag, if the port has one.
@@ -113,6 +116,9 @@ pub enum PathError {
     /// The service level is above 7.
     #[error("service level {0} is not within 0 to 7")]
     ServiceLevel(u8),
+    /// The UDP source port is not of the dynamic range.
+    #[error("UDP source port {0} is not within 49152 to 65535, nor 0 for a port of uroce's choice")]
+    SourcePort(u16),
     /// There is no route to the peer.
     #[error(transparent)]
     Route(#[from] RouteError),
@@ -177,6 +183,9 @@ impl Route {
         if vector.service_level > 7 {
             return Err(PathError::ServiceLevel(vector.service_level));
         }
+        if (1..0xc000).contains(&vector.udp_source_port) {
+            return Err(PathError::SourcePort(vector.udp_source_port));
+        }
         Ok(Self { vector: *vector, source, port, next_hop: next_hop(routes, dst)? })
     }
 
@@ -221,7 +230,11 @@ impl Route {
             traffic_class: vector.traffic_class,
             flow_label: vector.flow_label & 0xf_ffff,
             hop_limit: if vector.hop_limit > 1 { vector.hop_limit } else { HOP_LIMIT },
-            src_port: udp_source_port(vector.flow_label, qpn, dest),
+            src_port: match vector.udp_source_port {
+                0 => udp_source_port(vector.flow_label, qpn, dest),
+                //= check E17 — a port that was set
+                port => port,
+            },
         };
         PathAttr { encap, rate: vector.static_rate }
     }
@@ -259,6 +272,7 @@ mod tests {
             dgid: gid("2001:db8::2"),
             traffic_class: 0x68,
             flow_label: 0x12345,
+            udp_source_port: 0,
             hop_limit: 3,
             service_level: 5,
             static_rate: StaticRate::from_mbps(25_000).unwrap(),
@@ -278,6 +292,23 @@ mod tests {
             src_port: udp_source_port(0x12345, own, dest),
         };
         assert_eq!(path, PathAttr { encap: expected, rate: vector.static_rate });
+    }
+
+    #[test] //= check E17 test
+    fn a_source_port_that_is_set_is_used() {
+        let to = |udp_source_port| AddressVector {
+            udp_source_port,
+            flow_label: 7,
+            ..AddressVector::to(gid("192.0.2.9"))
+        };
+        let (own, dest) = (Qpn::new(0x11), Qpn::new(0x22));
+        for port in [0xc000, 0xc123, 0xffff] {
+            let path = find(to(port)).unwrap().path(&neighbours(), Mac::default(), own, dest);
+            assert_eq!(path.encap.src_port, port);
+        }
+        for port in [1, 4791, 0xbfff] {
+            assert_eq!(find(to(port)).unwrap_err(), PathError::SourcePort(port));
+        }
     }
 
     #[test]

@@ -57,6 +57,7 @@ fn global(attr: &ibv_ah_attr) -> AddressVector {
         dgid: from_raw(&attr.grh.dgid),
         traffic_class: attr.grh.traffic_class,
         flow_label: attr.grh.flow_label & FLOW_LABEL,
+        udp_source_port: 0,
         hop_limit: attr.grh.hop_limit,
         service_level: attr.sl & SERVICE_LEVEL,
         static_rate: StaticRate::from_code(attr.static_rate).unwrap_or_default(),

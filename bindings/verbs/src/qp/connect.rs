@@ -135,6 +135,7 @@ impl QpControl {
             sgid_index: options.sgid_index,
             traffic_class: options.traffic_class,
             flow_label: options.flow_label,
+            udp_source_port: 0,
             hop_limit: options.hop_limit,
             service_level: options.service_level,
             static_rate: options.static_rate,

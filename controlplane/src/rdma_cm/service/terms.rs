@@ -87,6 +87,7 @@ pub(super) fn way_of_peer(path: &CmPath, port: u8, context: &ServiceContext<'_>)
         dgid: path.local_gid,
         traffic_class: path.traffic_class,
         flow_label: path.flow_label,
+        udp_source_port: 0,
         hop_limit: path.hop_limit,
         service_level: path.sl & SERVICE_LEVEL,
         static_rate: StaticRate::from_code(path.packet_rate).unwrap_or_default(),
