@@ -58,8 +58,10 @@ struct Siege {
 }
 
 impl Siege {
-    fn new(stand: Stand) -> Siege {
+    /// A siege; if `is_selective`, of a QP with selective repeat.
+    fn new(stand: Stand, is_selective: bool) -> Siege {
         let mut pair = Pair::reset(|terms| {
+            terms.selective_repeat = is_selective;
             terms.half[B].max_dest_rd_atomic = 4;
             terms.half[B].rnr_retry = 1;
             terms.half[B].retry_cnt = 1;
@@ -260,6 +262,21 @@ fn fill_ext(packet: &mut Crafted, siege: &Siege, rng: &mut Rng) {
     };
 }
 
+/// The bitmap of a selective acknowledgement: dense, sparse, or with a few PSNs from the start.
+fn bitmap(rng: &mut Rng) -> Vec<u8> {
+    let mut bitmap = vec![0; 8 * rng.usize(1..=32)];
+    match rng.u8(..4) {
+        0 => rng.fill(&mut bitmap),
+        1 => bitmap.fill(0xff),
+        2 => {
+            let at = rng.usize(..bitmap.len());
+            bitmap[at] = 1 << rng.u8(..8);
+        }
+        _ => bitmap[..2].copy_from_slice(&(rng.u16(..) & 0xfffe).to_le_bytes()),
+    }
+    bitmap
+}
+
 /// Number of sieges of each kind; together each opcode comes often in each state.
 const SIEGES: u64 = 60;
 
@@ -281,7 +298,7 @@ fn structured_packets_in_any_state_touch_nothing_that_is_not_granted() {
     for stand in STANDS {
         for seed in 0..SIEGES {
             let mut rng = Rng::with_seed(seed);
-            let mut siege = Siege::new(stand);
+            let mut siege = Siege::new(stand, seed % 2 == 1);
             let mut expected = siege.pair.psn(A, 0);
             for _ in 0..PACKETS {
                 // Requests follow the PSN that the QP expects, responses the PSNs that it has sent.
@@ -311,7 +328,8 @@ fn answers_to_everything_outstanding_complete_each_request_at_most_once() {
     let mut completed = 0;
     for seed in 0..20 * SIEGES {
         let mut rng = Rng::with_seed(seed);
-        let mut siege = Siege::new(Stand::Asking);
+        let is_selective = seed % 2 == 1;
+        let mut siege = Siege::new(Stand::Asking, is_selective);
         let posted = siege.sends.len();
         let mut next = 0;
         for _ in 0..PACKETS {
@@ -321,6 +339,10 @@ fn answers_to_everything_outstanding_complete_each_request_at_most_once() {
             if rng.u8(..8) > 0 {
                 answer.bth.opcode = OpCode(rng.u8(0x0d..=0x12));
                 answer.payload.clear();
+            }
+            if is_selective && rng.u8(..4) == 0 {
+                answer.bth.opcode = OpCode::RC_SELECTIVE_ACKNOWLEDGE;
+                answer.payload = bitmap(&mut rng);
             }
             siege.pair.deliver(A, &answer);
             siege.check(&answer);
@@ -336,7 +358,7 @@ fn bytes_of_any_kind_are_dropped_or_served() {
     for stand in STANDS {
         for seed in 0..SIEGES {
             let mut rng = Rng::with_seed(seed);
-            let mut siege = Siege::new(stand);
+            let mut siege = Siege::new(stand, seed % 2 == 1);
             let expected = siege.pair.psn(A, 0);
             for _ in 0..PACKETS {
                 let packet = packet(&siege, &mut rng, expected);
@@ -365,8 +387,9 @@ fn bytes_of_any_kind_are_dropped_or_served() {
 fn every_opcode_has_an_answer_in_every_state() {
     for stand in STANDS {
         for opcode in (0..=255).map(OpCode).filter(|opcode| opcode.info().is_some()) {
-            for len in [0, 4, 16, 256, 260] {
-                let mut siege = Siege::new(stand);
+            for case in 0..10 {
+                let len = [0, 4, 16, 256, 260][case / 2];
+                let mut siege = Siege::new(stand, case % 2 == 1);
                 let next = u32::from(matches!(stand, Stand::MidSend | Stand::MidWrite));
                 let packet = siege.pair.craft(A, opcode).psn(siege.pair.psn(A, next));
                 let packet = packet.payload(&vec![7; len]);

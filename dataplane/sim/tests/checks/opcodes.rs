@@ -2,9 +2,9 @@
 //!
 //! The table is written in ranges of opcode numbers, independently of the product's opcode table.
 
-use uroce_sim::Pair;
-use uroce_transport::{AccessFlags, Counter, DropReason, QpChange, QpState, QpType};
-use uroce_wire::{NakCode, OpCode, Rkey, Syndrome};
+use uroce_sim::{Pair, Rule};
+use uroce_transport::{AccessFlags, Counter, DropReason, QpChange, QpState, QpType, Side};
+use uroce_wire::{NakCode, OpCode, PathMtu, Rkey, Syndrome};
 
 use crate::frames::{bth, seal};
 use crate::scene::*;
@@ -73,8 +73,11 @@ fn expected(stand: Stand, opcode: u8) -> Cell {
         0x20..=0x2b | 0x40..=0x55 | 0x64..=0x65 | 0xa0..=0xb4 | 0xb6..=0xb7 => {
             Cell::Drop(DropReason::WrongService)
         }
-        0x20..=0xff => Cell::Drop(DropReason::ReservedOpCode),
+        0x20..=0xd0 | 0xd2..=0xff => Cell::Drop(DropReason::ReservedOpCode),
         _ if !serves => Cell::Drop(DropReason::QpNotReady),
+        // A response that the QP has not agreed on.
+        0xd1 if stand == S::State(QpState::Rtr) => Cell::Drop(DropReason::NotRequester),
+        0xd1 => Cell::Drop(DropReason::ReservedOpCode),
         0x0d..=0x12 if stand == S::State(QpState::Rtr) => Cell::Drop(DropReason::NotRequester),
         0x0d..=0x12 => Cell::Stale,
         _ if stand == S::AfterNak => Cell::Drop(DropReason::AfterNak),
@@ -119,7 +122,7 @@ fn expected_unreliable(qp_type: QpType, stand: Stand, opcode: u8) -> Cell {
         0x00..=0x14 | 0x16..=0x17 | 0x20..=0x2b | 0x40..=0x55 | 0x64..=0x65 if !is_ours => {
             Cell::Drop(DropReason::WrongService)
         }
-        0xa0..=0xb4 | 0xb6..=0xb7 => Cell::Drop(DropReason::WrongService),
+        0xa0..=0xb4 | 0xb6..=0xb7 | 0xd1 => Cell::Drop(DropReason::WrongService),
         _ if !is_ours => Cell::Drop(DropReason::ReservedOpCode),
         _ if !serves => Cell::Drop(DropReason::QpNotReady),
         0x64..=0x65 if stand == S::NoReceive => Cell::Drop(DropReason::NoReceiveWqe),
@@ -204,10 +207,12 @@ fn frame_of(pair: &Pair, stand: Stand, opcode: OpCode) -> Vec<u8> {
     frame
 }
 
-/// Payload length: First and Middle are full, other data is eight bytes, a CNP has its sixteen.
+/// Payload length: First and Middle are full, other data and bitmaps are eight bytes, a CNP has its
+/// sixteen.
 fn payload_len(opcode: OpCode) -> usize {
     match opcode.0 & 0x1f {
         _ if opcode.0 == 0x81 => 16,
+        _ if opcode.0 == 0xd1 => 8,
         0x00 | 0x01 | 0x06 | 0x07 | 0x0d | 0x0e => 256,
         0x02..=0x05 | 0x08..=0x0b | 0x0f | 0x10 | 0x16 | 0x17 => 8,
         _ => 0,
@@ -278,6 +283,23 @@ fn on_uc_and_ud_every_opcode_does_what_the_table_says_in_every_state() {
 }
 
 #[test] //= check E7 test
+fn a_selective_acknowledgement_is_reserved_on_a_qp_that_did_not_agree_on_it() {
+    for words in [1, 2, 32, 128] {
+        let mut pair = Pair::with(|terms| terms.mtu = PathMtu::B4096);
+        pair.rule(Rule::drop().from(A));
+        let write = pair.write(A, 8 * 4096);
+        pair.run_for(SHORTLY);
+        let (state, sent) = (pair.qp(A).state(), pair.sequence(A));
+        let packet = pair.craft(B, OpCode::RC_SELECTIVE_ACKNOWLEDGE).psn(pair.psn(A, 3));
+        let packet = packet.ext(|ext| ext.aeth.syndrome = Syndrome::UNLIMITED);
+        pair.deliver(B, &packet.payload(&[0xfe; 8].repeat(words)));
+        assert_eq!(pair.drops(A, DropReason::ReservedOpCode), 1);
+        assert_eq!((pair.qp(A).state(), pair.sequence(A)), (state, sent), "{words} words");
+        assert_eq!(pair.take(A, Side::Send), [], "{write} is not acknowledged");
+    }
+}
+
+#[test] //= check E7 test
 fn on_uc_and_ud_a_reserved_opcode_is_dropped_in_silence() {
     for qp_type in [QpType::Uc, QpType::Ud] {
         for opcode in (0..=255).filter(|opcode| OpCode(*opcode).info().is_none()) {
@@ -297,7 +319,9 @@ fn opcodes_of_another_service_are_dropped_whatever_the_qps_own() {
     let own = [(QpType::Rc, 0x00), (QpType::Uc, 0x20), (QpType::Ud, 0x60)];
     for (qp_type, service) in own {
         for opcode in (0..=255).map(OpCode).filter(|opcode| opcode.info().is_some()) {
-            if opcode.0 & 0xe0 == service || opcode.0 == 0x81 {
+            // The selective acknowledgement is of RC, though its number is not in RC's range.
+            let is_own = opcode.0 & 0xe0 == service || (qp_type, opcode.0) == (QpType::Rc, 0xd1);
+            if is_own || opcode.0 == 0x81 {
                 continue;
             }
             let stand = Stand::State(QpState::Rts);
