@@ -256,7 +256,7 @@ impl Sent {
         // If nothing newer was sent by this path, nothing else can show the loss.
         let is_newest = !high.plus(self.ports - 1).is_before(end);
         let reorder = if is_newest { 0 } else { REORDER * self.ports };
-        psn.plus(reorder).is_before(high)
+        psn.plus(reorder).next().is_before(high)
     }
 
     /// Returns whether the peer holds packets that were sent clearly later than the repetition of
@@ -313,7 +313,7 @@ impl Sent {
             if psn.is_before(una) || self.held.contains(psn) {
                 self.repeats[at].state = State::Arrived;
                 *later += 1;
-            } else if *later >= REORDER || self.is_repeat_overtaken(psn, sent) {
+            } else if *later > REORDER || self.is_repeat_overtaken(psn, sent) {
                 self.repeats[at].state = State::Lost;
             }
         }
