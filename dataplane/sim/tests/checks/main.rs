@@ -24,6 +24,7 @@ mod opcodes;
 mod read;
 mod requests;
 mod scene;
+mod selective;
 mod sequence;
 mod services;
 mod shared;
