@@ -60,13 +60,15 @@ impl Responder {
     #[inline]
     pub(crate) fn next_held(&self) -> Option<Psn> {
         let held = self.held.as_ref()?;
-        let is_due = !held.is_empty() && held.contains(self.expected_psn) && !self.is_refusing;
-        is_due.then_some(self.expected_psn)
+        let expected = self.expected_psn;
+        let is_due = !held.is_empty() && held.contains(expected, expected) && !self.is_refusing;
+        is_due.then_some(expected)
     }
 
     /// Returns whether the packet with this PSN is held.
     pub(crate) fn holds(&self, psn: Psn) -> bool {
-        self.held.as_ref().is_some_and(|held| held.contains(psn)) && !self.is_refusing
+        let held = self.held.as_ref();
+        held.is_some_and(|held| held.contains(psn, self.expected_psn)) && !self.is_refusing
     }
 
     /// Returns whether any packet is held.

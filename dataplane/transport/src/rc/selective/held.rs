@@ -44,8 +44,10 @@ impl Held {
         self.set.len() == 0
     }
 
-    pub(crate) fn contains(&self, psn: Psn) -> bool {
-        self.set.contains(psn)
+    /// Returns whether a packet with this PSN is held; `expected` is the PSN that is expected next.
+    pub(crate) fn contains(&self, psn: Psn, expected: Psn) -> bool {
+        let is_within = (0..SPAN as i32).contains(&psn.distance_from(expected));
+        is_within && self.set.contains(psn)
     }
 
     /// Notes a packet that lies beyond `expected`.
