@@ -281,9 +281,13 @@ fn with_a_second_read_outstanding_the_requester_goes_back_too() {
     pair.run();
     lose(&mut pair, 4, 1);
     pair.read(A, 3 * 256);
-    (0..10).for_each(|_| drop(pair.write_far(A, 2 * 256)));
+    for _ in 0..10 {
+        pair.write_far(A, 2 * 256);
+    }
     pair.read(A, 8 * 256);
-    (0..40).for_each(|_| drop(pair.write_far(A, 256)));
+    for _ in 0..40 {
+        pair.write_far(A, 256);
+    }
     pair.run();
     let mut seen = pair.seen(A);
     seen.retain(|seen| seen.bth.opcode == OpCode::RC_RDMA_READ_REQUEST);
@@ -529,6 +533,33 @@ fn the_same_claim_again_and_again_repeats_a_packet_once_and_charges_once() {
     assert_eq!(pair.count(A, Counter::PacketSeqErr), 1);
     assert_only_repeated(&pair, 32, &[0], 2);
     assert_eq!(pair.qp(A).state(), QpState::Rts);
+}
+
+#[test] //= check A26 test
+fn the_same_claim_again_and_again_does_not_put_off_the_ack_timeout() {
+    let time_of_end = |is_flooded: bool, is_warm: bool| {
+        let mut pair = own_with(|terms| terms.half[A].retry_cnt = 2);
+        if is_warm {
+            pair.write(A, 256);
+            pair.run();
+        }
+        let (first, begin) = (u32::from(is_warm), pair.world.now());
+        pair.rule(Rule::drop().from(A));
+        pair.write(A, 32 * 256);
+        while pair.qp(A).state() == QpState::Rts {
+            pair.run_for(TIMEOUT / 50);
+            if is_flooded {
+                let packet = claim(&pair, first, &[0xff_fffe]);
+                pair.deliver(B, &packet);
+            }
+            assert!(pair.world.now().since(begin) < 100 * TIMEOUT, "no end");
+        }
+        pair.world.now().since(begin)
+    };
+    for is_warm in [false, true] {
+        let (alone, flooded) = (time_of_end(false, is_warm), time_of_end(true, is_warm));
+        assert!(flooded < 2 * alone, "{flooded:?}, without the claims {alone:?}");
+    }
 }
 
 #[test] //= check A26 test

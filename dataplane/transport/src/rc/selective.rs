@@ -27,7 +27,7 @@ mod psn_set;
 mod sent;
 
 pub(super) use held::{Held, Insertion};
-pub(super) use sent::Sent;
+pub(super) use sent::{Claim, Sent};
 
 /// The memory that a QP needs for selective repeat: about 6 KB. It is made outside of the lcore and
 /// given to the QP by [`crate::Qp::equip`].

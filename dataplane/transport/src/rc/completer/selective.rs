@@ -2,7 +2,7 @@
 //!
 //! Invariants
 //! - An acknowledgement that lists what was never sent, or the packet that the peer waits for,
-//!   changes nothing.
+//!   changes nothing, and neither does one without news, unless it may answer a probe.
 //! - The retry counter is charged when the oldest packet is found to be lost, each time it is.
 
 use uroce_wire::{Packet, Psn};
@@ -12,6 +12,7 @@ use crate::context::Context;
 use crate::counter::Counter;
 use crate::cqe::WcStatus;
 use crate::env::Env;
+use crate::rc::selective::Claim;
 
 impl Requester {
     /// Returns whether selective acknowledgements have been agreed on.
@@ -31,6 +32,7 @@ impl Requester {
         env: &mut impl Env,
     ) -> Result<(), WcStatus> {
         let is_probed = self.retry.is_probed();
+        let before = self.unacked_psn;
         //= check A22 — it is an ACK too
         if self.acknowledge_before(psn.next(), context, env)? == Acked::Gap {
             return Ok(());
@@ -38,7 +40,13 @@ impl Requester {
         let end = self.end_psn;
         let Some(sent) = self.sent.as_mut().filter(|sent| sent.is_on) else { return Ok(()) };
         //= check A26 — only what was sent can be acknowledged
-        if !sent.take(packet.payload, end) {
+        //= check A26 — the same again does not put off the ACK timeout
+        let has_news = match sent.take(packet.payload, end) {
+            Claim::New => true,
+            Claim::Known => self.unacked_psn != before || is_probed,
+            Claim::False => false,
+        };
+        if !has_news {
             env.count(Counter::StaleResponse);
             return Ok(());
         }

@@ -52,6 +52,17 @@ enum State {
     Lost,
 }
 
+/// What a selective acknowledgement tells.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Claim {
+    /// The peer holds packets that it was not known to hold.
+    New,
+    /// All of it was known.
+    Known,
+    /// It cannot be true.
+    False,
+}
+
 #[derive(Debug)]
 pub(crate) struct Sent {
     held: PsnSet,
@@ -191,20 +202,21 @@ impl Sent {
         self.probe_end = end;
     }
 
-    /// Takes the bitmap of a selective acknowledgement: bit n is the PSN n after `una`. Returns
-    /// whether it may be true: everything in it was sent, and the oldest packet, which the peer
-    /// waits for, is not in it. If not, nothing has changed.
-    pub(crate) fn take(&mut self, bitmap: &[u8], end: Psn) -> bool {
+    /// Takes the bitmap of a selective acknowledgement: bit n is the PSN n after `una`. It may be
+    /// true if everything in it was sent, and the oldest packet, which the peer waits for, is not
+    /// in it. If not, nothing changes.
+    pub(crate) fn take(&mut self, bitmap: &[u8], end: Psn) -> Claim {
         let words = || {
             bitmap.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().expect("eight")))
         };
         let newest = words().zip(0..).filter(|(word, _)| *word != 0).last();
-        let Some((word, at)) = newest else { return false };
+        let Some((word, at)) = newest else { return Claim::False };
         let high = self.una.plus(at * u64::BITS + u64::BITS - word.leading_zeros());
         let claims_oldest = words().next().is_some_and(|word| word & 1 != 0);
         if claims_oldest || end.is_before(high) {
-            return false;
+            return Claim::False;
         }
+        let before = self.held.len();
         for (word, at) in words().zip(0..) {
             let first = self.una.plus(at * u64::BITS);
             let mut news = word & !self.held.bits_from(first);
@@ -219,7 +231,7 @@ impl Sent {
                 }
             }
         }
-        true
+        if self.held.len() > before { Claim::New } else { Claim::Known }
     }
 
     /// The path of the packet `psn`.
