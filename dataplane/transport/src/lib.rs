@@ -87,6 +87,7 @@ pub use wqe::{BindMw, MAX_MESSAGE_LEN, PostError, RecvWr, SendOp, SendWr, Sge};
 /// Private parts that fuzz targets compare with naive ones.
 #[cfg(feature = "testing")]
 pub mod testing {
+    pub use crate::rc::{PsnSet, SPAN};
     pub use crate::ring::Ring;
     use crate::{Gather, Sge};
 

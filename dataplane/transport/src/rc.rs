@@ -19,6 +19,8 @@ use uroce_wire::Psn;
 pub(crate) use requester::Requester;
 pub(crate) use responder::Responder;
 pub use selective::SelectiveRepeat;
+#[cfg(feature = "testing")]
+pub use selective::{PsnSet, SPAN};
 
 /// The roles of an RC QP.
 #[derive(Debug)]

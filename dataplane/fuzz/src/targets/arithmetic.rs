@@ -1,20 +1,69 @@
-//! Z13: PSNs, the invariant CRC, the ring of WQEs and the iteration over scatter/gather elements,
-//! each compared with a naive version.
+//! Z13: PSNs and sets of them, the invariant CRC, the ring of WQEs and the iteration over
+//! scatter/gather elements, each compared with a naive version.
 
 use crate::Input;
-use std::collections::VecDeque;
-use uroce_transport::testing::{Ring, gather as pieces};
+use std::collections::{BTreeSet, VecDeque};
+use uroce_transport::testing::{PsnSet, Ring, SPAN, gather as pieces};
 use uroce_transport::{Piece, Sge};
 use uroce_wire::{Lkey, Psn, Va, icrc, seal};
 use uroce_wirecheck::crc32;
 
 pub(super) fn run(input: &mut Input<'_>) {
-    match input.below(4) {
+    let choice = input.u8();
+    match choice % 4 {
+        _ if choice >= 0xf0 => psn_set(input),
         0 => psn(input),
         1 => checksum(input),
         2 => ring(input),
         _ => gather(input),
     }
+}
+
+/// Compares a set of PSNs that moves forward with a sorted set of distances from its start.
+fn psn_set(input: &mut Input<'_>) {
+    let start = Psn::new(input.u32());
+    let mut set = PsnSet::default();
+    let mut naive = BTreeSet::new();
+    // The PSNs in the set lie from `from` on, and span less than `SPAN`.
+    let mut from = 0;
+    while !input.is_empty() {
+        let choice = input.u8();
+        let near = u32::from(input.u8());
+        let ahead = if choice & 0x80 == 0 { near } else { near * 32 + u32::from(choice & 31) };
+        let (at, psn) = (from + ahead, start.plus(from + ahead));
+        match choice >> 4 & 7 {
+            0..=3 => assert_eq!(set.insert(psn), naive.insert(at)),
+            4 => assert_eq!(set.remove(psn), naive.remove(&at)),
+            5 => {
+                set.remove_range(start.plus(from), psn);
+                naive.retain(|other| *other >= at);
+                from = at;
+            }
+            6 => {
+                let bits = (0..64).filter(|bit| naive.contains(&(at + bit)));
+                let expected = bits.fold(0, |bits, bit| bits | 1 << bit);
+                // Bits beyond the span are those of its start.
+                let is_within = ahead + 64 <= SPAN;
+                assert!(!is_within || set.bits_from(psn) == expected, "{at}");
+            }
+            _ => {
+                let end = at + 4 * near;
+                let end = end.min(from + SPAN);
+                let expected = naive.range(at..end.max(at)).next().map(|at| start.plus(*at));
+                assert_eq!(set.first(psn, start.plus(end)), expected);
+            }
+        }
+        assert_eq!(set.len(), naive.len() as u32);
+        assert_eq!(set.contains(psn), naive.contains(&at));
+        input.reach(5, naive.len() as u32);
+    }
+    let mut listed = BTreeSet::new();
+    let mut at = start.plus(from);
+    while let Some(psn) = set.first(at, start.plus(from + SPAN)) {
+        listed.insert(psn.distance_from(start) as u32);
+        at = psn.next();
+    }
+    assert_eq!(listed, naive);
 }
 
 /// Compares all PSN arithmetic with 64-bit arithmetic modulo 2^24.

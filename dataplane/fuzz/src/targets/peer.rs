@@ -7,8 +7,8 @@ use std::net::Ipv4Addr;
 use uroce_transport::{
     AccessFlags, AccessKind, Accessor, AsyncEvent, AtomicOp, BindMw, Congestion, Counter, Cqe,
     DcqcnParams, Env, Found, Instant, Key, Memory, MemoryFault, Outbound, Output, PacketSink, Pd,
-    Piece, Qp, QpCaps, QpChange, QpInit, QpState, QpType, RecvWr, Region, RtrAttr, RtsAttr, Sge,
-    SharedReceives, Side, TransmitError,
+    Piece, Qp, QpCaps, QpChange, QpInit, QpState, QpType, RecvWr, Region, RtrAttr, RtsAttr,
+    SelectiveRepeat, Sge, SharedReceives, Side, TransmitError,
 };
 use uroce_wire::{
     Bth, Encap, ExtHeaders, Lkey, OpCode, Operation, PathMtu, Psn, Qkey, Qpn, Rkey, Va,
@@ -30,11 +30,13 @@ pub(super) const CLOSED: (u32, u64) = (0x0200_0000, 0x7000_0000 + LEN);
 pub(super) const LOCAL: (u32, u64) = (0x0300_0000, 0x9000_0000);
 
 /// A packet that the QP has sent.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Sent {
     pub(super) bth: Bth,
     pub(super) ext: ExtHeaders,
     pub(super) len: u32,
+    /// Payload that is not in registered memory.
+    pub(super) bytes: Vec<u8>,
 }
 
 /// A range of memory that was written.
@@ -56,6 +58,10 @@ pub(super) struct World {
     pub(super) srq: VecDeque<(u64, Sge)>,
     /// Number of packets that the sink still accepts.
     pub(super) room: u32,
+    /// Packets that come early can be held.
+    pub(super) can_hold: bool,
+    /// Number of times that the ACK timer has expired.
+    pub(super) timeouts: u32,
 }
 
 impl World {
@@ -67,6 +73,8 @@ impl World {
             done: Vec::new(),
             srq: VecDeque::new(),
             room: u32::MAX,
+            can_hold: false,
+            timeouts: 0,
         }
     }
 
@@ -105,6 +113,10 @@ impl Env for World {
 
     fn memory(&mut self) -> &mut World {
         self
+    }
+
+    fn can_hold(&self) -> bool {
+        self.can_hold
     }
 }
 
@@ -150,13 +162,19 @@ impl PacketSink for World {
         if self.room == 0 {
             return Err(TransmitError::Full);
         }
+        let mut bytes = Vec::new();
         for piece in packet.payload.clone() {
-            if let Piece::Region(region) = piece {
-                self.check(packet.by, region, AccessKind::Read).map_err(TransmitError::Memory)?;
+            match piece {
+                Piece::Region(region) => {
+                    self.check(packet.by, region, AccessKind::Read)
+                        .map_err(TransmitError::Memory)?;
+                }
+                Piece::Bytes(piece) => bytes.extend_from_slice(piece),
             }
         }
         self.room -= 1;
-        self.sent.push(Sent { bth: packet.bth, ext: packet.ext, len: packet.payload.len() });
+        let (bth, ext, len) = (packet.bth, packet.ext, packet.payload.len());
+        self.sent.push(Sent { bth, ext, len, bytes });
         Ok(packet.payload.len())
     }
 }
@@ -166,7 +184,9 @@ impl Output for World {
         self.done.push((side, cqe));
     }
 
-    fn count(&mut self, _counter: Counter) {}
+    fn count(&mut self, counter: Counter) {
+        self.timeouts += u32::from(counter == Counter::LocalAckTimeoutErr);
+    }
 
     fn event(&mut self, _event: AsyncEvent) {}
 }
@@ -216,6 +236,8 @@ pub(super) struct Terms {
     pub(super) psn: Psn,
     pub(super) rd_atomic: u8,
     pub(super) retries: u8,
+    /// RC: the ends have agreed on selective repeat.
+    pub(super) selective_repeat: bool,
 }
 
 /// The changes from RESET to INIT, to RTR and to RTS.
@@ -239,7 +261,11 @@ fn steps(terms: &Terms) -> [QpChange; 3] {
     };
     [
         QpChange { access: Some(AccessFlags::all()), ..QpChange::to_init(1) },
-        QpChange { path: Some(path().into()), ..QpChange::to_rtr(terms.qp_type, &rtr) },
+        QpChange {
+            path: Some(path().into()),
+            selective_repeat: terms.selective_repeat.then_some(true),
+            ..QpChange::to_rtr(terms.qp_type, &rtr)
+        },
         QpChange::to_rts(terms.qp_type, &rts),
     ]
 }
@@ -257,6 +283,9 @@ pub(super) fn qp_in(state: QpState, terms: &Terms, world: &mut World) -> Qp {
     let congestion = Congestion::Dcqcn(DcqcnParams::default());
     let init = QpInit { srq, congestion, ..QpInit::new(terms.qp_type, caps) };
     let mut qp = Qp::new(OURS, PD, &init);
+    if terms.selective_repeat {
+        assert!(qp.equip(SelectiveRepeat::default()).is_none());
+    }
     qp.set_port_mtu(PathMtu::B256);
     let steps = steps(terms);
     let taken = match state {

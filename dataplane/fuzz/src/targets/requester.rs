@@ -6,6 +6,9 @@
 //!   the result of an ATOMIC. It fails only with a cause: the NAK that its status names, exhausted
 //!   retries after a timeout or a NAK, or a response that does not match.
 //! - Only the oldest request's own buffer is written; a dropped packet changes nothing.
+//! - With selective repeat, if no request is a READ or ATOMIC, a packet is not sent again once it
+//!   is acknowledged, nor, except for the oldest, while a credible selective acknowledgement lists
+//!   it.
 
 use super::peer::{
     LOCAL, MTU, OPEN, OURS, THEIRS, Terms, World, buffer, first_psn, packet_bytes, path, qp_in,
@@ -51,6 +54,37 @@ struct Causes {
     has_timed_out: bool,
 }
 
+/// What the peer has told with selective acknowledgements, as far as it may be true.
+#[derive(Default)]
+struct Told {
+    /// The oldest PSN that is not acknowledged.
+    unacked: Psn,
+    held: BTreeSet<u32>,
+}
+
+impl Told {
+    /// Notes that everything before `limit` is acknowledged, unless `limit` lies outside of what is
+    /// outstanding. Returns whether it was noted.
+    fn acknowledge(&mut self, limit: Psn, end: Psn) -> bool {
+        if limit.is_before(self.unacked) || end.is_before(limit) {
+            return false;
+        }
+        self.unacked = limit;
+        self.held.retain(|&psn| !Psn::new(psn).is_before(limit));
+        true
+    }
+
+    /// Notes what a bitmap lists, if all of it was sent and the oldest packet is not in it.
+    fn take(&mut self, bitmap: &[u8], end: Psn) {
+        let listed =
+            (0..bitmap.len() as u32 * 8).filter(|at| bitmap[*at as usize / 8] >> (at % 8) & 1 == 1);
+        let listed: Vec<Psn> = listed.map(|at| self.unacked.plus(at)).collect();
+        if listed.iter().all(|psn| psn.is_before(end) && *psn != self.unacked) {
+            self.held.extend(listed.iter().map(|psn| psn.value()));
+        }
+    }
+}
+
 struct Siege {
     qp: Qp,
     world: World,
@@ -60,13 +94,26 @@ struct Siege {
     end: Psn,
     requests: VecDeque<Request>,
     causes: Causes,
+    told: Told,
+    is_selective: bool,
+    /// No request is a READ or ATOMIC.
+    is_plain: bool,
     has_failed: bool,
 }
 
 pub(super) fn run(input: &mut Input<'_>) {
     let start = first_psn(input);
-    let (rd_atomic, retries) = (1 + input.below(4) as u8, input.below(8) as u8);
-    let terms = Terms { qp_type: QpType::Rc, uses_srq: false, psn: start, rd_atomic, retries };
+    let (rd_atomic, choice) = (1 + input.below(4) as u8, input.u8());
+    let (selective_repeat, is_plain) = (choice & 0x80 != 0, choice & 0xc0 == 0xc0);
+    let qp_type = QpType::Rc;
+    let terms = Terms {
+        qp_type,
+        uses_srq: false,
+        psn: start,
+        rd_atomic,
+        retries: choice & 7,
+        selective_repeat,
+    };
     let mut world = World::new();
     let qp = qp_in(QpState::Rts, &terms, &mut world);
     let mut siege = Siege {
@@ -77,6 +124,9 @@ pub(super) fn run(input: &mut Input<'_>) {
         end: start,
         requests: VecDeque::new(),
         causes: Causes::default(),
+        told: Told { unacked: start, ..Told::default() },
+        is_selective: selective_repeat,
+        is_plain,
         has_failed: false,
     };
     for wr_id in 0..1 + input.below(8) as u64 {
@@ -88,7 +138,7 @@ pub(super) fn run(input: &mut Input<'_>) {
         }
         match input.below(8) {
             0 => siege.pass_time(input),
-            1 | 2 => siege.transmit(1 + input.below(6) as u32),
+            1 | 2 => siege.transmit(input),
             _ => siege.answer(input),
         }
         siege.check(input);
@@ -98,7 +148,7 @@ pub(super) fn run(input: &mut Input<'_>) {
 impl Siege {
     fn post(&mut self, input: &mut Input<'_>, wr_id: u64) {
         let (va, rkey) = (Va(OPEN.1), Rkey(OPEN.0));
-        let op = match input.below(6) {
+        let op = match input.below(if self.is_plain { 2 } else { 6 }) {
             0 => SendOp::Send { imm: None },
             1 => SendOp::Write { va, rkey, imm: None },
             2 | 3 => SendOp::Read { va, rkey },
@@ -119,10 +169,14 @@ impl Siege {
         let is_due = self.qp.next_timeout().is_some_and(|deadline| deadline <= self.now);
         self.causes.has_timed_out |= is_due;
         self.qp.handle_timeout(self.now, &mut self.world);
+        if std::mem::take(&mut self.world.timeouts) > 0 {
+            self.told.held.clear();
+        }
     }
 
     /// Sends packets, and notes which request has which PSNs.
-    fn transmit(&mut self, budget: u32) {
+    fn transmit(&mut self, input: &mut Input<'_>) {
+        let budget = 1 + input.below(6) as u32;
         self.qp.poll_transmit(self.now, budget, &mut self.world);
         for sent in std::mem::take(&mut self.world.sent) {
             let row = sent.bth.opcode.info().expect("a known opcode");
@@ -132,6 +186,14 @@ impl Siege {
             if psn != self.end {
                 // A repetition: the PSN was sent before.
                 assert!(psn.is_before(self.end) && !psn.is_before(self.start), "{psn:?}");
+                if self.is_plain {
+                    assert!(!psn.is_before(self.told.unacked), "{psn:?} is acknowledged");
+                    // The oldest packet is also the probe of a silent peer.
+                    let is_held = self.told.held.contains(&psn.value());
+                    assert!(!is_held || psn == self.told.unacked, "{psn:?} is held");
+                    let beyond = psn.distance_from(self.told.unacked);
+                    input.reach(0x2000 + beyond as u32, self.told.held.len() as u32);
+                }
                 continue;
             }
             if row.position.is_first() {
@@ -161,13 +223,21 @@ impl Siege {
         };
         let before = (self.qp.state(), self.qp.send_wrs());
         let result = self.qp.handle_packet(self.now, &inbound, &mut self.world);
+        let is_selective = bth.opcode == OpCode::RC_SELECTIVE_ACKNOWLEDGE;
+        assert!(!is_selective || self.is_selective || result.is_err(), "not agreed on");
         input.reach(bth.opcode.0.into(), result.map_or_else(|reason| 1 + reason as u32, |_| 0));
         if let Err(reason) = result {
             assert_eq!((self.qp.state(), self.qp.send_wrs()), before, "dropped: {reason:?}");
             assert!(self.world.written.is_empty() && self.world.done.is_empty());
             return;
         }
-        if !row.is_response() || !bth.psn.is_before(self.end) || bth.psn.is_before(self.start) {
+        self.listen(&bth, &ext, &payload);
+        if self.is_plain {
+            let kind = u32::from(is_selective) << 8 | u32::from(ext.aeth.syndrome.to_byte() >> 5);
+            input.reach(0x1000 + kind, self.told.held.len() as u32);
+        }
+        let first = if is_selective { self.start.minus(1) } else { self.start };
+        if !row.is_response() || !bth.psn.is_before(self.end) || bth.psn.is_before(first) {
             assert!(self.world.written.is_empty(), "an answer to nothing is written");
             return;
         }
@@ -179,6 +249,7 @@ impl Siege {
         // Requests are handled by the responder and tested by another target.
         let opcode = match byte {
             0xff => OpCode::CNP,
+            0xd0..0xf8 => return self.craft_selective(input),
             0xf8.. => OpCode(0x20 | input.u8()),
             _ => OpCode(0x0d + byte % 6),
         };
@@ -216,6 +287,63 @@ impl Siege {
         (bth, ext, vec![0x33; len])
     }
 
+    /// A selective acknowledgement, mostly for what is outstanding, with any bitmap.
+    fn craft_selective(&self, input: &mut Input<'_>) -> (Bth, ExtHeaders, Vec<u8>) {
+        let psn = match input.below(8) {
+            0 => Psn::new(input.u32()),
+            1 => self.end.plus(u32::from(input.u8() % 4)).minus(1),
+            2 | 3 => self.told.unacked.plus(u32::from(input.u8() % 4)).minus(2),
+            _ => self.told.unacked.minus(1),
+        };
+        let words = input.pick(&[1, 1, 1, 1, 2, 4, 32, 33]);
+        let bitmap = (0..words).flat_map(|at| {
+            let word = match input.below(8) {
+                0 => input.u64(),
+                1 => u64::MAX,
+                2 => u64::MAX - 1,
+                3 => 1 << (input.u8() % 64),
+                _ if at > 0 => 0,
+                4 => u64::from(input.u16()),
+                5 => u64::from(input.u16()) << 16,
+                _ => u64::from(input.u8()) << 1,
+            };
+            word.to_le_bytes()
+        });
+        let bitmap = bitmap.collect();
+        let opcode = OpCode::RC_SELECTIVE_ACKNOWLEDGE;
+        let bth = Bth { opcode, psn, pkey: Pkey::DEFAULT, dest_qpn: OURS, ..Bth::default() };
+        let mut ext = ExtHeaders::default();
+        let syndrome = if input.below(8) == 0 { input.u8() } else { 0x1f };
+        ext.aeth.syndrome = Syndrome::from_byte(syndrome);
+        (bth, ext, bitmap)
+    }
+
+    /// Notes what an acknowledgement tells of the packets that the peer has.
+    fn listen(&mut self, bth: &Bth, ext: &ExtHeaders, payload: &[u8]) {
+        let (psn, end) = (bth.psn, self.end);
+        let row = bth.opcode.info().expect("it was parsed");
+        if !psn.is_before(end) {
+            return;
+        }
+        let told = &mut self.told;
+        match (row.operation, ext.aeth.syndrome) {
+            (Operation::SelectiveAcknowledge, _) if told.acknowledge(psn.next(), end) => {
+                told.take(payload, end);
+            }
+            (Operation::Acknowledge, Syndrome::Ack { .. }) if !psn.is_before(told.unacked) => {
+                told.acknowledge(psn.next(), end);
+            }
+            // The refused packet is sent again, whatever was told before.
+            (Operation::Acknowledge, Syndrome::RnrNak { .. }) if told.acknowledge(psn, end) => {
+                told.held.remove(&psn.value());
+            }
+            (Operation::Acknowledge, Syndrome::Nak(_)) => {
+                told.acknowledge(psn, end);
+            }
+            _ => {}
+        }
+    }
+
     /// Notes what a response may be the cause of.
     fn note(&mut self, bth: &Bth, ext: &ExtHeaders) {
         let causes = &mut self.causes;
@@ -231,7 +359,7 @@ impl Siege {
                 causes.atomic_results.insert(bth.psn.value());
                 at + 1
             }
-            (_, Syndrome::Ack { .. }) => at + 1,
+            (Operation::SelectiveAcknowledge, _) | (_, Syndrome::Ack { .. }) => at + 1,
             (_, Syndrome::RnrNak { .. }) => {
                 causes.has_rnr = true;
                 at

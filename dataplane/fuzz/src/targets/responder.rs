@@ -8,14 +8,18 @@
 //! - No datagram changes a UD QP's state or fails a receive.
 //! - RC answers with packets that a responder may send, with at most one acknowledgement per
 //!   packet, and goes to ERR after a NAK that ends the connection. UC and UD answer nothing.
+//! - With selective repeat a packet that comes early has no effect before its turn. The packets
+//!   held, and those that answers list, are the ones that were taken and not given back.
 
 use super::peer::{
     CLOSED, LEN, LOCAL, MTU, OPEN, OURS, QKEY, Sent, THEIRS, Terms, World, buffer, carries_data,
     first_psn, packet_bytes, path, qp_in,
 };
 use crate::Input;
-use std::collections::VecDeque;
-use uroce_transport::{Inbound, Instant, Qp, QpState, QpType, RecvWr, Side, WcStatus};
+use std::collections::{BTreeMap, VecDeque};
+use uroce_transport::{
+    DropReason, Handled, Inbound, Instant, Qp, QpState, QpType, RecvWr, Side, WcStatus,
+};
 use uroce_wire::{
     Bth, ExtHeaders, Header, NakCode, OpCode, Operation, Packet, Pkey, Psn, Qkey, Rkey, Syndrome,
     Va,
@@ -32,6 +36,9 @@ const STATES: [QpState; 8] = [
     QpState::Err,
 ];
 
+/// Headers and payload of a packet.
+type Crafted = (Bth, ExtHeaders, Vec<u8>);
+
 struct Siege {
     qp: Qp,
     world: World,
@@ -41,6 +48,8 @@ struct Siege {
     announced: (u64, u64),
     /// The PSN that is expected next, as far as answers show it.
     expected: Psn,
+    /// Packets that are held, by PSN.
+    held: BTreeMap<u32, Crafted>,
     /// A receive has completed with an error, which ends the QP; RC sends its NAK first.
     has_failed: bool,
 }
@@ -49,12 +58,14 @@ pub(super) fn run(input: &mut Input<'_>) {
     let qp_type = input.pick(&[QpType::Rc, QpType::Rc, QpType::Uc, QpType::Ud]);
     let state = input.pick(&STATES);
     let (uses_srq, psn) = (input.below(2) == 1, first_psn(input));
-    let rd_atomic = input.below(4) as u8;
-    let terms = Terms { qp_type, uses_srq, psn, rd_atomic, retries: 1 };
+    let choice = input.u8();
+    let rd_atomic = choice & 3;
+    let selective_repeat = qp_type == QpType::Rc && choice & 0xc0 != 0;
+    let terms = Terms { qp_type, uses_srq, psn, rd_atomic, retries: 1, selective_repeat };
     let mut world = World::new();
     let qp = qp_in(state, &terms, &mut world);
-    let (posted, announced) = (VecDeque::new(), (0, 0));
-    let mut siege = Siege { qp, world, posted, announced, expected: psn, has_failed: false };
+    let (posted, announced, held) = (VecDeque::new(), (0, 0), BTreeMap::new());
+    let mut siege = Siege { qp, world, posted, announced, expected: psn, held, has_failed: false };
     for number in 0..input.below(6) as u64 {
         let len = input.pick(&[700, 300, 256, 40, 100, 0]);
         siege.post(number, len, uses_srq);
@@ -63,8 +74,12 @@ pub(super) fn run(input: &mut Input<'_>) {
         if input.is_empty() {
             break;
         }
-        siege.world.room = if input.below(8) == 7 { 0 } else { u32::MAX };
+        let choice = input.u8();
+        siege.world.room = if choice & 7 == 7 { 0 } else { u32::MAX };
+        siege.world.can_hold = selective_repeat && choice & 0x30 != 0x30;
         siege.attack(input);
+        siege.give_held(input);
+        siege.check_held();
     }
 }
 
@@ -96,14 +111,38 @@ impl Siege {
         let result = match Packet::parse(&bytes) {
             Ok(packet) => {
                 let inbound = Inbound { src, dst, port: 1, l3: &l3, frame: &[], packet };
-                self.qp.handle_packet(now, &inbound, &mut self.world).map(|_| ())
+                self.qp.handle_packet(now, &inbound, &mut self.world)
             }
             Err(_) if bth.opcode.info().is_none() => {
-                self.qp.handle_reserved_opcode(now, src, dst, 1, &bth, &mut self.world)
+                let result =
+                    self.qp.handle_reserved_opcode(now, src, dst, 1, &bth, &mut self.world);
+                result.map(|()| Handled::Done)
             }
             Err(_) => return,
         };
-        input.reach(bth.opcode.0.into(), result.map_or_else(|reason| 1 + reason as u32, |()| 0));
+        let reached = |handled| if handled == Handled::Held { 0xff } else { 0 };
+        input.reach(bth.opcode.0.into(), result.map_or_else(|reason| 1 + reason as u32, reached));
+        if result == Ok(Handled::Held) {
+            assert!(self.world.can_hold && self.world.written.is_empty(), "held, but executed");
+            assert!(self.world.done.is_empty() && (self.qp.state(), self.posted.len()) == before);
+            let former = self.held.insert(bth.psn.value(), (bth, ext, payload));
+            assert!(former.is_none(), "held twice: {:?}", bth.psn);
+            self.check_answer(&ext, before.0);
+            return;
+        }
+        if self.qp.qp_type() != QpType::Rc && result.is_ok() {
+            self.expected = bth.psn.next();
+        }
+        self.check_handled(&(bth, ext, payload), result.map(|_| ()), before);
+    }
+
+    /// Checks the effects of a packet. `before` is the state before it and the number of receives.
+    fn check_handled(
+        &mut self,
+        (bth, ext, payload): &Crafted,
+        result: Result<(), DropReason>,
+        before: (QpState, usize),
+    ) {
         assert!(self.world.sent.is_empty(), "sent without being asked to");
         match result {
             Err(reason) => {
@@ -118,14 +157,67 @@ impl Siege {
                 assert!(serves || before.0 == QpState::Sqe, "served in {:?}", before.0);
             }
         }
-        self.check_written(&bth, &ext, payload.len() as u64);
+        self.check_written(bth, ext, payload.len() as u64);
         self.check_completed();
-        self.check_answer(&ext, before.0);
+        self.check_answer(ext, before.0);
         assert!(self.world.closed.iter().all(|&byte| byte == 0x5a), "closed memory is written");
         assert!(self.qp.qp_type() != QpType::Ud || self.qp.state() == before.0, "UD is ended");
-        if self.qp.qp_type() != QpType::Rc && result.is_ok() {
-            self.expected = bth.psn.next();
+    }
+
+    /// Gives back the held packets that the QP names, or loses one of them.
+    fn give_held(&mut self, input: &mut Input<'_>) {
+        while let Some(psn) = self.qp.next_held() {
+            assert!(self.qp.holds(psn));
+            let crafted = self.held.remove(&psn.value()).expect("it was taken");
+            if input.below(16) == 15 {
+                self.qp.lose_held();
+                assert!(!self.qp.holds(psn) && self.qp.next_held().is_none());
+                return;
+            }
+            let (bth, ext, payload) = &crafted;
+            let bytes = packet_bytes(bth, ext, payload);
+            let packet = Packet::parse(&bytes).expect("it was parsed");
+            let before = (self.qp.state(), self.posted.len());
+            self.world.written.clear();
+            self.world.sent.clear();
+            let now = Instant::from_nanos(1_500_000);
+            let result = self.qp.handle_held(now, &packet, &mut self.world);
+            let what = 0x1000 + u32::from(bth.opcode.0);
+            input.reach(what, result.map_or_else(|reason| 1 + reason as u32, |()| 0));
+            assert!(!self.qp.holds(psn), "given back twice");
+            self.check_handled(&crafted, result, before);
         }
+    }
+
+    /// Compares what the QP holds with what was taken. A READ that was executed uses up the PSNs of
+    /// its responses, and packets with them, as does the end of the connection.
+    fn check_held(&mut self) {
+        let Siege { qp, held, expected, world, .. } = self;
+        let may_forget = world.room == 0 || qp.state() == QpState::Err;
+        held.retain(|&psn, _| {
+            let (psn, holds) = (Psn::new(psn), qp.holds(Psn::new(psn)));
+            assert!(holds || may_forget || psn.is_before(*expected), "{psn:?} is forgotten");
+            holds
+        });
+        for psn in (0..64).map(|at| self.expected.minus(16).plus(at)) {
+            assert_eq!(self.qp.holds(psn), self.held.contains_key(&psn.value()), "{psn:?}");
+        }
+    }
+
+    /// Checks the list of held packets in an answer for everything before `expected`.
+    fn check_bitmap(&self, bitmap: &[u8], expected: Psn) {
+        assert!(!bitmap.is_empty() && bitmap.len() <= MTU && bitmap.len().is_multiple_of(8));
+        for (at, byte) in (0..).zip(bitmap) {
+            for bit in 0..8 {
+                let psn = expected.plus(at * 8 + bit);
+                assert_eq!(byte >> bit & 1 == 1, self.qp.holds(psn), "{psn:?}");
+            }
+        }
+        let is_beyond = |psn: Psn| psn.distance_from(expected) >= bitmap.len() as i32 * 8;
+        let is_full = bitmap.len() == MTU;
+        let held = self.held.keys().map(|&psn| Psn::new(psn));
+        let mut unlisted = held.filter(|psn| is_beyond(*psn) && self.qp.holds(*psn));
+        assert!(is_full || unlisted.next().is_none(), "not listed");
     }
 
     /// A packet with fields that are right, nearly right, or random.
@@ -270,13 +362,19 @@ impl Siege {
         }
         let mut acknowledgements = 0;
         let mut is_refused = false;
-        for Sent { bth, ext, len } in &sent {
+        for Sent { bth, ext, len, bytes } in &sent {
             let row = bth.opcode.info().expect("a known opcode");
             assert!(row.is_response(), "{}", row.name);
             assert_eq!(bth.dest_qpn, THEIRS);
             assert!(*len as usize <= MTU);
-            if row.operation == Operation::Acknowledge {
-                acknowledgements += 1;
+            match row.operation {
+                Operation::Acknowledge => acknowledgements += 1,
+                Operation::SelectiveAcknowledge => {
+                    acknowledgements += 1;
+                    assert!(matches!(ext.aeth.syndrome, Syndrome::Ack { .. }));
+                    self.check_bitmap(bytes, bth.psn.next());
+                }
+                _ => {}
             }
             match ext.aeth.syndrome {
                 _ if !row.has(Header::Aeth) => {}

@@ -23,10 +23,13 @@
 //! [`OpCode::RC_SELECTIVE_ACKNOWLEDGE`]: uroce_wire::OpCode::RC_SELECTIVE_ACKNOWLEDGE
 
 mod held;
+#[cfg_attr(not(feature = "testing"), allow(unreachable_pub, reason = "public for fuzz targets"))]
 mod psn_set;
 mod sent;
 
 pub(super) use held::{Held, Insertion};
+#[cfg(feature = "testing")]
+pub use psn_set::{PsnSet, SPAN};
 pub(super) use sent::{Claim, Sent};
 
 /// The memory that a QP needs for selective repeat: about 6 KB. It is made outside of the lcore and

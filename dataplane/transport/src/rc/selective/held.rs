@@ -41,7 +41,7 @@ impl Bitmap {
 impl Held {
     /// Returns whether nothing is held.
     pub(crate) fn is_empty(&self) -> bool {
-        self.set.len() == 0
+        self.set.is_empty()
     }
 
     /// Returns whether a packet with this PSN is held; `expected` is the PSN that is expected next.

@@ -3,13 +3,13 @@
 use uroce_wire::Psn;
 
 /// Number of PSNs that are told apart.
-pub(crate) const SPAN: u32 = 8192;
+pub const SPAN: u32 = 8192;
 
 const WORD: u32 = u64::BITS;
 
 /// A set of PSNs, all within [`SPAN`] of one another.
 #[derive(Debug)]
-pub(super) struct PsnSet {
+pub struct PsnSet {
     /// One bit per PSN, at the PSN modulo [`SPAN`].
     words: [u64; (SPAN / WORD) as usize],
     len: u32,
@@ -23,17 +23,23 @@ impl Default for PsnSet {
 
 impl PsnSet {
     /// Number of PSNs in the set.
-    pub(super) fn len(&self) -> u32 {
+    pub fn len(&self) -> u32 {
         self.len
     }
 
-    pub(super) fn contains(&self, psn: Psn) -> bool {
+    /// Returns whether no PSN is in the set.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Returns whether a PSN is in the set.
+    pub fn contains(&self, psn: Psn) -> bool {
         let (word, bit) = place(psn);
         self.words[word] & bit != 0
     }
 
     /// Adds a PSN. Returns whether it is new.
-    pub(super) fn insert(&mut self, psn: Psn) -> bool {
+    pub fn insert(&mut self, psn: Psn) -> bool {
         let (word, bit) = place(psn);
         let is_new = self.words[word] & bit == 0;
         self.words[word] |= bit;
@@ -42,7 +48,7 @@ impl PsnSet {
     }
 
     /// Removes a PSN. Returns whether it was there.
-    pub(super) fn remove(&mut self, psn: Psn) -> bool {
+    pub fn remove(&mut self, psn: Psn) -> bool {
         let (word, bit) = place(psn);
         let was_there = self.words[word] & bit != 0;
         self.words[word] &= !bit;
@@ -51,7 +57,7 @@ impl PsnSet {
     }
 
     /// Removes all PSNs from `from` up to `end`.
-    pub(super) fn remove_range(&mut self, from: Psn, end: Psn) {
+    pub fn remove_range(&mut self, from: Psn, end: Psn) {
         if !end.is_before(from.plus(SPAN)) {
             return self.clear();
         }
@@ -62,14 +68,15 @@ impl PsnSet {
         }
     }
 
-    pub(super) fn clear(&mut self) {
+    /// Removes all PSNs.
+    pub fn clear(&mut self) {
         if self.len > 0 {
             *self = PsnSet::default();
         }
     }
 
     /// The first PSN of the set from `from` up to `end`.
-    pub(super) fn first(&self, from: Psn, end: Psn) -> Option<Psn> {
+    pub fn first(&self, from: Psn, end: Psn) -> Option<Psn> {
         let mut psn = from;
         while psn.is_before(end) {
             let bits = self.bits_from(psn);
@@ -82,7 +89,7 @@ impl PsnSet {
     }
 
     /// The 64 PSNs from `psn` on, one per bit; bit 0 is `psn`.
-    pub(super) fn bits_from(&self, psn: Psn) -> u64 {
+    pub fn bits_from(&self, psn: Psn) -> u64 {
         let (at, shift) = ((psn.value() % SPAN / WORD) as usize, psn.value() % WORD);
         let low = self.words[at] >> shift;
         if shift == 0 {

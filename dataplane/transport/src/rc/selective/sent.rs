@@ -183,7 +183,7 @@ impl Sent {
 
     /// The oldest packet to be sent again, of those before `end`.
     pub(crate) fn next_lost(&self, end: Psn) -> Option<Psn> {
-        if self.lost.len() == 0 { None } else { self.lost.first(self.una, end) }
+        if self.lost.is_empty() { None } else { self.lost.first(self.una, end) }
     }
 
     /// Notes that a lost packet was sent again; `end` is the PSN after the newest one sent.
