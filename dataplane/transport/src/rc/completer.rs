@@ -90,6 +90,11 @@ impl Requester {
     ) -> Result<(), WcStatus> {
         if self.retry.expire_rnr(context.now) {
             self.retry.set_probe(context.attr, self.trip.quiet());
+            // With selective repeat, a copy of the refused packet may have been accepted meanwhile,
+            // so that nothing is sent again now.
+            if self.is_selective() && self.is_waiting() {
+                self.retry.arm(context.attr, context.now);
+            }
         }
         //= check B12 — however late the call is, it charges one timeout
         if self.retry.expire_ack(context.now) {
@@ -380,9 +385,13 @@ impl Requester {
         }
         // Packets that are yet to be sent again do not count: their timer starts when they are
         // sent.
-        let is_lost = self.is_to_be_repeated(self.unacked_psn);
-        let outstanding = self.unacked_psn != self.next_psn && !is_lost;
-        self.retry.progress(context.attr, context.now, outstanding);
+        self.retry.progress(context.attr, context.now, self.is_waiting());
+    }
+
+    /// Returns whether an answer is waited for: the oldest packet is outstanding, and is not yet to
+    /// be sent again.
+    fn is_waiting(&self) -> bool {
+        self.unacked_psn != self.next_psn && !self.is_to_be_repeated(self.unacked_psn)
     }
 }
 
