@@ -346,6 +346,8 @@ impl Requester {
     /// Rewinds to `psn` if the retry counter allows one more attempt.
     fn try_again(&mut self, psn: Psn, out: &mut impl Output) -> Result<(), WcStatus> {
         self.charge(out)?;
+        // What a probe would tell is known, and everything before it is sent again.
+        self.retry.take_probed();
         self.go_back(if seeded!(ResumedPastLoss) { psn.next() } else { psn });
         Ok(())
     }
