@@ -98,6 +98,12 @@ impl Cm {
         self.table.get(id).and_then(|conn| conn.remote_qpn)
     }
 
+    /// Tells whether both sides have agreed on selective repeat: a REQ has offered it, and the REP
+    /// has accepted it. `false` before the REP.
+    pub fn selective_repeat(&self, id: ConnId) -> bool {
+        self.table.get(id).is_some_and(|conn| conn.agreed.has_selective_repeat())
+    }
+
     /// Tells whether a QPN is held: its queue pair is part of a connection, or in TimeWait after
     /// one. A held QPN must not be given to another queue pair.
     pub fn holds_qpn(&self, qpn: Qpn) -> bool {

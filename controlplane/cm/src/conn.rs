@@ -6,6 +6,7 @@ use uroce_transport::Instant;
 use uroce_wire::cm::{CaGuid, CommId, Message, ServiceId};
 use uroce_wire::{Gid, Qpn};
 
+use crate::agreement::Features;
 use crate::state::{LapState, State};
 use crate::{ConnId, MadAddr, Path};
 
@@ -48,6 +49,10 @@ pub(crate) struct Conn {
     pub(crate) remote_guid: CaGuid,
     pub(crate) local_qpn: Option<Qpn>,
     pub(crate) remote_qpn: Option<Qpn>,
+    /// Features that the connection's REQ offers, ours or the peer's.
+    pub(crate) offered: Features,
+    /// Features that the REP has accepted.
+    pub(crate) agreed: Features,
     /// Address to which our MADs go.
     pub(crate) addr: MadAddr,
     pub(crate) primary: Path,
@@ -89,6 +94,8 @@ impl Conn {
             remote_guid: CaGuid::default(),
             local_qpn: None,
             remote_qpn: None,
+            offered: Features::NONE,
+            agreed: Features::NONE,
             addr: primary.mad_addr(),
             primary,
             alternate: None,

@@ -30,6 +30,7 @@ pub enum CmEvent {
     /// The peer sent an MRA: its answer to our REQ, REP or LAP takes longer.
     Patience(Box<Mra>),
     /// A REP arrived: the consumer makes the queue pair ready, then calls [`crate::Cm::ready`].
+    /// [`crate::Cm::selective_repeat`] returns the answer to an offer.
     Accepted(Box<Rep>),
     /// The connection is established: by an RTU, which carries private data, or by the peer's
     /// data.
@@ -59,7 +60,9 @@ pub struct Request {
     pub addr: MadAddr,
     /// Service ID of the listener, or in peer-to-peer mode of our own request.
     pub service_id: ServiceId,
-    /// The message.
+    /// The peer offers selective repeat.
+    pub selective_repeat: bool,
+    /// The message, without the offer.
     pub req: Req,
 }
 

@@ -32,6 +32,7 @@
 //! - The memory that unknown senders can occupy is bounded ([`CmLimits`]), and an established
 //!   connection is never given up to make room for them.
 //! - A QPN is not accepted for a new connection before the TimeWait of its last one is over.
+//! - Features beyond the specification are in use at both ends or at neither ([`agreement`]).
 //! - The last event of every id is one [`CmEvent::Released`], unless the consumer destroys the id.
 //!   No event follows [`Cm::destroy`].
 //!
@@ -40,6 +41,7 @@
 
 #![forbid(unsafe_code)]
 
+mod agreement;
 mod cm;
 mod conn;
 mod counters;
@@ -49,6 +51,7 @@ mod random;
 pub mod state;
 mod table;
 
+pub use agreement::TAG_LEN;
 pub use cm::Cm;
 pub use counters::CmCounters;
 pub use event::{CloseReason, CmEvent, ConnId, MadDrop, Request, SidrRequest};

@@ -200,6 +200,10 @@ pub struct ConnectParams {
     pub local_cm_response_timeout: CmTimeout,
     /// Repetitions of a message by either side, 0..=15.
     pub max_cm_retries: u8,
+    /// Offer selective repeat, for an RC queue pair that can use it. Nothing is offered if the last
+    /// [`TAG_LEN`](crate::TAG_LEN) bytes of `private_data` are not zero.
+    /// [`Cm::selective_repeat`](crate::Cm::selective_repeat) returns the answer.
+    pub selective_repeat: bool,
     /// Private data for the listener, at most 92 bytes.
     pub private_data: PrivateData<92>,
 }
@@ -227,6 +231,10 @@ pub struct AcceptParams {
     pub rnr_retry_count: u8,
     /// The local side receives from a shared receive queue.
     pub srq: bool,
+    /// Accept selective repeat, if [`Request::selective_repeat`](crate::Request::selective_repeat)
+    /// offers it. Not accepted if the last [`TAG_LEN`](crate::TAG_LEN) bytes of `private_data` are
+    /// not zero.
+    pub selective_repeat: bool,
     /// Private data for the active side, at most 196 bytes.
     pub private_data: PrivateData<196>,
 }

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::time::Duration;
-use uroce_cm::{AcceptParams, Cm, CmEvent, CmLimits, ConnId, Instant, MadAddr, SidrAnswer, State};
+use uroce_cm::{
+    AcceptParams, Cm, CmEvent, CmLimits, ConnId, Instant, MadAddr, SidrAnswer, State, TAG_LEN,
+};
 use uroce_cm_sim::{Pair, conn_params, gid, path};
 use uroce_fuzz::Input;
 use uroce_wire::cm::{
@@ -44,6 +46,12 @@ impl Ends {
             match event {
                 CmEvent::Request(_) | CmEvent::SidrRequest(_) => {
                     self.alive.entry(id).or_default();
+                    if let CmEvent::Request(request) = &event
+                        && request.selective_repeat
+                    {
+                        let end = request.req.private_data.0.last_chunk();
+                        assert_eq!(end, Some(&[0; TAG_LEN]), "an offer that is not removed");
+                    }
                 }
                 CmEvent::Closed(_) => {
                     let was_closed = self.alive.insert(id, true);
@@ -91,7 +99,12 @@ pub(crate) fn call(cm: &mut Cm, node: usize, now: Instant, ends: &mut Ends, inpu
     let qpn = Qpn::new(u32::from(input.u8() & 15));
     let code = CmTimeout::from_code(input.u8());
     let called = match input.below(12) {
-        0 | 1 => cm.accept(now, id, &AcceptParams { local_qpn: qpn, ..AcceptParams::default() }),
+        0 | 1 => {
+            let selective_repeat = code.code() & 1 != 0;
+            let params =
+                AcceptParams { local_qpn: qpn, selective_repeat, ..AcceptParams::default() };
+            cm.accept(now, id, &params)
+        }
         2 | 3 => cm.ready(id, PrivateData::default()),
         4 => cm.reject(now, id, RejectReason::CONSUMER, b"?", PrivateData::default()),
         5 => cm.mra(id, code, PrivateData::default()),
@@ -169,6 +182,10 @@ fn mad(input: &mut Input<'_>, src: Gid, ids: (CommId, CommId)) -> Mad {
     if attribute == Attribute::Req || attribute == Attribute::SidrReq {
         body[8..16].copy_from_slice(&SERVICE.0.to_be_bytes());
         body[50] = 0x30; // A valid path MTU.
+        if shape & 0x80 != 0 {
+            // An offer of selective repeat, or of features that do not exist.
+            body[224..].copy_from_slice(&[0xf1, b'u', b'r', b'o', 0xce, 1, 1, seed[11]]);
+        }
     }
     if shape & 1 != 0 {
         body[..4].copy_from_slice(&ids.0.0.to_be_bytes());

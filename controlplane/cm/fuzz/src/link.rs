@@ -68,6 +68,7 @@ pub(crate) fn begin(pair: &mut Pair, node: usize, ends: &mut Ends, input: &mut I
         let mut params = ConnectParams {
             peer_to_peer,
             max_cm_retries: shape >> 5,
+            selective_repeat: qpn & 1 != 0,
             remote_cm_response_timeout: CmTimeout::from_code(10),
             local_cm_response_timeout: CmTimeout::from_code(10),
             alternate: (shape & 8 != 0).then(|| path(node, 2)),

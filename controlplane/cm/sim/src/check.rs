@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use uroce_wire::Qpn;
-use uroce_wire::cm::Req;
+use uroce_wire::cm::{PrivateData, Req};
 
 use uroce_cm::{CmEvent, ConnId, Instant};
 
@@ -184,6 +184,30 @@ fn time_wait(req: &Req) -> Duration {
     let codes = [Some(req.primary), alternate].into_iter().flatten();
     let longest = codes.map(|path| path.local_ack_timeout.duration()).max();
     longest.unwrap_or_default().min(TIME_WAIT_MAX)
+}
+
+/// Private data of the messages of connection `tag`. That of every other four connections fills its
+/// field and leaves no room for an offer.
+pub(crate) fn private<const MAX: usize>(tag: u64) -> PrivateData<MAX> {
+    let mut data = [0; MAX];
+    data[..8].copy_from_slice(&tag.to_be_bytes());
+    data[MAX - 1] = if tag & 4 == 0 { 0 } else { 0xee };
+    PrivateData(data)
+}
+
+/// Tells whether the active side of connection `tag` wants selective repeat.
+pub(crate) fn wants_offer(tag: u64) -> bool {
+    tag & 1 != 0
+}
+
+/// Tells whether the passive side of connection `tag` wants selective repeat.
+pub(crate) fn wants_answer(tag: u64) -> bool {
+    tag & 2 != 0
+}
+
+/// Tells whether the REQ of connection `tag` offers selective repeat.
+pub(crate) fn offers(tag: u64) -> bool {
+    wants_offer(tag) && tag & 4 == 0
 }
 
 /// Returns the connection's number from its private data.

@@ -7,7 +7,7 @@ use uroce_wire::cm::{
 };
 use uroce_wire::{Pkey, Psn, Qpn};
 
-use crate::check::{Model, Phase};
+use crate::check::{Model, Phase, private, wants_answer, wants_offer};
 use crate::pair::{conn_params, gid, path};
 use crate::world::{World, service};
 use uroce_cm::{
@@ -72,7 +72,8 @@ impl World {
             remote_cm_response_timeout: self.code(8..16),
             local_cm_response_timeout: self.code(8..16),
             max_cm_retries: self.rng.u8(..8),
-            private_data: PrivateData::new(&tag).expect("short"),
+            selective_repeat: wants_offer(u64::from_be_bytes(tag)),
+            private_data: private(u64::from_be_bytes(tag)),
             ..conn_params(node, service_id, qpn)
         };
         params.primary.local_ack_timeout = self.code(4..14);
@@ -197,7 +198,8 @@ impl World {
                     local_qpn: qpn,
                     starting_psn: Psn::new(qpn.value()),
                     alternate_port: 2,
-                    private_data: PrivateData::new(&model.tag.to_be_bytes()).expect("short"),
+                    selective_repeat: wants_answer(model.tag),
+                    private_data: private(model.tag),
                     ..AcceptParams::default()
                 };
                 match cm.accept(now, id, &params) {

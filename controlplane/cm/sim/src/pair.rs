@@ -131,6 +131,7 @@ pub fn conn_params(node: usize, service_id: ServiceId, qpn: u32) -> ConnectParam
         remote_cm_response_timeout: CmTimeout::from_code(16),
         local_cm_response_timeout: CmTimeout::from_code(16),
         max_cm_retries: 3,
+        selective_repeat: false,
         private_data: PrivateData::default(),
     }
 }

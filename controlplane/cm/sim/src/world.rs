@@ -7,7 +7,7 @@ use fastrand::Rng;
 use uroce_wire::Qpn;
 use uroce_wire::cm::{CmTimeout, ServiceId};
 
-use crate::check::{Ledger, TIME_WAIT_MAX, Told};
+use crate::check::{Ledger, TIME_WAIT_MAX, Told, offers, private, wants_answer};
 use crate::pair::{Faults, Pair};
 use uroce_cm::{CmEvent, CmLimits, ConnId, Instant};
 
@@ -194,9 +194,15 @@ impl World {
         }
         let model = self.ledgers[node].models.get(&id);
         match (event, model.filter(|model| model.tag > self.remembered)) {
+            (CmEvent::Request(request), Some(model)) => {
+                assert_eq!(request.req.private_data, private(model.tag), "not what was sent");
+                assert_eq!(request.selective_repeat, offers(model.tag), "{}", model.tag);
+            }
             (CmEvent::Accepted(rep), Some(model)) => {
                 let tag = crate::check::tag_of(&rep.private_data.0);
                 assert_eq!(tag, model.tag, "an answer to another REQ");
+                assert_eq!(rep.private_data, private(tag), "not what was sent");
+                self.check_selective_repeat(node, id, tag);
                 let queue_pairs = self.accepted.get(&tag);
                 let is_known = queue_pairs.is_some_and(|known| known.contains(&rep.local_qpn));
                 assert!(is_known, "{} never accepted {tag}", rep.local_qpn);
@@ -207,8 +213,18 @@ impl World {
                 assert_eq!(crate::check::tag_of(&data.0), model.tag, "another's RTU");
                 assert_eq!(self.ready.get(&model.tag).copied(), model.qpn, "with another one");
                 assert!(self.established.insert(model.tag), "established twice");
+                self.check_selective_repeat(node, id, model.tag);
             }
             _ => {}
+        }
+    }
+
+    /// Checks that a side uses selective repeat if both want it and the private data leaves room.
+    fn check_selective_repeat(&self, node: usize, id: ConnId, tag: u64) {
+        let cm = &self.pair.nodes[node];
+        if cm.state(id).is_some() {
+            let is_agreed = offers(tag) && wants_answer(tag);
+            assert_eq!(cm.selective_repeat(id), is_agreed, "{tag} at node {node}");
         }
     }
 

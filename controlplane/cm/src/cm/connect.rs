@@ -11,6 +11,7 @@ use uroce_wire::cm::{
 
 use super::common::Common;
 use super::{Cm, check_path, check_range};
+use crate::agreement::Features;
 use crate::conn::Conn;
 use crate::state::{Event, LapEvent, State};
 use crate::{AcceptParams, CloseReason, CmError, CmEvent, ConnId, ConnectParams, Path};
@@ -34,6 +35,9 @@ impl Cm {
         conn.peer_to_peer = params.peer_to_peer;
         conn.local_qpn = Some(params.local_qpn);
         conn.alternate = params.alternate;
+        let mut private_data = params.private_data;
+        //= check A28 — an offer stands behind the consumer's private data, if that leaves room
+        conn.offered = Features::selective_repeat(params.selective_repeat).offer(&mut private_data);
         conn.set_time_wait(None);
         conn.max_retries = params.max_cm_retries;
         conn.interval = params.remote_cm_response_timeout.duration()
@@ -59,7 +63,7 @@ impl Cm {
             srq: params.srq,
             primary: params.primary.to_wire(),
             alternate: params.alternate.map_or(CmPath::default(), |path| path.to_wire()),
-            private_data: params.private_data,
+            private_data,
             ..Req::default()
         };
         self.with(id, |conn, common| conn.send_repeated(now, Message::Req(req), common));
@@ -205,6 +209,10 @@ impl Conn {
         if let Some(alternate) = &mut self.alternate {
             alternate.port = params.alternate_port;
         }
+        let mut private_data = params.private_data;
+        //= check A28 — the REP accepts what was offered and will be used, and nothing else
+        let wanted = Features::selective_repeat(params.selective_repeat);
+        self.agreed = wanted.answer(self.offered, &mut private_data);
         let rep = Rep {
             local_comm_id: self.local_comm,
             remote_comm_id: self.remote_comm_or_none(),
@@ -218,7 +226,7 @@ impl Conn {
             rnr_retry_count: params.rnr_retry_count,
             srq: params.srq,
             local_ca_guid: common.config.ca_guid,
-            private_data: params.private_data,
+            private_data,
             ..Rep::default()
         };
         self.send_repeated(now, Message::Rep(rep), common);

@@ -1,5 +1,6 @@
 //! Tests of the check rows on connection management: two parties and a link with chosen faults.
 
+mod agreement;
 mod alternate;
 mod end;
 mod luck;

@@ -8,6 +8,7 @@ use uroce_wire::cm::{
 use uroce_wire::{Gid, PathMtu, Qpn};
 
 use super::Cm;
+use crate::agreement::split_offer;
 use crate::cm::clamped;
 use crate::cm::common::Common;
 use crate::cm::connect::is_connectable;
@@ -199,7 +200,9 @@ impl Conn {
     }
 
     fn tell_request(&self, addr: &MadAddr, req: &Req, common: &mut Common) {
-        let request = Request { addr: *addr, service_id: req.service_id, req: *req };
+        let req = Req { private_data: split_offer(req.private_data).1, ..*req };
+        let selective_repeat = self.offered.has_selective_repeat();
+        let request = Request { addr: *addr, service_id: req.service_id, selective_repeat, req };
         self.tell(CmEvent::Request(Box::new(request)), common);
     }
 
@@ -208,6 +211,7 @@ impl Conn {
         self.remote_comm = Some(req.local_comm_id);
         self.remote_guid = req.local_ca_guid;
         self.remote_qpn = Some(req.local_qpn);
+        self.offered = split_offer(req.private_data).0;
         self.addr = addr.reversed();
         self.primary = Path::of_peer(addr.port, &req.primary);
         let alternate = Some(req.alternate).filter(|path| path.is_present());

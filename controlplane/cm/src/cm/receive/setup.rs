@@ -6,6 +6,7 @@ use uroce_wire::cm::{
 };
 
 use super::Cm;
+use crate::agreement::split_answer;
 use crate::cm::clamped;
 use crate::cm::common::Common;
 use crate::cm::connect::is_connectable;
@@ -107,7 +108,10 @@ impl Conn {
         self.remote_qpn = Some(rep.local_qpn);
         self.asked = transaction;
         (self.repeated, self.deadline) = (None, None);
-        self.tell(CmEvent::Accepted(Box::new(*rep)), common);
+        //= check A28 — an answer counts only if it answers an offer of this connection
+        let (agreed, private_data) = split_answer(self.offered, rep.private_data);
+        self.agreed = agreed;
+        self.tell(CmEvent::Accepted(Box::new(Rep { private_data, ..*rep })), common);
         Ok(())
     }
 
