@@ -140,6 +140,24 @@ pub enum Idle {
     Sleep,
 }
 
+/// Connections that use selective repeat: only the packets that are lost are sent again. Without it
+/// a lost packet and all after it are sent again. Only uroce has it. A peer that does not use it
+/// drops our selective acknowledgements: the connection works, but a lost packet of the peer is sent
+/// again only when the peer's ACK timer expires.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SelectiveRepeat {
+    /// Connections of the connection manager if both ends agree on it, and QPs if their Modify QP
+    /// requests it.
+    #[default]
+    Agreed,
+    /// As `agreed`, and all RC QPs that are connected by Modify QP without the connection manager.
+    /// The devices at the other ends of these must be configured so, too.
+    Always,
+    /// The connection manager neither offers nor accepts it. A Modify QP may request it.
+    Never,
+}
+
 /// A device: lcores, tables and ports that work together.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -174,6 +192,10 @@ pub struct DeviceConfig {
     /// Congestion control of the device's QPs. Default: none. In the file: `[device.congestion]`.
     #[serde(default)]
     pub congestion: CongestionConfig,
+    /// Connections that use selective repeat: `agreed` (default), `always`, `never`; see
+    /// [`SelectiveRepeat`].
+    #[serde(default)]
+    pub selective_repeat: SelectiveRepeat,
     /// The ports, 1 to 16. In the file: `[[device.port]]`.
     #[serde(rename = "port")]
     pub ports: Vec<PortConfig>,
@@ -192,6 +214,7 @@ impl DeviceConfig {
             max_mrs: text::default_max_mrs(),
             max_ahs: text::default_max_ahs(),
             congestion: CongestionConfig::default(),
+            selective_repeat: SelectiveRepeat::Agreed,
             ports: Vec::new(),
         }
     }
@@ -217,6 +240,12 @@ impl DeviceConfig {
     /// Sets the congestion control.
     pub fn congestion(mut self, congestion: CongestionConfig) -> Self {
         self.congestion = congestion;
+        self
+    }
+
+    /// Sets the connections that use selective repeat.
+    pub fn selective_repeat(mut self, selective_repeat: SelectiveRepeat) -> Self {
+        self.selective_repeat = selective_repeat;
         self
     }
 

@@ -77,6 +77,7 @@ impl Device {
             service: Service::new(ca_guid(&ports.all()), seed),
             control: opened.control,
             ports: opened.ports,
+            selective_repeat: device.selective_repeat,
         };
         let thread = thread::start(parts, inbox, cpu).map_err(OpenError::Thread)?;
         let mut device = Self {

@@ -37,7 +37,7 @@ use uroce_engine::eal::block_signals;
 use uroce_transport::Instant;
 
 use crate::call::Job;
-use crate::config::{Config, DeviceConfig, Lcores};
+use crate::config::{Config, DeviceConfig, Lcores, SelectiveRepeat};
 use crate::gsi::Gsi;
 use crate::port_watch::Ports;
 use crate::rdma_cm::Service;
@@ -61,6 +61,7 @@ pub(crate) struct Parts {
     pub(crate) ports: Ports,
     pub(crate) gsi: Gsi,
     pub(crate) service: Service,
+    pub(crate) selective_repeat: SelectiveRepeat,
 }
 
 /// Starts the thread, on the given CPU if there is one.
@@ -79,12 +80,13 @@ pub(crate) fn start(
             // If the CPU has become unavailable, the thread runs on another one.
             core_affinity::set_for_current(core_affinity::CoreId { id });
         }
-        let Parts { control, ports, gsi, service } = parts;
+        let Parts { control, ports, gsi, service, selective_repeat } = parts;
         let thread = Thread {
             control,
             ports,
             gsi,
             service,
+            selective_repeat,
             waiting: Vec::new(),
             last_words: Vec::new(),
             members: Members::new(),
@@ -123,6 +125,7 @@ pub(crate) struct Thread {
     ports: Ports,
     gsi: Gsi,
     service: Service,
+    selective_repeat: SelectiveRepeat,
     waiting: Vec<Waiting>,
     last_words: Vec<LastWord>,
     members: Members,

@@ -89,6 +89,18 @@ fn every_field_can_be_written() {
     assert_eq!(device.congestion.delay.target_delay_us, 50);
 }
 
+#[test]
+fn selective_repeat_is_agreed_on_unless_configured() {
+    let of = |key: &str| {
+        let config = Config::from_toml(&format!("{DEVICE}{key}{PORT}")).unwrap();
+        config.devices[0].selective_repeat
+    };
+    assert_eq!(of(""), SelectiveRepeat::Agreed);
+    assert_eq!(of("selective_repeat = \"agreed\"\n"), SelectiveRepeat::Agreed);
+    assert_eq!(of("selective_repeat = \"always\"\n"), SelectiveRepeat::Always);
+    assert_eq!(of("selective_repeat = \"never\"\n"), SelectiveRepeat::Never);
+}
+
 /// A configuration with a bottleneck of these keys.
 fn bottleneck(keys: &str) -> String {
     format!("{DEVICE}{PORT}bottleneck = {{ {keys} }}\n")
@@ -121,6 +133,7 @@ fn unknown_keys_are_errors_and_named() {
             format!("{DEVICE}congestion = {{ dcqcn = {{ roce_slow_restart_en = 2 }} }}\n{PORT}"),
             "expected a boolean",
         ),
+        (format!("{DEVICE}selective_repeat = \"on\"\n{PORT}"), "`agreed`, `always`, `never`"),
         (format!("{DEVICE}{PORT}ipv4 = []\n"), "ipv4"),
         (format!("{DEVICE}{PORT}routes = [{{ to = \"::/0\", by = \"::1\" }}]\n"), "by"),
         (format!("{DEVICE}{PORT}loss = {{ rate = 1.0 }}\n"), "rate"),

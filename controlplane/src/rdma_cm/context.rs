@@ -2,10 +2,11 @@
 
 use uroce_cm::MadAddr;
 use uroce_engine::{Control, ControlError, QpInfo};
-use uroce_transport::{AltPath, Instant, PathAttr, QpChange};
+use uroce_transport::{AltPath, Instant, PathAttr, QpChange, QpState, QpType};
 use uroce_wire::{Encap, Mac, PathMtu, Pkey, Qpn};
 
 use super::source::{Way, find_own};
+use crate::config::SelectiveRepeat;
 use crate::gsi::{GSI, Gsi};
 use crate::log;
 use crate::path::{AddressVector, PathError, Route};
@@ -17,6 +18,7 @@ pub(crate) struct ServiceContext<'a> {
     pub(crate) control: &'a mut Control,
     pub(crate) ports: &'a mut Ports,
     pub(crate) gsi: &'a mut Gsi,
+    pub(crate) selective_repeat: SelectiveRepeat,
 }
 
 impl ServiceContext<'_> {
@@ -94,4 +96,24 @@ impl ServiceContext<'_> {
     pub(super) fn query_qp(&mut self, qpn: Qpn) -> Result<QpInfo, ControlError> {
         self.control.query_qp(qpn)
     }
+
+    /// Tells whether connections may agree on selective repeat.
+    pub(super) fn agrees_on_selective_repeat(&self) -> bool {
+        self.selective_repeat != SelectiveRepeat::Never
+    }
+
+    /// Tells whether a QP that the application modifies is an RC QP of this device before RTR. It
+    /// gets its attributes for RTR later, from [`Service::agreement`](super::Service::agreement).
+    pub(super) fn awaits_rtr(&mut self, qpn: Qpn) -> bool {
+        self.query_qp(qpn).is_ok_and(|info| is_before_rtr(&info))
+    }
+
+    /// Tells whether a QP that the application modifies uses selective repeat, or awaits RTR.
+    pub(super) fn uses_selective_repeat(&mut self, qpn: Qpn) -> bool {
+        self.query_qp(qpn).is_ok_and(|info| info.attr.selective_repeat || is_before_rtr(&info))
+    }
+}
+
+fn is_before_rtr(info: &QpInfo) -> bool {
+    info.qp_type == QpType::Rc && matches!(info.attr.state, QpState::Reset | QpState::Init)
 }

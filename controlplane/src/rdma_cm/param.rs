@@ -2,7 +2,9 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use uroce_cm::TAG_LEN;
 use uroce_transport::{AccessFlags, MAX_RD_ATOMIC, QpType};
+use uroce_wire::cm::IpHeader;
 use uroce_wire::{Mac, PathMtu, Psn, Qkey, Qpn};
 
 use super::PortSpace;
@@ -10,6 +12,10 @@ use crate::path::AddressVector;
 
 /// Default code of the local ACK timeout: 67 ms.
 const ACK_TIMEOUT: u8 = 14;
+/// Most bytes of an application's private data in a REQ.
+pub(super) const REQ_DATA: usize = 92 - IpHeader::LEN;
+/// Most bytes of an application's private data in a REP.
+pub(super) const REP_DATA: usize = 196;
 /// Default code of the minimum RNR NAK timer: 0.64 ms.
 const MIN_RNR_TIMER: u8 = 12;
 
@@ -70,6 +76,14 @@ impl Default for ConnParam {
             alternate_policy: AlternatePolicy::Accept,
             peer_to_peer: false,
         }
+    }
+}
+
+impl ConnParam {
+    /// Tells whether the private data of a REQ or REP, which takes `max` bytes, leaves room for the
+    /// agreement on selective repeat.
+    pub(super) fn leaves_room(&self, max: usize) -> bool {
+        self.private_data.len() + TAG_LEN <= max
     }
 }
 
@@ -193,6 +207,10 @@ pub struct Agreed {
     pub flow_control: bool,
     /// The peer receives from an SRQ.
     pub peer_has_srq: bool,
+    /// Both sides use selective repeat (RC). In a request: the peer offers it, and this device
+    /// accepts it. The attribute for INIT to RTR; the control plane adds it itself to a Modify QP
+    /// of a QP that has this connection.
+    pub selective_repeat: bool,
 }
 
 /// A resolved path to an address.

@@ -28,7 +28,12 @@ pub(super) fn to_rtr(
         max_dest_rd_atomic: agreed.max_dest_rd_atomic,
         min_rnr_timer: param.min_rnr_timer,
     };
-    QpChange { path: Some(path), alt_path: alternate, ..QpChange::to_rtr(qp_type, &attr) }
+    QpChange {
+        path: Some(path),
+        alt_path: alternate,
+        selective_repeat: agreed.selective_repeat.then_some(true),
+        ..QpChange::to_rtr(qp_type, &attr)
+    }
 }
 
 /// Builds the change from RTR to RTS. `is_armed` also arms the QP for migration: both sides then

@@ -98,6 +98,15 @@ impl Service {
         });
     }
 
+    /// Returns whether the connection of a QP that the application modifies has agreed on selective
+    /// repeat with the peer's QP `dest`; `None` without a connection, or before or after its life.
+    //= check A28 — a QP follows its connection, also if the application modifies the QP
+    pub(crate) fn agreement(&self, qpn: Qpn, dest: Option<Qpn>) -> Option<bool> {
+        let id = self.common.by_qpn.get(&qpn)?;
+        let agreed = self.connections.get(id).filter(|connection| !connection.is_over)?.agreed?;
+        Some(agreed.selective_repeat && dest == Some(agreed.peer_qpn))
+    }
+
     /// Handles timers, resolved neighbours, and events and messages of `uroce-cm`. Called after
     /// inputs and whenever [`next_timeout`](Self::next_timeout) has passed.
     pub(crate) fn turn(&mut self, context: &mut ServiceContext<'_>) {

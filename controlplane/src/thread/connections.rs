@@ -110,7 +110,8 @@ impl Thread {
 
     /// Borrows the service, and the parts of the thread that it uses.
     fn split(&mut self, now: Instant) -> (&mut Service, ServiceContext<'_>) {
-        let Self { control, ports, gsi, service, .. } = self;
-        (service, ServiceContext { now, control, ports, gsi })
+        let Self { control, ports, gsi, service, selective_repeat, .. } = self;
+        let selective_repeat = *selective_repeat;
+        (service, ServiceContext { now, control, ports, gsi, selective_repeat })
     }
 }

@@ -6,6 +6,7 @@ use uroce_wire::{Mac, Qpn};
 
 use super::Thread;
 use crate::call::{Reply, RequestError};
+use crate::config::SelectiveRepeat;
 use crate::log;
 use crate::path::neighbour::Neighbours;
 use crate::path::prefix::is_link_local;
@@ -118,11 +119,26 @@ impl Thread {
         let change = QpChange {
             path: primary.filter(|_| modify.vector.is_some()),
             alt_path: given.map(|(alternate, path)| alternate.resolved(path)),
+            selective_repeat: self.selective_repeat_of(modify),
             ..modify.change
         };
         let result = self.control.modify_qp(modify.qpn, &change);
         log::modify_qp(modify.qpn, &change, &result);
         Ok(result?)
+    }
+
+    /// Returns the attribute `selective_repeat` of a Modify QP. If the application does not give
+    /// it, the QP's connection decides, and for a QP without a connection the configuration.
+    fn selective_repeat_of(&self, modify: &ModifyQp) -> Option<bool> {
+        let change = &modify.change;
+        // Only RC takes this attribute on the way to RTR.
+        let is_rc_to_rtr = change.state == Some(QpState::Rtr) && change.min_rnr_timer.is_some();
+        if change.selective_repeat.is_some() || !is_rc_to_rtr {
+            return change.selective_repeat;
+        }
+        let agreed = self.service.agreement(modify.qpn, change.dest_qpn);
+        let is_wanted = agreed.unwrap_or(self.selective_repeat == SelectiveRepeat::Always);
+        is_wanted.then_some(true)
     }
 
     fn route(&self, vector: &AddressVector, port: u8) -> Result<Route, PathError> {

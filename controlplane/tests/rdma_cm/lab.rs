@@ -7,12 +7,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use uroce_controlplane::Device;
-use uroce_controlplane::config::{Config, DeviceConfig, PortConfig};
+use uroce_controlplane::config::{Config, DeviceConfig, PortConfig, SelectiveRepeat};
 use uroce_controlplane::rdma_cm::{
-    CmChannel, CmId, ConnEvent, ConnParam, ConnQp, ConnectRequest, ConnectSpec, PortSpace,
+    Agreed, CmChannel, CmId, ConnEvent, ConnParam, ConnQp, ConnectRequest, ConnectSpec, PortSpace,
 };
 use uroce_engine::{CompletionQueue, QpHandle, QpSpec};
-use uroce_transport::{Cqe, Pd, QpAttr, QpCaps, QpState, QpType, RecvWr, SendOp, SendWr, WcStatus};
+use uroce_transport::{
+    Cqe, Pd, QpAttr, QpCaps, QpChange, QpState, QpType, RecvWr, RtrAttr, RtsAttr, SendOp, SendWr,
+    WcStatus,
+};
 use uroce_wire::{ImmDt, Qpn};
 
 /// Timeout, far longer than any step here takes.
@@ -48,12 +51,26 @@ pub fn nodes_at(addresses: [&'static str; 2], prefix: u8) -> (Node, Node) {
 
 /// Creates two nodes with one link in a VLAN. Each end drops frames without its tag.
 pub fn nodes_in(addresses: [&'static str; 2], prefix: u8, vlan: Option<u16>) -> (Node, Node) {
-    let device = |name: &str, address: &str| {
+    let port = |address: &str| {
         let port = PortConfig::ring("link").ip(&format!("{address}/{prefix}")).expect("an address");
-        DeviceConfig::new(name).port(PortConfig { vlan, ..port })
+        PortConfig { vlan, ..port }
     };
-    let config =
-        Config::new().device(device("left", addresses[0])).device(device("right", addresses[1]));
+    let [left, right] = addresses.map(port);
+    open([DeviceConfig::new("left").port(left), DeviceConfig::new("right").port(right)], addresses)
+}
+
+/// Creates two nodes with one link and this configuration of selective repeat.
+pub fn nodes_of(selective_repeat: [SelectiveRepeat; 2]) -> (Node, Node) {
+    let [left, right] = addresses()
+        .map(|address| PortConfig::ring("link").ip(&format!("{address}/24")).expect("an address"));
+    let [of_left, of_right] = selective_repeat;
+    let left = DeviceConfig::new("left").port(left).selective_repeat(of_left);
+    let right = DeviceConfig::new("right").port(right).selective_repeat(of_right);
+    open([left, right], addresses())
+}
+
+fn open([left, right]: [DeviceConfig; 2], addresses: [&'static str; 2]) -> (Node, Node) {
+    let config = Config::new().device(left).device(right);
     let node = |name, address| Node::open(&config, name, address);
     (node("left", addresses[0]), node("right", addresses[1]))
 }
@@ -137,6 +154,27 @@ impl Node {
         self.device.cm_accept(id, qp, ConnParam::default()).expect("a request that waits");
     }
 
+    /// Takes a QP in INIT to RTS, as an application does that modifies the QP of its connection.
+    pub fn take_to_rts(&self, qpn: Qpn, agreed: &Agreed, selective_repeat: Option<bool>) {
+        let rtr = RtrAttr {
+            path_mtu: agreed.path_mtu,
+            dest_qpn: agreed.peer_qpn,
+            rq_psn: agreed.rq_psn,
+            max_dest_rd_atomic: agreed.max_dest_rd_atomic,
+            min_rnr_timer: 12,
+        };
+        let rts = RtsAttr {
+            sq_psn: agreed.sq_psn,
+            timeout: agreed.timeout,
+            retry_cnt: agreed.retry_cnt,
+            rnr_retry: agreed.rnr_retry,
+            max_rd_atomic: agreed.max_rd_atomic,
+        };
+        let rtr = QpChange { selective_repeat, ..QpChange::to_rtr(QpType::Rc, &rtr) };
+        self.device.modify_qp(qpn, &rtr, Some(&agreed.vector), None).expect("from INIT");
+        self.device.modify_qp(qpn, &QpChange::to_rts(QpType::Rc, &rts), None, None).expect("RTR");
+    }
+
     pub fn attr(&self, qpn: Qpn) -> QpAttr {
         self.device.query_qp(qpn).expect("the QP lives").attr
     }
@@ -166,12 +204,14 @@ impl End {
     }
 
     pub fn post_recv_in(&mut self, node: &Node) {
-        let init = uroce_transport::QpChange {
-            access: Some(uroce_transport::AccessFlags::empty()),
-            ..uroce_transport::QpChange::to_init(1)
-        };
-        node.device.modify_qp(self.qp.qpn, &init, None, None).expect("from RESET");
+        self.init_in(node);
         self.post_recv();
+    }
+
+    pub fn init_in(&self, node: &Node) {
+        let access = Some(uroce_transport::AccessFlags::empty());
+        let init = QpChange { access, ..QpChange::to_init(1) };
+        node.device.modify_qp(self.qp.qpn, &init, None, None).expect("from RESET");
     }
 
     pub fn post_recv(&mut self) {

@@ -1,6 +1,7 @@
 //! Connections by IP address and port between two devices. Each test runs in its own process.
 
 mod addresses;
+mod agreement;
 mod alternate;
 mod datagrams;
 mod hostile;

@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
+use uroce_controlplane::RequestError;
 use uroce_controlplane::rdma_cm::{ConnError, ConnEvent, ConnParam, ConnQp, ConnectSpec};
-use uroce_controlplane::{AddressVector, RequestError};
-use uroce_transport::{AccessFlags, QpChange, QpState, QpType, RtrAttr, RtsAttr};
+use uroce_transport::{AccessFlags, QpChange, QpState, QpType};
 use uroce_wire::{PathMtu, Psn};
 
 use crate::lab::{End, Node, addresses, eventually, exchange, join, nodes, nodes_at, nodes_in};
@@ -105,28 +105,6 @@ fn both_sides_get_the_lesser_of_what_they_bring() {
     assert_eq!([ours, theirs].map(|attr| attr.path.encap.traffic_class), [0x20; 2]);
 }
 
-/// Takes a foreign QP to RTS after `ConnectResponse`.
-fn take_to_rts(node: &Node, qpn: uroce_wire::Qpn, agreed: &uroce_controlplane::rdma_cm::Agreed) {
-    let rtr = RtrAttr {
-        path_mtu: agreed.path_mtu,
-        dest_qpn: agreed.peer_qpn,
-        rq_psn: agreed.rq_psn,
-        max_dest_rd_atomic: agreed.max_dest_rd_atomic,
-        min_rnr_timer: 12,
-    };
-    let rts = RtsAttr {
-        sq_psn: agreed.sq_psn,
-        timeout: agreed.timeout,
-        retry_cnt: agreed.retry_cnt,
-        rnr_retry: agreed.rnr_retry,
-        max_rd_atomic: agreed.max_rd_atomic,
-    };
-    let (rtr, rts) = (QpChange::to_rtr(QpType::Rc, &rtr), QpChange::to_rts(QpType::Rc, &rts));
-    let vector: AddressVector = agreed.vector;
-    node.device.modify_qp(qpn, &rtr, Some(&vector), None).unwrap();
-    node.device.modify_qp(qpn, &rts, None, None).unwrap();
-}
-
 #[test]
 //= check H11 test
 //= check J3 test
@@ -147,7 +125,7 @@ fn a_packet_before_the_rtu_establishes_the_connection() {
     right.accept(passive, &other);
     let ConnEvent::ConnectResponse { agreed, .. } = left.kind(active) else { panic!() };
     assert_eq!(right.state(&other), QpState::Rtr, "no RTU yet");
-    take_to_rts(&left, qpn, &agreed);
+    left.take_to_rts(qpn, &agreed, None);
     one.post_send(5);
     assert!(matches!(right.kind(passive), ConnEvent::Established { .. }));
     assert_eq!(right.state(&other), QpState::Rts);

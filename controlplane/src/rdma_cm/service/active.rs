@@ -15,6 +15,7 @@ use super::{Service, private_data, service_id};
 use crate::call::RequestError;
 use crate::rdma_cm::connection::{Connection, Next, OwnQp};
 use crate::rdma_cm::context::ServiceContext;
+use crate::rdma_cm::param::REQ_DATA;
 use crate::rdma_cm::source::{Way, choose};
 use crate::rdma_cm::{
     Agreed, CmId, CmSink, ConnError, ConnEvent, ConnParam, ConnectSpec, PortSpace, qp,
@@ -25,8 +26,6 @@ use crate::rdma_cm::{
 pub(super) const RESPONSE_TIMEOUT: CmTimeout = CmTimeout::from_code(16);
 /// Most repetitions of a message that is not answered.
 pub(super) const CM_RETRIES: u8 = 15;
-/// Most bytes of an application's private data in a REQ.
-const REQ_DATA: usize = 92 - IpHeader::LEN;
 /// Most bytes of an application's private data in a SIDR_REQ.
 const SIDR_DATA: usize = 216 - IpHeader::LEN;
 
@@ -98,11 +97,21 @@ impl Connection {
             own.psn = psn;
             context.modify_qp(own.qpn, &qp::to_init(self.primary.port, &self.param))?;
         }
-        let params = self.connect_params()?;
+        let params = ConnectParams {
+            selective_repeat: self.offers_selective_repeat(context),
+            ..self.connect_params()?
+        };
         let conn = common.cm.connect(context.now, &params).map_err(ConnError::Protocol)?;
         self.conn = Some(conn);
         common.by_conn.insert(conn, self.id);
         Ok(())
+    }
+
+    //= check A28 — offered for an RC QP that can use it, unless the private data is too long
+    fn offers_selective_repeat(&self, context: &mut ServiceContext<'_>) -> bool {
+        let room = self.param.leaves_room(REQ_DATA) && context.agrees_on_selective_repeat();
+        let own = self.qp.filter(|own| room && own.qp_type == QpType::Rc);
+        own.is_some_and(|own| own.is_driven || context.awaits_rtr(own.qpn))
     }
 
     /// Handles a REP.
@@ -128,6 +137,7 @@ impl Connection {
             vector: self.primary.vector,
             flow_control: rep.end_to_end_flow_control,
             peer_has_srq: rep.srq,
+            selective_repeat: self.conn.is_some_and(|conn| common.cm.selective_repeat(conn)),
         });
         self.private_data = rep.private_data.0.to_vec();
         if rep.failover != Failover::Accepted {
@@ -221,6 +231,7 @@ impl Connection {
             remote_cm_response_timeout: RESPONSE_TIMEOUT,
             local_cm_response_timeout: RESPONSE_TIMEOUT,
             max_cm_retries: CM_RETRIES,
+            selective_repeat: false,
             private_data: self.request_data()?,
         })
     }

@@ -15,13 +15,11 @@ use super::{Service, private_data};
 use crate::call::RequestError;
 use crate::rdma_cm::connection::{Connection, Next, Stage};
 use crate::rdma_cm::context::ServiceContext;
+use crate::rdma_cm::param::REP_DATA;
 use crate::rdma_cm::source::Way;
 use crate::rdma_cm::{
     CmId, ConnError, ConnEvent, ConnParam, ConnQp, ConnectRequest, PortSpace, qp,
 };
-
-/// Most bytes of an application's private data in a REP.
-const REP_DATA: usize = 196;
 
 /// Source, destination and listener of a request.
 pub(super) struct Caller {
@@ -60,7 +58,7 @@ impl Service {
         let caller = self.caller(request.service_id, &req.private_data.0)?;
         let is_theirs = req.primary.local_gid.to_ip() == caller.peer.ip()
             && req.primary.remote_gid.to_ip() == caller.local.ip();
-        let Terms { qp_type, primary, alternate, agreed } = terms(req, request.addr.port, context)?;
+        let Terms { qp_type, primary, alternate, agreed } = terms(request, context)?;
         if !is_theirs {
             return Err(RejectReason::INVALID_GID);
         }
@@ -157,7 +155,7 @@ impl Connection {
         context: &mut ServiceContext<'_>,
     ) {
         let own = self.qp.map(|own| own.qp_type);
-        let terms = terms(&request.req, request.addr.port, context);
+        let terms = terms(request, context);
         let terms = terms.and_then(|terms| match Some(terms.qp_type) == own {
             true => Ok(terms),
             false => Err(RejectReason::INVALID_TRANSPORT_TYPE),
@@ -224,6 +222,9 @@ impl Connection {
             own.psn = psn;
         }
         agreed.rq_psn = own.psn;
+        //= check A28 — accepted only if the QP uses it, or goes to RTR after this
+        agreed.selective_repeat =
+            agreed.selective_repeat && (own.is_driven || context.uses_selective_repeat(own.qpn));
         (self.qp, self.agreed) = (Some(own), Some(agreed));
         if own.is_driven {
             let init = qp::to_init(self.primary.port, &self.param);
@@ -248,6 +249,7 @@ impl Connection {
             flow_control: param.flow_control,
             rnr_retry_count: param.rnr_retry_count,
             srq: own.has_srq,
+            selective_repeat: agreed.selective_repeat,
             private_data: private_data(&param.private_data)?,
         };
         Ok(common.cm.accept(context.now, conn, &accept).map_err(ConnError::Protocol)?)

@@ -4,13 +4,14 @@
 
 use std::net::IpAddr;
 
-use uroce_cm::MadAddr;
+use uroce_cm::{MadAddr, Request};
 use uroce_transport::{QpType, StaticRate};
 use uroce_wire::PathMtu;
-use uroce_wire::cm::{CmPath, RejectReason, Req, TransportService};
+use uroce_wire::cm::{CmPath, RejectReason, TransportService};
 
 use crate::path::AddressVector;
 use crate::rdma_cm::context::ServiceContext;
+use crate::rdma_cm::param::REP_DATA;
 use crate::rdma_cm::source::{Way, find_own};
 use crate::rdma_cm::{Agreed, ConnParam};
 
@@ -23,12 +24,12 @@ pub(super) struct Terms {
     pub(super) agreed: Agreed,
 }
 
-/// Converts the parameters of a REQ that arrived on `port`, or returns the reason to reject it.
+/// Converts the parameters of a REQ, or returns the reason to reject it.
 pub(super) fn terms(
-    req: &Req,
-    port: u8,
+    request: &Request,
     context: &ServiceContext<'_>,
 ) -> Result<Terms, RejectReason> {
+    let (req, port) = (&request.req, request.addr.port);
     let qp_type = match req.transport_service {
         TransportService::Rc => QpType::Rc,
         TransportService::Uc => QpType::Uc,
@@ -57,18 +58,23 @@ pub(super) fn terms(
         vector: primary.vector,
         flow_control: req.end_to_end_flow_control,
         peer_has_srq: req.srq,
+        selective_repeat: request.selective_repeat
+            && qp_type == QpType::Rc
+            && context.agrees_on_selective_repeat(),
     };
     Ok(Terms { qp_type, primary, alternate, agreed })
 }
 
 impl Agreed {
-    /// Limits READs and ATOMICs to this side's parameters, and applies its own ACK timeout if it
-    /// has one.
-    pub(super) fn within(self, param: &ConnParam) -> Agreed {
+    /// Applies this side's parameters to those of a request: limits READs and ATOMICs, replaces the
+    /// ACK timeout if this side has its own, and does without selective repeat if the private data
+    /// leaves no room to accept it.
+    pub fn within(self, param: &ConnParam) -> Agreed {
         Agreed {
             max_dest_rd_atomic: self.max_dest_rd_atomic.min(param.responder_resources),
             max_rd_atomic: self.max_rd_atomic.min(param.initiator_depth),
             timeout: param.own_ack_timeout.unwrap_or(self.timeout),
+            selective_repeat: self.selective_repeat && param.leaves_room(REP_DATA),
             ..self
         }
     }
