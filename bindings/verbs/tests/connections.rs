@@ -190,6 +190,33 @@ fn private_data_has_exact_limits() {
     }
 }
 
+/// Whether both ends use selective repeat, as they were told and as their QPs are.
+fn selective_repeat(ends: [(&Connection, &Side); 2]) -> [bool; 2] {
+    ends.map(|(connection, side)| {
+        let agreed = connection.agreed().expect("established").selective_repeat;
+        assert_eq!(side.qp.query().unwrap().attr.selective_repeat, agreed);
+        agreed
+    })
+}
+
+#[test] //= check A28 test
+fn two_ends_agree_on_selective_repeat() {
+    let (mut left, mut right, listener) = sides();
+    let (active, passive) = connect(&left, &right, &listener);
+    assert_eq!(selective_repeat([(&active, &left), (&passive, &right)]), [true; 2]);
+    tell(&mut left, &mut right, &pattern(5, 10_000));
+}
+
+#[test] //= check A28 test
+fn private_data_of_full_length_leaves_selective_repeat_off() {
+    let (left, right, listener) = sides();
+    let active = Connection::begin(&left.qp, address(SERVER), &with(&[7; 56])).unwrap();
+    let passive = next(&listener).accept(&right.qp, &with(&[9; 8])).unwrap();
+    active.wait_established(SOON).unwrap();
+    passive.wait_established(SOON).unwrap();
+    assert_eq!(selective_repeat([(&active, &left), (&passive, &right)]), [false; 2]);
+}
+
 #[test]
 fn dropping_a_connection_disconnects_and_its_queue_pair_fails() {
     let (left, right, listener) = sides();

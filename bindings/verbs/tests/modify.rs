@@ -4,8 +4,8 @@ mod common;
 
 use common::{SOON, Setup, Side, connected, pattern, post};
 use uroce::{
-    ControlError, EventKind, EventSource, ModifyError, PostError, QpCaps, QpChange, QpState,
-    RecvWr, RequestError, SendWr,
+    ConnectOptions, ControlError, EventKind, EventSource, ModifyError, PostError, QpCaps, QpChange,
+    QpInit, QpState, RecvWr, RequestError, SendWr,
 };
 
 fn state(side: &Side) -> QpState {
@@ -126,6 +126,23 @@ fn queues_of_a_connected_queue_pair_get_other_sizes() {
     let refused = RequestError::Control(ControlError::Outstanding);
     assert_eq!(left.qp.resize(caps(64)), Err(refused));
     left.qp.modify(&QpChange::to(QpState::Err), None).unwrap();
+}
+
+#[test] //= check A28 test
+fn a_queue_pair_connected_by_hand_uses_selective_repeat_if_its_options_say_so() {
+    let uses = |side: &Side| side.qp.query().unwrap().attr.selective_repeat;
+    let mut setup = Setup::default();
+    setup.options.selective_repeat = Some(true);
+    let (mut left, right) = setup.connect();
+    assert_eq!([uses(&left), uses(&right)], [true; 2]);
+    let source = [left.memory.slice(..64).unwrap()];
+    post(&mut left.qp, SendWr::write(&source, right.memory.remote()));
+    left.done();
+    let qp = |side: &Side| side.pd.create_qp(&QpInit::new(&side.cq)).unwrap();
+    let mut pairs = [qp(&left), qp(&right)];
+    let ends = pairs.each_ref().map(|qp| qp.endpoint(1, 0).unwrap());
+    pairs[0].connect(&ends[1], &ConnectOptions::default()).unwrap();
+    assert!(!pairs[0].query().unwrap().attr.selective_repeat);
 }
 
 #[test]

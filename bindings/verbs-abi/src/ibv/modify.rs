@@ -161,10 +161,25 @@ fn alternate_of(device: &'static Device, attr: &ibv_qp_attr) -> Result<Alternate
 ///
 /// EINVAL, or the error of resolving a path. The queue pair is unchanged.
 pub(crate) fn modify(qp: &Entry<Qp>, attr: &ibv_qp_attr, mask: u32) -> Result<(), Errno> {
+    modify_connected(qp, attr, mask, None)
+}
+
+/// Modify QP with C's attributes, and with an attribute that C does not have: what the connection
+/// has agreed on selective repeat.
+///
+/// # Errors
+///
+/// As for [`modify`].
+pub(crate) fn modify_connected(
+    qp: &Entry<Qp>,
+    attr: &ibv_qp_attr,
+    mask: u32,
+    selective_repeat: Option<bool>,
+) -> Result<(), Errno> {
     if mask & !KNOWN != 0 {
         return Err(Errno::EINVAL);
     }
-    let change = change_of(attr, mask)?;
+    let change = QpChange { selective_repeat, ..change_of(attr, mask)? };
     let device = qp.context.device;
     let path = (mask & IBV_QP_AV != 0).then(|| path::vector(device, &attr.ah_attr)).transpose()?;
     let alternate =

@@ -4,7 +4,6 @@
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 
-use uroce::cm::Agreed;
 use uroce::cm::RejectReason;
 use uroce::cm::raw::{
     ConnError, ConnParam, ConnQp, ConnectSpec, MAX_INIT_RD_ATOMIC, MAX_RD_ATOMIC, PathSpec,
@@ -178,11 +177,7 @@ unsafe fn accept(id: &Entry<Id>, param: Option<&rdma_conn_param>) -> Result<(), 
     let brought = unsafe { conn_param(param, &state, max) }?;
     // The lower values of both sides apply.
     state.min_rnr_timer = brought.min_rnr_timer;
-    state.agreed = state.agreed.map(|agreed| Agreed {
-        max_dest_rd_atomic: agreed.max_dest_rd_atomic.min(brought.responder_resources),
-        max_rd_atomic: agreed.max_rd_atomic.min(brought.initiator_depth),
-        ..agreed
-    });
+    state.agreed = state.agreed.map(|agreed| agreed.within(&brought));
     let qp = match conn_qp(id, device, param)? {
         ConnQp::Begun(_) if id.space == PortSpace::Tcp => qp::begin(id, &state)?,
         other => other,

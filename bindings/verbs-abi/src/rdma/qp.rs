@@ -79,7 +79,10 @@ pub(crate) fn begin(id: &Entry<Id>, state: &State) -> Result<ConnQp, Errno> {
         attr.qp_state = to;
         let mask = init_attr(id, state, &mut attr)?;
         let is_rc = qp.control.qp_type() == QpType::Rc;
-        modify::modify(&qp, &attr, if is_rc { mask } else { mask & !RELIABLE })?;
+        let agreed = state.agreed.filter(|_| is_rc && to == IBV_QPS_RTR);
+        let selective_repeat = agreed.map(|agreed| agreed.selective_repeat);
+        let mask = if is_rc { mask } else { mask & !RELIABLE };
+        modify::modify_connected(&qp, &attr, mask, selective_repeat)?;
     }
     let (qpn, qp_type) = (qp.control.qpn(), qp.control.qp_type());
     let (psn, has_srq, stops_with_peer) = (id.psn, qp.srq.is_some(), true);

@@ -59,6 +59,9 @@ pub struct ConnectOptions {
     pub static_rate: StaticRate,
     /// Rate limit of the queue pair on any path, in kbit/s of whole frames. Default 0, no limit.
     pub rate_limit: u32,
+    /// RC: whether both ends use selective repeat, which must be equal at both. Only a peer of this
+    /// stack can use it. Default: as `selective_repeat` of the device's configuration says.
+    pub selective_repeat: Option<bool>,
     /// Alternate path for automatic path migration. It is loaded, not armed: see
     /// [`QpControl::rearm`]. Default: none.
     pub alternate: Option<AlternateVector>,
@@ -83,6 +86,7 @@ impl Default for ConnectOptions {
             service_level: 0,
             static_rate: StaticRate::MAX,
             rate_limit: 0,
+            selective_repeat: None,
             alternate: None,
         }
     }
@@ -150,6 +154,7 @@ impl QpControl {
         };
         let to_rtr = QpChange {
             access: Some(options.access),
+            selective_repeat: options.selective_repeat,
             ..QpChange::to_rtr(self.shared.qp_type, &rtr)
         };
         self.modify_paths(&to_rtr, Some(&path), options.alternate.as_ref())?;
