@@ -11,6 +11,10 @@
 //! requests are posted to the queue pair as usual. Receives may be posted in INIT, before the peer
 //! can send ([`QueuePair::init`](crate::QueuePair::init)).
 //!
+//! If both ends are of this stack, RC queue pairs use selective repeat: after a loss only what was
+//! lost is sent again. The ends agree on it behind the private data, if that is at most 48 bytes in
+//! the request and 188 in the answer ([`Agreed::selective_repeat`]).
+//!
 //! A UD queue pair needs no connection, only the number and Q_Key of the peer's queue pair.
 //! [`resolve_datagram`] asks a [`DatagramListener`] for them.
 //!

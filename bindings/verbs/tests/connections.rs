@@ -9,6 +9,7 @@ use uroce::cm::{
     CmError, ConnEvent, ConnectParam, ConnectRequest, Connection, Destination, Listener,
     RejectReason,
 };
+use uroce::config::LossConfig;
 use uroce::{QpInit, QpState, QpType, RecvWr, SendWr, WcStatus};
 
 const SERVER: &str = "192.0.2.2:7471";
@@ -200,11 +201,16 @@ fn selective_repeat(ends: [(&Connection, &Side); 2]) -> [bool; 2] {
 }
 
 #[test] //= check A28 test
-fn two_ends_agree_on_selective_repeat() {
-    let (mut left, mut right, listener) = sides();
+fn two_ends_agree_on_selective_repeat_and_lose_nothing() {
+    let loss = LossConfig { rx: 0.02, tx: 0.02, seed: 5 };
+    let (left, right) = Setup { loss, ..Setup::default() }.contexts();
+    let listener = Listener::bind(&right, address(SERVER), 4).unwrap();
+    let (mut left, mut right) = (Side::new(&left), Side::new(&right));
     let (active, passive) = connect(&left, &right, &listener);
     assert_eq!(selective_repeat([(&active, &left), (&passive, &right)]), [true; 2]);
-    tell(&mut left, &mut right, &pattern(5, 10_000));
+    for seed in 0..50 {
+        tell(&mut left, &mut right, &pattern(seed, 20_000));
+    }
 }
 
 #[test] //= check A28 test
