@@ -32,7 +32,7 @@
 //! - The memory that unknown senders can occupy is bounded ([`CmLimits`]), and an established
 //!   connection is never given up to make room for them.
 //! - A QPN is not accepted for a new connection before the TimeWait of its last one is over.
-//! - Features beyond the specification are in use at both ends or at neither ([`agreement`]).
+//! - Both ends use selective repeat or neither does ([`Cm::selective_repeat`]).
 //! - The last event of every id is one [`CmEvent::Released`], unless the consumer destroys the id.
 //!   No event follows [`Cm::destroy`].
 //!
