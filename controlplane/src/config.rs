@@ -196,6 +196,10 @@ pub struct DeviceConfig {
     /// [`SelectiveRepeat`].
     #[serde(default)]
     pub selective_repeat: SelectiveRepeat,
+    /// Number of UDP source ports that requests of a QP with selective repeat use in turn, so that a
+    /// network with several paths (ECMP) spreads them: 1 (default), 2, 4, 8 or 16.
+    #[serde(default = "text::one_source_port")]
+    pub udp_source_ports: u8,
     /// The ports, 1 to 16. In the file: `[[device.port]]`.
     #[serde(rename = "port")]
     pub ports: Vec<PortConfig>,
@@ -215,6 +219,7 @@ impl DeviceConfig {
             max_ahs: text::default_max_ahs(),
             congestion: CongestionConfig::default(),
             selective_repeat: SelectiveRepeat::Agreed,
+            udp_source_ports: 1,
             ports: Vec::new(),
         }
     }
@@ -246,6 +251,12 @@ impl DeviceConfig {
     /// Sets the connections that use selective repeat.
     pub fn selective_repeat(mut self, selective_repeat: SelectiveRepeat) -> Self {
         self.selective_repeat = selective_repeat;
+        self
+    }
+
+    /// Sets the number of UDP source ports of a QP with selective repeat: 1, 2, 4, 8 or 16.
+    pub fn udp_source_ports(mut self, udp_source_ports: u8) -> Self {
+        self.udp_source_ports = udp_source_ports;
         self
     }
 

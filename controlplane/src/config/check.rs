@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 
+use uroce_transport::MAX_UDP_SOURCE_PORTS;
+
 use super::{Config, ConfigError, CongestionConfig, DeviceConfig, Ethdev, PortConfig};
 use crate::path::gid_table::GidTable;
 use crate::path::route::{Routes, StaticRoute};
@@ -54,6 +56,10 @@ fn check_device(device: &DeviceConfig) -> Result<(), ConfigError> {
     within(&field("max_qps"), device.max_qps, 1..=1 << 20)?;
     within(&field("max_mrs"), device.max_mrs, 1..=1 << 20)?;
     within(&field("max_ahs"), device.max_ahs, 1..=1 << 20)?;
+    let ports = device.udp_source_ports;
+    let is_right = ports.is_power_of_two() && ports <= MAX_UDP_SOURCE_PORTS;
+    let reason = format!("{ports} is not 1, 2, 4, 8 or {MAX_UDP_SOURCE_PORTS}");
+    require(is_right, &field("udp_source_ports"), &reason)?;
     check_congestion(&device.congestion, &field("congestion"))?;
     within(&field("port"), device.ports.len(), PORTS)?;
     for (index, port) in device.ports.iter().enumerate() {

@@ -36,6 +36,8 @@ fn every_field_can_be_written() {
         max_qps = 16
         max_mrs = 16
         max_ahs = 16
+        selective_repeat = "always"
+        udp_source_ports = 4
         [device.congestion]
         algorithm = "dcqcn"
         cnp_dscp = 46
@@ -87,6 +89,7 @@ fn every_field_can_be_written() {
         Notification { min_time_between_cnps_us: 10, cnp_dscp: 46, cnp_802p_prio: 5 };
     assert_eq!(device.congestion.notification(), notification);
     assert_eq!(device.congestion.delay.target_delay_us, 50);
+    assert_eq!((device.selective_repeat, device.udp_source_ports), (SelectiveRepeat::Always, 4));
 }
 
 #[test]
@@ -165,6 +168,8 @@ fn values_out_of_their_limits_name_the_field_and_the_reason() {
             "device.a.congestion.dcqcn.rpg_min_rate: 0 is not within 1 to 4000000",
         ),
         ("", "max_ahs = 0\n", "", "device.a.max_ahs"),
+        ("", "udp_source_ports = 3\n", "", "device.a.udp_source_ports: 3 is not 1, 2, 4, 8 or 16"),
+        ("", "udp_source_ports = 32\n", "", "device.a.udp_source_ports: 32 is not 1"),
         ("", "max_mrs = 1048577\n", "", "device.a.max_mrs"),
         ("", "", "mtu = 500\n", "device.a.port.1.mtu: 500 is not within 576 to 9000"),
         ("", "", "mtu = 1000\nlink_local = true\n", "device.a.port.1.mtu: is less than 1280"),

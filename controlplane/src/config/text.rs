@@ -84,6 +84,10 @@ pub(super) fn one_lcore() -> Lcores {
     Lcores::Count(1)
 }
 
+pub(super) fn one_source_port() -> u8 {
+    1
+}
+
 pub(super) fn default_max_qps() -> u32 {
     65536
 }

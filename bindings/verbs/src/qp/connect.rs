@@ -51,6 +51,9 @@ pub struct ConnectOptions {
     pub traffic_class: u8,
     /// IPv6 flow label. Default 0.
     pub flow_label: u32,
+    /// UDP source port, 0xC000 to 0xFFFF. Default 0: by the flow label, or without one by both QP
+    /// numbers.
+    pub udp_source_port: u16,
     /// IPv4 TTL or IPv6 hop limit. Default 64.
     pub hop_limit: u8,
     /// Priority in VLAN-tagged frames, 0 to 7. Default 0.
@@ -62,6 +65,9 @@ pub struct ConnectOptions {
     /// RC: whether both ends use selective repeat, which must be equal at both. Only a peer of this
     /// stack can use it. Default: as `selective_repeat` of the device's configuration says.
     pub selective_repeat: Option<bool>,
+    /// Number of UDP source ports that requests use in turn, with selective repeat: 1, 2, 4, 8 or
+    /// 16. Default: as `udp_source_ports` of the device's configuration says.
+    pub udp_source_ports: Option<u8>,
     /// Alternate path for automatic path migration. It is loaded, not armed: see
     /// [`QpControl::rearm`]. Default: none.
     pub alternate: Option<AlternateVector>,
@@ -82,11 +88,13 @@ impl Default for ConnectOptions {
             max_dest_rd_atomic: 16,
             traffic_class: 0,
             flow_label: 0,
+            udp_source_port: 0,
             hop_limit: 64,
             service_level: 0,
             static_rate: StaticRate::MAX,
             rate_limit: 0,
             selective_repeat: None,
+            udp_source_ports: None,
             alternate: None,
         }
     }
@@ -139,7 +147,7 @@ impl QpControl {
             sgid_index: options.sgid_index,
             traffic_class: options.traffic_class,
             flow_label: options.flow_label,
-            udp_source_port: 0,
+            udp_source_port: options.udp_source_port,
             hop_limit: options.hop_limit,
             service_level: options.service_level,
             static_rate: options.static_rate,
@@ -155,6 +163,7 @@ impl QpControl {
         let to_rtr = QpChange {
             access: Some(options.access),
             selective_repeat: options.selective_repeat,
+            udp_source_ports: options.udp_source_ports,
             ..QpChange::to_rtr(self.shared.qp_type, &rtr)
         };
         self.modify_paths(&to_rtr, Some(&path), options.alternate.as_ref())?;
