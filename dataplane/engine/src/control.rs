@@ -17,7 +17,7 @@ use crate::lane::binding::{PortAddresses, PortBinding, path_mtu_of};
 use crate::lane::bottleneck::BottleneckError;
 use crate::lane::bottleneck::backlog::Backlog;
 use crate::lcore::command::{
-    CommandSender, DestroyQp, MigratePort, ModifyQp, Queried, QueryQp, SetAddresses,
+    CommandSender, DestroyQp, MigratePort, Modified, ModifyQp, Queried, QueryQp, SetAddresses,
 };
 use crate::lcore::thread::LcoreThread;
 use crate::rx::{Exits, SlowFrame};
@@ -35,7 +35,7 @@ use uroce_shared::wake::doorbell::Doorbell;
 use uroce_shared::wake::events::{EventGuard, EventKind};
 use uroce_transport::{
     Congestion, MigrationStats, ModifyError, Notification, PathMigState, Pd, QpAttr, QpCaps,
-    QpChange, QpState, QpType,
+    QpChange, QpState, QpType, SelectiveRepeat,
 };
 use uroce_wire::{PathMtu, Qpn};
 
@@ -275,9 +275,11 @@ impl Control {
     /// [`ControlError`]; nothing has changed.
     pub fn modify_qp(&mut self, qpn: Qpn, change: &QpChange) -> Result<(), ControlError> {
         let record = self.change_record(qpn, change)?;
-        let command = ModifyQp { index: record.index, change: *change };
-        let modified = self.call(usize::from(record.lcore), command)?;
-        modified.ok_or(ControlError::UnknownQp(qpn))??;
+        let memory = (change.selective_repeat == Some(true)).then(SelectiveRepeat::default);
+        let command = ModifyQp { index: record.index, change: *change, memory };
+        let Modified { result, rest } = self.call(usize::from(record.lcore), command)?;
+        drop(rest);
+        result.ok_or(ControlError::UnknownQp(qpn))??;
         self.qps.put(record);
         Ok(())
     }

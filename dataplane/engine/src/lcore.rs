@@ -24,6 +24,7 @@ pub use guard::{AdoptError, LcoreGuard};
 use crate::dpdk::mbuf::Mbuf;
 use crate::lane::Lane;
 use crate::qp::env::TurnContext;
+use crate::qp::held::HeldPackets;
 use crate::qp::shard::Shard;
 use crate::qp::tables::Tables;
 use crate::rx::Receiver;
@@ -70,6 +71,7 @@ pub(crate) struct Duties {
     pub(crate) receiver: Receiver,
     pub(crate) doorbell: DoorbellReader,
     pub(crate) shard: Shard,
+    pub(crate) held: HeldPackets,
     pub(crate) lanes: Vec<Lane>,
     pub(crate) tables: Tables,
     /// For each port, the control plane's frames to be sent, on the lcore that sends for that port.
@@ -137,21 +139,22 @@ impl Drop for Lcore {
 
 impl Duties {
     fn receive(&mut self, now: Instant, memory: &MrView<'_>) -> bool {
-        let mut turn = TurnContext { now, memory, tables: &self.tables, lanes: &mut self.lanes };
+        let Duties { tables, lanes, held, .. } = self;
+        let mut turn = TurnContext { now, memory, tables, lanes, held };
         let mut any = self.receiver.take_over(&mut self.shard, &mut turn);
         for port in 0..turn.lanes.len() {
             any |= self.receiver.receive(port, &mut self.shard, &mut turn);
+        }
+        if !self.held.has_room() {
+            let holder = |slot| self.shard.get(slot).map(|context| &context.qp);
+            self.held.sweep(now, |slot, psn| holder(slot).is_some_and(|qp| qp.holds(psn)));
         }
         any
     }
 
     fn expire_timers(&mut self, now: Instant, memory: &MrView<'_>) -> bool {
-        self.shard.expire(&mut TurnContext {
-            now,
-            memory,
-            tables: &self.tables,
-            lanes: &mut self.lanes,
-        })
+        let Duties { tables, lanes, held, .. } = self;
+        self.shard.expire(&mut TurnContext { now, memory, tables, lanes, held })
     }
 
     fn answer_doorbells(&mut self) -> bool {
@@ -167,7 +170,8 @@ impl Duties {
 
     fn transmit(&mut self, now: Instant, memory: &MrView<'_>) -> Work {
         let mut work = Work::from(self.take_injected());
-        let mut turn = TurnContext { now, memory, tables: &self.tables, lanes: &mut self.lanes };
+        let Duties { tables, lanes, held, .. } = self;
+        let mut turn = TurnContext { now, memory, tables, lanes, held };
         for port in 0..turn.lanes.len() {
             work = work.max(self.shard.transmit(port, &mut turn));
             work = work.max(turn.lanes[port].flush(now, &self.shard.counters).into());
@@ -193,9 +197,9 @@ impl Duties {
     fn obey_commands(&mut self, now: Instant, memory: &MrView<'_>) -> bool {
         let mut any = false;
         while let Ok(command) = self.commands.commands.pop() {
-            let mut turn =
-                TurnContext { now, memory, tables: &self.tables, lanes: &mut self.lanes };
-            let reply = command.obey(&mut self.shard, &mut turn);
+            let Duties { shard, tables, lanes, held, .. } = &mut *self;
+            let mut turn = TurnContext { now, memory, tables, lanes, held };
+            let reply = command.obey(shard, &mut turn);
             // `push` cannot fail: the ring of replies is as deep as the ring of commands, and one
             // command is under way at a time.
             let pushed = self.commands.replies.push(reply);
@@ -263,6 +267,7 @@ mod tests {
             receiver: Receiver::new(0, 0, Arc::clone(&table), exits),
             doorbell: DoorbellReader::new(Arc::new(Doorbell::new(1, Arc::default()))),
             shard: Shard::new(0, 0, 1, table, Arc::new(CounterBlock::new())),
+            held: HeldPackets::new(0),
             lanes: Vec::new(),
             tables,
             injected: Vec::new(),
@@ -300,7 +305,7 @@ mod tests {
         assert!(events.try_next().unwrap().is_none());
 
         let change = QpChange::to(QpState::Err);
-        sender.commands.push(Command::from(ModifyQp { index: 0, change })).unwrap();
+        sender.commands.push(Command::from(ModifyQp { index: 0, change, memory: None })).unwrap();
         let turn = catch_unwind(AssertUnwindSafe(|| lcore.run_turn()));
         assert!(turn.is_err());
         let mut told = Vec::new();

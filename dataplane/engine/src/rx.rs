@@ -3,6 +3,7 @@
 //!
 //! ```text
 //!   rx_burst ─▶ Frame ─▶ ours? ─▶ ICRC ─▶ Packet ─▶ QPN ─▶ Qp::handle_packet
+//!                 │                                  │        └ early ─▶ kept ([`early`])
 //!                 │                                  ├───▶ the owner's hand-over queue
 //!                 │                                  ├───▶ a group's QPs ([`group`])
 //!                 │                                  └───▶ QP 1: the control plane's GSI queue
@@ -21,13 +22,14 @@
 //!   handed over was verified by that lcore. A looped packet never left the host and is not
 //!   verified.
 //! - Each early exit has a [`DropReason`], which is counted. The lcore that drops a frame frees it;
-//!   all frames of a burst are freed together.
+//!   all frames of a burst that are not held are freed together.
 //!
 //! Not here: checks of the source address, the QP's state and its P_Key (`Qp::handle_packet`).
 
 mod ahead;
 mod deliver;
 mod destination;
+mod early;
 mod exits;
 mod frames;
 mod group;
@@ -48,7 +50,7 @@ use std::sync::Arc;
 use uroce_shared::copy::prefetch::prefetch_read;
 use uroce_shared::copy::sum::{LEAST, summed};
 use uroce_shared::table::qp_table::{QpFinder, QpTable};
-use uroce_transport::DropReason;
+use uroce_transport::{DropReason, Handled};
 use uroce_wire::{Frame, OuterSums, Packet, ParseError};
 
 /// Most bursts that are taken from one port in one turn; further frames wait for the next turn.
@@ -140,8 +142,13 @@ impl Receiver {
             while self.done.room() > 0 {
                 let Some((port, mbuf)) = queue.pop() else { break };
                 let arrival = Arrival { port, lcore: self.lcore, finder: &self.finder };
-                if let Err(reason) = deliver_verified(&mbuf, &arrival, shard, turn) {
-                    shard.counters.count_drop(reason);
+                match deliver_verified(&mbuf, &arrival, shard, turn) {
+                    Ok(Handled::Done) => {}
+                    Ok(Handled::Held) => {
+                        turn.held.keep(mbuf);
+                        continue;
+                    }
+                    Err(reason) => shard.counters.count_drop(reason),
                 }
                 let pushed = self.done.push(mbuf);
                 debug_assert!(pushed.is_ok(), "the loop checks for room");
@@ -160,7 +167,8 @@ impl Receiver {
         (0..HEADERS_AHEAD).for_each(|at| frames.prefetch_headers(at));
         order::begin(self.burst.as_mut_slice());
         let arrival = Arrival { port, lcore: self.lcore, finder: &self.finder };
-        for (at, place) in destinations.iter_mut().enumerate().take(self.burst.len()) {
+        let mut at = 0;
+        while at < self.burst.len() {
             order::come_to(at, self.burst.as_mut_slice());
             let frames = Frames { burst: self.burst.as_slice(), next: self.next[port].as_slice() };
             let mbuf = &frames.burst[at];
@@ -175,11 +183,17 @@ impl Receiver {
                 Destination::Done => {}
                 Destination::Drop(reason) => shard.counters.count_drop(reason),
                 Destination::Group => group::spread(mbuf, &arrival, &self.exits, shard, turn),
+                Destination::Held => {
+                    // The next frame takes its place, so `at` stays.
+                    self.burst.take(at).into_iter().for_each(|mbuf| turn.held.keep(mbuf));
+                    continue;
+                }
                 destination => {
                     leaves = true;
-                    *place = destination;
+                    destinations[at] = destination;
                 }
             }
+            at += 1;
         }
         self.ahead.end(self.burst.as_slice().last().map(Mbuf::as_slice));
         if leaves {

@@ -12,7 +12,8 @@ use uroce_engine::{
     multicast_mac,
 };
 use uroce_transport::{
-    AccessFlags, Ah, AltPath, PathMigState, QpChange, QpType, RecvWr, SendOp, StaticRate, WcStatus,
+    AccessFlags, Ah, AltPath, Counter, PathMigState, QpChange, QpType, RecvWr, SendOp, StaticRate,
+    WcStatus,
 };
 use uroce_wire::{Encap, Gid, Mac, PathMtu, Pkey, Qkey, Qpn, Rkey};
 
@@ -261,6 +262,16 @@ fn an_lcore_allocates_nothing_once_its_qps_are_made() {
         lab.connect(&QpWish { mtu: PathMtu::B1024, timeout: 14, lcores, ..QpWish::default() });
     let local = lab.a.register(a.pd, 1 << 15, AccessFlags::all());
     let remote = lab.b.register(b.pd, 1 << 15, AccessFlags::all());
+    // Early packets are held, by another lcore than the one that receives them and by the same.
+    let selective = QpWish { mtu: PathMtu::B256, selective_repeat: true, ..QpWish::default() };
+    let mut holders = [[0, 1], [0, 0]].map(|lcores| {
+        let lcores = lcores.map(Some);
+        let (one, other) = lab.connect(&QpWish { lcores, timeout: 14, ..selective });
+        let region =
+            |node: &lab::Node, qp: &TestQp| node.register(qp.pd, 1 << 15, AccessFlags::all());
+        let regions = [region(&lab.a, &one), region(&lab.b, &other)];
+        (one, other, regions)
+    });
     let mut within = Within::new(&mut lab, [0, 1]);
     let quiet = LabConfig { lcores: 2, ..LabConfig::default() };
     let mut datagram_lab = Lab::new(&quiet);
@@ -270,16 +281,21 @@ fn an_lcore_allocates_nothing_once_its_qps_are_made() {
 
     COUNTS.store(true, Ordering::SeqCst);
     traffic(&mut a, &mut b, &local, &remote, 1000);
+    for (one, other, [local, remote]) in &mut holders {
+        traffic(one, other, local, remote, 300);
+    }
     within.run(100);
     datagrams.run(300);
     windows(&lab, &mut b, &remote, 300);
     migrations(&mut lab, [&mut a, &mut b], [&local, &remote], 20);
     // Commands are included: the control plane allocates and frees what an lcore gets.
     for round in 1..=10 {
-        let wish = QpWish { notices: true, ..QpWish::default() };
-        let qp = lab.a.create_qp(&wish);
+        let wish = QpWish { notices: true, ..selective };
+        let mut qp = lab.a.create_qp(&wish);
         lab.a.control.query_qp(qp.qpn).expect("there");
         lab.a.control.resize_qp(qp.qpn, wish.caps).expect("nothing outstanding");
+        let peer = qp.qpn;
+        lab.a.bring_up(&mut qp, &lab.b.addresses, peer, &wish);
         lab.a.control.destroy_qp(qp.qpn).expect("destroys");
         lab.a.control.migrate_port(1).expect("a port");
         lab.a.control.set_loss(1, loss).expect("a port");
@@ -294,10 +310,11 @@ fn an_lcore_allocates_nothing_once_its_qps_are_made() {
 
     let own = rustix::thread::gettid().as_raw_nonzero().get() as u32;
     assert!(slot(own).load(Ordering::SeqCst) > 0, "the counting works");
+    assert!(lab.b.engine.counters().transport(Counter::HeldPackets) > 100, "packets are held");
     for thread in lcores {
         assert_eq!(slot(thread).load(Ordering::SeqCst), 0, "thread {thread} allocated or freed");
     }
-    drop((local, remote, within, datagrams));
+    drop((local, remote, holders, within, datagrams));
     lab.finish();
     datagram_lab.finish();
 }

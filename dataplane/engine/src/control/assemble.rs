@@ -9,6 +9,7 @@ use crate::lane::bottleneck::backlog::Backlog;
 use crate::lane::{Lane, queues};
 use crate::lcore::command::command_rings;
 use crate::lcore::{Duties, Fatal, Lcore};
+use crate::qp::held::HeldPackets;
 use crate::qp::shard::Shard;
 use crate::qp::tables::Tables;
 use crate::rx::{Exits, Receiver};
@@ -89,6 +90,7 @@ pub(crate) fn assemble(
             receiver: Receiver::new(number, ports.len(), Arc::clone(&table), Arc::clone(&exits)),
             doorbell: DoorbellReader::new(Arc::clone(&doorbell)),
             shard: Shard::new(number, ports.len(), max_qps, Arc::clone(&table), Arc::clone(&block)),
+            held: HeldPackets::for_lcore(&ports, count),
             lanes: lanes.next().unwrap_or_default(),
             tables: tables.clone(),
             // Lcore 0 sends the control plane's frames.

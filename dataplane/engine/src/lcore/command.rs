@@ -17,7 +17,7 @@ use crate::qp::context::{QpContext, Resized};
 use crate::qp::env::TurnContext;
 use crate::qp::shard::Shard;
 use uroce_shared::sync::{Consumer, Producer, RingBuffer};
-use uroce_transport::{MigrationStats, ModifyError, QpAttr, QpChange, QpState};
+use uroce_transport::{MigrationStats, ModifyError, QpAttr, QpChange, QpState, SelectiveRepeat};
 
 /// A command, and what the lcore does for it. `None` in a reply means that the lcore has no such QP
 /// or port.
@@ -102,17 +102,25 @@ impl LcoreCommand for CreateQp {
 pub(crate) struct ModifyQp {
     pub(crate) index: u32,
     pub(crate) change: QpChange,
+    /// The memory of selective repeat, if the change sets it.
+    pub(crate) memory: Option<SelectiveRepeat>,
+}
+
+/// The reply to [`ModifyQp`].
+#[derive(Debug)]
+pub(crate) struct Modified {
+    /// `None` if the lcore has no such QP.
+    pub(crate) result: Option<Result<(), ModifyError>>,
+    /// The memory of selective repeat if the QP did not need it. The control plane frees it.
+    pub(crate) rest: Option<SelectiveRepeat>,
 }
 
 impl LcoreCommand for ModifyQp {
-    reply!(ModifyQp: Option<Result<(), ModifyError>>);
+    reply!(ModifyQp: Modified);
 
-    fn obey(
-        self,
-        shard: &mut Shard,
-        turn: &mut TurnContext<'_>,
-    ) -> Option<Result<(), ModifyError>> {
-        shard.modify(self.index, &self.change, turn)
+    fn obey(mut self, shard: &mut Shard, turn: &mut TurnContext<'_>) -> Modified {
+        let result = shard.modify(self.index, &self.change, &mut self.memory, turn);
+        Modified { result, rest: self.memory }
     }
 }
 
@@ -175,6 +183,7 @@ impl LcoreCommand for DestroyQp {
 
     fn obey(self, shard: &mut Shard, turn: &mut TurnContext<'_>) -> Option<Box<QpContext>> {
         shard.send_rest(self.index, turn);
+        turn.held.free(self.index);
         shard.remove(self.index)
     }
 }

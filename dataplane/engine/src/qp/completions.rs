@@ -37,6 +37,11 @@ impl Completions {
         Completions { send_cq, recv_cq, slot, leads: [0; 2], pending, overrun: false }
     }
 
+    /// Returns the QP's slot.
+    pub(super) fn slot(&self) -> u32 {
+        self.slot
+    }
+
     /// Finishes a completion of the core: adds the time and the QP's slot, adjusts the position.
     #[inline]
     pub(crate) fn finish(&self, side: Side, at: Instant, cqe: Cqe) -> Cqe {

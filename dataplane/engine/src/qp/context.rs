@@ -210,6 +210,7 @@ impl QpContext {
             now: turn.now,
             memory,
             lane: &mut turn.lanes[port],
+            held: turn.held,
             port,
             rq,
             srq: srq.as_deref(),
@@ -235,7 +236,7 @@ impl QpContext {
 }
 
 /// Publishes a new state. Requests still in the rings are flushed in ERR (in SQE, only sends) and
-/// discarded in RESET.
+/// discarded in RESET. Packets that are held for the QP are freed in both.
 #[cold]
 fn enter_state(
     qp: &mut Qp,
@@ -253,6 +254,8 @@ fn enter_state(
         feeds.sq.feed(qp, env);
     }
     if matches!(qp.state(), QpState::Err | QpState::Reset) {
+        //= check A27 — a connection that has ended holds nothing
+        env.held.free(env.completions.slot());
         feeds.pull_receives(qp, env);
     }
     if qp.state() == QpState::Reset {

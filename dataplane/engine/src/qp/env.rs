@@ -4,6 +4,7 @@ use crate::counters::CounterBlock;
 use crate::lane::Lane;
 use crate::qp::completions::Completions;
 use crate::qp::context::{PathState, QpEvents};
+use crate::qp::held::HeldPackets;
 use crate::qp::tables::Tables;
 use std::cell::RefCell;
 use uroce_shared::memory::mr_table::MrView;
@@ -22,6 +23,7 @@ pub(crate) struct TurnContext<'a> {
     pub(crate) memory: &'a MrView<'a>,
     pub(crate) tables: &'a Tables,
     pub(crate) lanes: &'a mut [Lane],
+    pub(crate) held: &'a mut HeldPackets,
 }
 
 /// The environment in which the core handles one input: memory is found by the key table, packets
@@ -30,6 +32,7 @@ pub(crate) struct QpEnv<'a> {
     pub(crate) now: Instant,
     pub(crate) memory: QpMemory<'a>,
     pub(crate) lane: &'a mut Lane,
+    pub(crate) held: &'a mut HeldPackets,
     /// The lane's port, counted from 0.
     pub(crate) port: usize,
     pub(crate) rq: &'a RefCell<RecvQueueFeed>,
@@ -99,6 +102,11 @@ impl<'a> Env for QpEnv<'a> {
     #[inline]
     fn memory(&mut self) -> &mut QpMemory<'a> {
         &mut self.memory
+    }
+
+    //= check A27 — no more packets are held than the mempool can spare
+    fn can_hold(&self) -> bool {
+        self.held.has_room()
     }
 }
 

@@ -18,7 +18,9 @@ use std::sync::Arc;
 use uroce_shared::queue::cq::CompletionQueue;
 use uroce_shared::table::qp_table::{Place, QpTable};
 use uroce_shared::time::timer_wheel::TimerWheel;
-use uroce_transport::{AltPath, Cqe, Instant, PathMigState, Qp, QpChange, QpState, Side};
+use uroce_transport::{
+    AltPath, Cqe, Instant, PathMigState, Qp, QpChange, QpState, SelectiveRepeat, Side,
+};
 
 /// Completions that are kept until an input has been handled. One ACK completes at most the packets
 /// in flight; only a flush makes more, which go out early ([`QpEnv`]).
@@ -121,17 +123,20 @@ impl Shard {
         }
     }
 
-    /// Performs Modify QP. `None` if there is no QP in the slot.
+    /// Performs Modify QP. `None` if there is no QP in the slot. The QP takes `memory`, that of
+    /// selective repeat, if it has none yet, even if the change is refused.
     pub(crate) fn modify(
         &mut self,
         index: u32,
         change: &QpChange,
+        memory: &mut Option<SelectiveRepeat>,
         turn: &mut TurnContext<'_>,
     ) -> Option<Result<(), uroce_transport::ModifyError>> {
         let now = turn.now;
         // Requests that were posted before the change are given to the core before it.
         let result = self.input(index, turn, |qp, feeds, env| {
             feeds.sq.feed(qp, env);
+            *memory = memory.take().and_then(|memory| qp.equip(memory));
             qp.modify(now, change, env)
         })?;
         let context = self.qps[index as usize].as_mut()?;
@@ -321,6 +326,7 @@ impl Shard {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::qp::held::HeldPackets;
     use crate::qp::tables::Tables;
     use uroce_shared::memory::mr_table::{MrReader, MrTable};
     use uroce_shared::table::ah_table::AhTable;
@@ -344,7 +350,8 @@ mod tests {
         (0..QPS).for_each(|index| shard.timers.set(index, Instant::from_nanos(u64::from(index))));
         let reader = MrReader::new(regions, 0);
         let (memory, now) = (reader.enter(), Instant::from_nanos(1_000_000));
-        let mut turn = TurnContext { now, memory: &memory, tables: &tables, lanes: &mut [] };
+        let (memory, held) = (&memory, &mut HeldPackets::new(0));
+        let mut turn = TurnContext { now, memory, tables: &tables, lanes: &mut [], held };
         for left in [344, 88, 0] {
             assert!(shard.expire(&mut turn));
             let waiting = (0..QPS).filter(|&index| shard.timers.get(index).is_some()).count();

@@ -6,12 +6,12 @@
 //! Not here: everything before the QPN is looked up ([`super`]), groups ([`super::group`]).
 
 use super::destination::{Arrival, Destination, of_unknown_qpn};
-use super::group;
+use super::{early, group};
 use crate::dpdk::mbuf::Mbuf;
 use crate::qp::env::TurnContext;
 use crate::qp::shard::Shard;
 use uroce_shared::table::qp_table::Place;
-use uroce_transport::{DropReason, Inbound, Qp};
+use uroce_transport::{DropReason, Handled, Inbound, Qp};
 use uroce_wire::{Bth, Datagram, Frame, Operation, Packet, ParseError, Qpn};
 
 /// Delivers the packet of `frame` if this lcore owns its QP. Otherwise the result says where the
@@ -64,19 +64,20 @@ pub(super) fn deliver_verified(
     arrival: &Arrival<'_>,
     shard: &mut Shard,
     turn: &mut TurnContext<'_>,
-) -> Result<(), DropReason> {
+) -> Result<Handled, DropReason> {
     let Frame::Roce(datagram) = Frame::parse(mbuf.as_slice())? else {
         return Err(DropReason::Malformed);
     };
     let bth = bth_of(&datagram)?;
     if bth.dest_qpn == Qpn::MULTICAST {
-        return group::deliver(&datagram, arrival, shard, turn);
+        return group::deliver(&datagram, arrival, shard, turn).map(|()| Handled::Done);
     }
     // Since the packet was handed over, the QP may have gone, and another QP may have its number.
     let place = arrival.finder.find(bth.dest_qpn).ok_or(DropReason::UnknownQpn)?;
     let packet = match Packet::parse(datagram.transport) {
         Err(ParseError::ReservedOpcode) => {
-            return deliver_reserved(place, &datagram, arrival.number(), shard, turn);
+            let port = arrival.number();
+            return deliver_reserved(place, &datagram, port, shard, turn).map(|()| Handled::Done);
         }
         packet => packet?,
     };
@@ -87,6 +88,9 @@ pub(super) fn deliver_verified(
 }
 
 /// Delivers a packet to a QP of this lcore. The QP may have an answer to send, so it is scheduled.
+/// If the QP holds the packet, the caller gives its mbuf to [`HeldPackets::keep`].
+///
+/// [`HeldPackets::keep`]: crate::qp::held::HeldPackets::keep
 #[inline]
 pub(super) fn deliver(
     place: Place,
@@ -94,21 +98,31 @@ pub(super) fn deliver(
     inbound: &Inbound<'_>,
     shard: &mut Shard,
     turn: &mut TurnContext<'_>,
-) -> Result<(), DropReason> {
+) -> Result<Handled, DropReason> {
     let now = turn.now;
-    let operation = inbound.packet.op.operation;
     let result = shard.input(place.index, turn, |qp, feeds, env| {
         check_place(qp, qpn)?;
         // A packet consumes at most one receive. If the QP holds only one, a message that is not
         // complete may be using it.
-        let may_consume = matches!(operation, Operation::Send | Operation::Write);
-        if may_consume && qp.recv_wrs() <= 1 && !feeds.is_rq_empty() {
+        if may_consume(&inbound.packet) && qp.recv_wrs() <= 1 && !feeds.is_rq_empty() {
             feeds.pull_receives(qp, env);
         }
         qp.handle_packet(now, inbound, env)
     });
     shard.activate(place.index);
-    result.unwrap_or(Err(DropReason::UnknownQpn)).map(|_| ())
+    let handled = result.unwrap_or(Err(DropReason::UnknownQpn))?;
+    match handled {
+        Handled::Held => turn.held.promise(place.index, inbound.packet.bth.psn),
+        Handled::Done if !turn.held.is_empty() => early::give_due(place.index, shard, turn),
+        Handled::Done => {}
+    }
+    Ok(handled)
+}
+
+/// Returns whether a packet's operation may consume a receive.
+#[inline]
+pub(super) fn may_consume(packet: &Packet<'_>) -> bool {
+    matches!(packet.op.operation, Operation::Send | Operation::Write)
 }
 
 /// Gives a packet with a reserved opcode to a QP of this lcore. The QP may have an answer to send,

@@ -4,7 +4,7 @@
 use crate::lane::binding::PortAddresses;
 use crate::limits::MAX_LCORES;
 use uroce_shared::table::qp_table::QpFinder;
-use uroce_transport::DropReason;
+use uroce_transport::{DropReason, Handled};
 use uroce_wire::{Datagram, Packet, Qpn, Service};
 
 /// The destination of a received frame.
@@ -12,6 +12,8 @@ use uroce_wire::{Datagram, Packet, Qpn, Service};
 pub(super) enum Destination {
     /// A QP of this lcore, which has handled it.
     Done,
+    /// A QP of this lcore, which holds it: the frame's mbuf goes to the lcore's held packets.
+    Held,
     /// None: the frame is dropped for this reason.
     Drop(DropReason),
     /// All QPs of a multicast group.
@@ -27,11 +29,19 @@ pub(super) enum Destination {
 const _: () = assert!(MAX_LCORES <= u8::MAX as usize);
 
 impl From<Result<(), DropReason>> for Destination {
+    /// Converts the result of a delivery of a packet that is never held.
+    fn from(delivered: Result<(), DropReason>) -> Destination {
+        delivered.map(|()| Handled::Done).into()
+    }
+}
+
+impl From<Result<Handled, DropReason>> for Destination {
     /// Converts the result of a delivery.
     #[inline]
-    fn from(delivered: Result<(), DropReason>) -> Destination {
+    fn from(delivered: Result<Handled, DropReason>) -> Destination {
         match delivered {
-            Ok(()) => Destination::Done,
+            Ok(Handled::Done) => Destination::Done,
+            Ok(Handled::Held) => Destination::Held,
             Err(reason) => Destination::Drop(reason),
         }
     }

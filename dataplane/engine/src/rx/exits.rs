@@ -101,7 +101,9 @@ impl Exits {
                 EngineCounter::RxGsi,
                 DropReason::GsiFull,
             ),
-            Destination::Done | Destination::Drop(_) | Destination::Group => return Some(mbuf),
+            Destination::Done | Destination::Held | Destination::Drop(_) | Destination::Group => {
+                return Some(mbuf);
+            }
         };
         match &rest {
             None => counters.count(done),

@@ -44,7 +44,7 @@ impl Receiver {
     }
 
     /// Handles one frame that port `sent_by` (counted from 0) has looped back. Returns the frame
-    /// unless it has left the lcore.
+    /// unless it has left the lcore or is held.
     fn receive_one(
         &self,
         sent_by: usize,
@@ -69,6 +69,10 @@ impl Receiver {
         count_packet(mbuf.as_slice(), &shard.counters);
         match destination(&datagram, &arrival, shard, turn) {
             Destination::Done => {}
+            Destination::Held => {
+                turn.held.keep(mbuf);
+                return None;
+            }
             Destination::Drop(reason) => shard.counters.count_drop(reason),
             Destination::Group => group::spread(&mbuf, &arrival, &self.exits, shard, turn),
             destination => {

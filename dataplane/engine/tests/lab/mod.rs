@@ -134,19 +134,23 @@ pub struct QpWish {
     pub notices: bool,
     pub traffic_class: u8,
     pub congestion: Option<Congestion>,
+    pub selective_repeat: bool,
 }
+
+/// Queues of 64 requests with 4 elements each.
+pub const CAPS: QpCaps = QpCaps {
+    max_send_wr: 64,
+    max_recv_wr: 64,
+    max_send_sge: 4,
+    max_recv_sge: 4,
+    max_inline_data: 0,
+};
 
 impl Default for QpWish {
     fn default() -> QpWish {
         QpWish {
             qp_type: QpType::Rc,
-            caps: QpCaps {
-                max_send_wr: 64,
-                max_recv_wr: 64,
-                max_send_sge: 4,
-                max_recv_sge: 4,
-                max_inline_data: 0,
-            },
+            caps: CAPS,
             cq_depth: 256,
             mtu: PathMtu::B4096,
             // Half a second: tests may share their cores with other programs.
@@ -157,6 +161,7 @@ impl Default for QpWish {
             notices: false,
             traffic_class: 0,
             congestion: None,
+            selective_repeat: false,
         }
     }
 }
@@ -262,7 +267,11 @@ pub fn changes(
     };
     [
         QpChange { access: Some(access), ..QpChange::to_init(1) },
-        QpChange { path: Some(path.into()), ..QpChange::to_rtr(wish.qp_type, &rtr) },
+        QpChange {
+            path: Some(path.into()),
+            selective_repeat: wish.selective_repeat.then_some(true),
+            ..QpChange::to_rtr(wish.qp_type, &rtr)
+        },
         QpChange::to_rts(wish.qp_type, &rts),
     ]
 }

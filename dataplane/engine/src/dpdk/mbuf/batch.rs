@@ -64,6 +64,13 @@ impl MbufBatch {
         Some(unsafe { self.mbufs[self.len].assume_init_read() })
     }
 
+    /// Takes the mbuf at place `at`; those behind it move up. `None` if there is none.
+    pub(crate) fn take(&mut self, at: usize) -> Option<Mbuf> {
+        let rest = self.as_mut_slice().get_mut(at..).filter(|rest| !rest.is_empty())?;
+        rest.rotate_left(1);
+        self.pop()
+    }
+
     /// Returns the mbufs, first to last.
     #[inline]
     pub fn as_slice(&self) -> &[Mbuf] {

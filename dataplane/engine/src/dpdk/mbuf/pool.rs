@@ -154,6 +154,11 @@ impl Mempool {
         self.0.pool.config.count
     }
 
+    /// Returns the size of each thread's cache, in mbufs.
+    pub(crate) fn cache(&self) -> u32 {
+        self.0.pool.config.cache
+    }
+
     /// Returns the data bytes of an mbuf without its headroom: the longest frame.
     pub fn room(&self) -> u16 {
         self.0.pool.config.room
