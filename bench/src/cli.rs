@@ -13,7 +13,7 @@ mod rping;
 
 pub(crate) use device::{CpuList, DeviceArgs, Idle};
 pub(crate) use ends::{EndsArgs, Role};
-pub(crate) use loss::LossArgs;
+pub(crate) use loss::{LossArgs, Peers};
 pub(crate) use perftest::PerfArgs;
 pub(crate) use pingpong::PingpongArgs;
 pub(crate) use rping::RpingArgs;

@@ -7,7 +7,7 @@
 
 mod report;
 
-use crate::cli::LossArgs;
+use crate::cli::{LossArgs, Peers};
 use crate::error::{BenchError, Step};
 use crate::node::{Node, PORT};
 use crate::perf::plan::{Amount, Measure, Operation, Plan};
@@ -23,32 +23,40 @@ use uroce::config::LossConfig;
 /// curve in the plot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
-    /// By what any RC peer understands.
+    /// By what any RC peer understands: all packets after a lost one are sent again.
     Any,
+    /// By selective repeat, between two ends of uroce: only lost packets are sent again.
+    Own,
 }
 
 impl Mode {
-    /// The modes that are measured.
-    const ALL: [Mode; 1] = [Mode::Any];
+    /// Returns the modes that are measured, in their order.
+    fn of(peers: Peers) -> &'static [Mode] {
+        match peers {
+            Peers::Any => &[Mode::Any],
+            Peers::Own => &[Mode::Own],
+            Peers::Both => &[Mode::Any, Mode::Own],
+        }
+    }
 
     /// Returns the name, for tables.
     fn name(self) -> &'static str {
         match self {
             Mode::Any => "any",
+            Mode::Own => "own",
         }
     }
 
     /// Returns the parameters of its runs.
     fn plan(self, args: &LossArgs) -> Plan {
-        match self {
-            Mode::Any => Plan {
-                sizes: vec![args.size],
-                amount: Amount::Duration(Duration::from_millis(args.time_ms)),
-                mtu: Some(args.mtu),
-                qp_timeout: args.ack_timeout,
-                no_peak: true,
-                ..Plan::new(Operation::Write, Measure::Bandwidth)
-            },
+        Plan {
+            sizes: vec![args.size],
+            amount: Amount::Duration(Duration::from_millis(args.time_ms)),
+            mtu: Some(args.mtu),
+            qp_timeout: args.ack_timeout,
+            selective_repeat: self == Mode::Own,
+            no_peak: true,
+            ..Plan::new(Operation::Write, Measure::Bandwidth)
         }
     }
 }
@@ -64,7 +72,7 @@ struct Run {
 /// Runs the subcommand.
 pub(crate) fn run(args: &LossArgs) -> Result<(), BenchError> {
     let args = args.clone().checked()?;
-    Mode::ALL.iter().try_for_each(|mode| mode.plan(&args).checked().map(|_| ()))?;
+    Mode::of(args.mode).iter().try_for_each(|mode| mode.plan(&args).checked().map(|_| ()))?;
     let [server, client] = Node::open_both(&args.device, Some(args.mtu), 0)?;
     let contexts = [server.context.clone(), client.context.clone()];
     let (mut far, mut near) = Link::pair()?;
@@ -107,8 +115,8 @@ fn with_loss(loss: f64, error: BenchError) -> BenchError {
 /// Returns all runs in their order: each round has every mode and probability once.
 fn runs(args: &LossArgs) -> impl Iterator<Item = Run> + '_ {
     let round = move |round| {
-        let modes = Mode::ALL.into_iter();
-        modes.flat_map(move |mode| args.loss.iter().map(move |&loss| Run { mode, loss, round }))
+        let modes = Mode::of(args.mode).iter();
+        modes.flat_map(move |&mode| args.loss.iter().map(move |&loss| Run { mode, loss, round }))
     };
     (0..args.runs).flat_map(round)
 }

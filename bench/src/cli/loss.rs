@@ -2,8 +2,19 @@
 
 use super::DeviceArgs;
 use crate::error::BenchError;
-use clap::Args;
+use clap::{Args, ValueEnum};
 use std::path::PathBuf;
+
+/// Peers to which the goodput is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Peers {
+    /// Any RC peer: it drops what comes early, and everything after a lost packet is sent again
+    Any,
+    /// A peer of uroce: it holds what comes early, and only lost packets are sent again
+    Own,
+    /// One after the other, in each round
+    Both,
+}
 
 /// Options of `loss`.
 #[derive(Args, Clone, Debug)]
@@ -13,6 +24,9 @@ pub(crate) struct LossArgs {
     #[arg(long, value_delimiter = ',', default_value = "0,1e-5,1e-4,1e-3,1e-2,5e-2",
         value_name = "P", value_parser = super::device::parse_probability)]
     pub(crate) loss: Vec<f64>,
+    /// Peer that the sender has
+    #[arg(long, value_enum, default_value = "both", value_name = "PEER")]
+    pub(crate) mode: Peers,
     /// Payload bytes of a WRITE
     #[arg(short = 's', long, default_value_t = 65536, value_name = "BYTES")]
     pub(crate) size: u32,
@@ -22,13 +36,13 @@ pub(crate) struct LossArgs {
     /// Local ACK timeout, 1 to 31: 4.096 µs · 2^N
     #[arg(short = 'u', long, default_value_t = 14, value_name = "N")]
     pub(crate) ack_timeout: u8,
-    /// Runs of each probability, in turn with the others; medians are reported
+    /// Runs of each probability and peer, in turn with the others; medians are reported
     #[arg(long, default_value_t = 3, value_name = "N")]
     pub(crate) runs: u32,
     /// Milliseconds of each run, at most 60000, until no more messages are posted
     #[arg(long, default_value_t = 500, value_name = "MS")]
     pub(crate) time_ms: u64,
-    /// File for the plot of goodput against the probability of loss
+    /// File for the plot of goodput against the probability of loss, with a curve for each peer
     #[arg(long, default_value = "loss.svg", value_name = "FILE")]
     pub(crate) plot: PathBuf,
     /// Print one JSON object instead of the table

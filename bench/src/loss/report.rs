@@ -147,7 +147,7 @@ impl Report<'_> {
             points.zip(0..).map(|(point, at)| (f64::from(at), point.median())).collect()
         };
         let lines: Vec<(Mode, Vec<(f64, f64)>)> =
-            Mode::ALL.into_iter().map(|mode| (mode, of_mode(mode))).collect();
+            Mode::of(self.args.mode).iter().map(|&mode| (mode, of_mode(mode))).collect();
         let curves: Vec<Curve<'_>> =
             lines.iter().map(|(mode, points)| Curve { name: mode.name(), points }).collect();
         let title = format!(
@@ -180,17 +180,22 @@ mod tests {
     }
 
     fn report(args: &LossArgs) -> Report<'_> {
-        let point = |loss, gbps: [f64; 3]| Point {
+        let point = |mode, loss, gbps: [f64; 3]| Point {
             gbps: gbps.to_vec(),
             retransmissions: 7,
-            ..Point::new(Mode::Any, loss)
+            ..Point::new(mode, loss)
         };
-        let points = vec![point(0.0, [90.0, 100.0, 110.0]), point(1e-3, [60.0, 40.0, 50.0])];
+        let points = vec![
+            point(Mode::Any, 0.0, [90.0, 100.0, 110.0]),
+            point(Mode::Any, 1e-3, [60.0, 40.0, 50.0]),
+            point(Mode::Own, 0.0, [80.0, 80.0, 80.0]),
+            point(Mode::Own, 1e-3, [60.0, 60.0, 60.0]),
+        ];
         Report { args, points }
     }
 
     #[test]
-    fn the_share_is_that_of_the_median_without_loss() {
+    fn the_share_is_that_of_the_same_peers_median_without_loss() {
         let args = args();
         let report = report(&args);
         let table = report.table();
@@ -198,6 +203,7 @@ mod tests {
             table.lines().map(|line| line.split_whitespace().collect()).collect();
         assert_eq!(lines[3], ["any", "0", "100.00", "100.00", "90.00", "110.00", "7"]);
         assert_eq!(lines[4], ["any", "1e-3", "50.00", "50.00", "40.00", "60.00", "7"]);
+        assert_eq!(lines[6], ["own", "1e-3", "60.00", "75.00", "60.00", "60.00", "7"]);
         assert!(table.contains("ACK timeout 67.109 ms"), "{table}");
     }
 
@@ -211,7 +217,7 @@ mod tests {
         let point = &value["points"][1];
         assert_eq!((&point["p"], &point["share_percent"]), (&json!(0.001), &json!(50.0)));
         assert_eq!(point["runs_gbps"], json!([60.0, 40.0, 50.0]));
-        assert_eq!(csv.lines().count(), 3);
+        assert_eq!(csv.lines().count(), 5);
     }
 
     #[test]

@@ -222,6 +222,8 @@ pub(crate) struct Plan {
     pub(crate) inline: u32,
     /// Limit of each queue pair's sending rate; for UD, of each direction.
     pub(crate) rate: Rate,
+    /// The peer holds packets that come early, so that only lost ones are sent again.
+    pub(crate) selective_repeat: bool,
     /// Both ends send.
     pub(crate) bidirectional: bool,
     /// The peak is not computed.
@@ -257,6 +259,7 @@ impl Plan {
             outstanding: 16,
             inline: 0,
             rate: Rate::default(),
+            selective_repeat: false,
             bidirectional: false,
             no_peak: false,
             verify: false,
