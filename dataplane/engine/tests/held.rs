@@ -158,8 +158,7 @@ fn early_packets_that_another_lcore_hands_over_are_held() {
 
 #[test] //= check A27 test
 fn without_room_for_more_early_packets_all_of_them_come_again() {
-    // Caches take 192 of the mbufs, and an engine may hold a third of the rest: less than half of
-    // a message.
+    // Caches take 192 of the mbufs, and an engine may hold half of the rest: less than a message.
     let config = LabConfig { mbufs: 511, loss: lossy(0.02), ..LabConfig::default() };
     let mut scene = Scene::new(&config, &SELECTIVE);
     (1..20).for_each(|seed| scene.write(seed));
