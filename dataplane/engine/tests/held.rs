@@ -140,12 +140,25 @@ fn traffic(wish: &QpWish, config: &LabConfig) -> [u64; 3] {
 
 #[test] //= check A25 test
 fn an_own_peer_gets_only_what_it_lacks() {
-    let config = LabConfig::default();
-    let [lost, held, again] = traffic(&SELECTIVE, &config);
-    let [_, none, all_again] = traffic(&WISH, &config);
-    println!("lost {lost}, held {held}, sent again {again}; else {all_again}");
-    assert!(lost > 0 && held > lost && none == 0, "lost {lost}, held {held}, {none}");
-    assert!(again * 4 < all_again, "{again} of {all_again}, lost {lost}");
+    let writes = |wish: QpWish| {
+        // Half a second, so that a busy machine does not make packets late.
+        let wish = QpWish { timeout: 17, ..wish };
+        let config = LabConfig { loss: lossy(0.01), ..LabConfig::default() };
+        let mut scene = Scene::new(&config, &wish);
+        (1..40).for_each(|seed| scene.write(seed));
+        let again = count(&scene.lab.a, Counter::RetransmittedPackets);
+        let held = count(&scene.lab.b, Counter::HeldPackets);
+        scene.finish();
+        (again, held)
+    };
+    let (own, any) = (writes(SELECTIVE), writes(WISH));
+    assert!(own.1 > 0 && any.1 == 0 && own.0 * 2 < any.0, "(again, held): {own:?}, {any:?}");
+}
+
+#[test] //= check A25 test
+fn early_packets_are_held_and_executed_in_order() {
+    let [lost, held, again] = traffic(&SELECTIVE, &LabConfig::default());
+    assert!(lost > 0 && held > lost, "lost {lost}, held {held}, sent again {again}");
 }
 
 #[test] //= check A25 test
@@ -158,8 +171,9 @@ fn early_packets_that_another_lcore_hands_over_are_held() {
 
 #[test] //= check A27 test
 fn without_room_for_more_early_packets_all_of_them_come_again() {
-    // Caches take 192 of the mbufs, and an engine may hold half of the rest: less than a message.
-    let config = LabConfig { mbufs: 511, loss: lossy(0.02), ..LabConfig::default() };
+    // Caches take 192 of the mbufs, and an engine may hold half of the rest: a quarter of
+    // a message.
+    let config = LabConfig { mbufs: 319, loss: lossy(0.02), ..LabConfig::default() };
     let mut scene = Scene::new(&config, &SELECTIVE);
     (1..20).for_each(|seed| scene.write(seed));
     let (held, refused) = {
