@@ -291,6 +291,7 @@ fn finish(
     roomy: bool,
 ) -> Result<DeviceConfig, BenchError> {
     port.mtu = args.port_mtu.unwrap_or_else(|| port_mtu(mtu, roomy));
+    port.mbufs = args.mbufs;
     for address in &args.ip {
         port = port.ip(address).step("--ip")?;
     }

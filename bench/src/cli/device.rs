@@ -22,6 +22,9 @@ pub(crate) struct DeviceArgs {
     /// Ethernet MTU of the port; a path MTU of 4096 bytes needs 4200
     #[arg(long, value_name = "BYTES")]
     pub(crate) port_mtu: Option<u16>,
+    /// Packet buffers of the port, 1023 to 1048575
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1023..1 << 20))]
+    pub(crate) mbufs: Option<u32>,
     /// CPU of the lcore; two, e.g. 0,1, with --in-process; none leaves the choice to the kernel
     /// [default: the first CPU for a server, the last for a client]
     #[arg(long, value_name = "CPUS", value_parser = parse_cpus)]
@@ -36,7 +39,7 @@ pub(crate) struct DeviceArgs {
     #[arg(long, conflicts_with = "lcore_thread")]
     pub(crate) poll_drives: bool,
     /// Configuration file; its first device (with --in-process its first two) is used
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["vdev", "pci", "ip", "port_mtu"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["vdev", "pci", "ip", "port_mtu", "mbufs"])]
     pub(crate) config: Option<PathBuf>,
     /// Drop received frames with this probability, 0 to 1
     #[arg(long, value_name = "P", value_parser = parse_probability)]

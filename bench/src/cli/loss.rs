@@ -5,6 +5,10 @@ use crate::error::BenchError;
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 
+/// Packet buffers of each end, unless chosen. An own peer can hold almost half of them: more than
+/// the frames of a full ring, which all come before a packet that is sent again.
+const MBUFS: u32 = 2047;
+
 /// Peers to which the goodput is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Peers {
@@ -51,7 +55,7 @@ pub(crate) struct LossArgs {
     /// Print comma-separated values instead of the table
     #[arg(long)]
     pub(crate) csv: bool,
-    /// The device.
+    /// The device; without `--mbufs` each end has [`MBUFS`] packet buffers.
     #[command(flatten)]
     pub(crate) device: DeviceArgs,
 }
@@ -72,6 +76,9 @@ impl LossArgs {
             self.loss.push(0.0);
             self.loss.sort_by(f64::total_cmp);
             self.loss.dedup();
+            if self.device.config.is_none() {
+                self.device.mbufs.get_or_insert(MBUFS);
+            }
             return Ok(self);
         };
         Err(BenchError::usage(wrong))

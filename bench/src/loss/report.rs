@@ -71,11 +71,13 @@ impl Report<'_> {
 
     fn table(&self) -> String {
         let LossArgs { size, mtu, runs, time_ms, .. } = self.args;
+        let mbufs = self.args.device.mbufs;
+        let mbufs = mbufs.map_or(String::new(), |count| format!(", {count} mbufs each"));
         let timeout = self.timeout_us() / 1e3;
         let mut text = format!(
-            " RC WRITE of {size} bytes, path MTU {mtu}, ACK timeout {timeout:.3} ms; each end loses \
-             what it receives\n with probability p; medians of {runs} run(s) of {time_ms} ms, \
-             interleaved\n mode  p        goodput[Gb/s]  share[%]  least      most       \
+            " RC WRITE of {size} bytes, path MTU {mtu}, ACK timeout {timeout:.3} ms{mbufs}; each end \
+             loses what it\n receives with probability p; medians of {runs} run(s) of {time_ms} \
+             ms, interleaved\n mode  p        goodput[Gb/s]  share[%]  least      most       \
              retransmitted\n"
         );
         for point in &self.points {
@@ -130,6 +132,7 @@ impl Report<'_> {
         json!({
             "size": self.args.size,
             "path_mtu": self.args.mtu,
+            "mbufs": self.args.device.mbufs,
             "ack_timeout_us": self.timeout_us(),
             "runs": self.args.runs,
             "time_ms": self.args.time_ms,
