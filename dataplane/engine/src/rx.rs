@@ -39,6 +39,7 @@ mod order;
 use crate::counters::{CounterBlock, EngineCounter};
 use crate::dpdk::mbuf::{BATCH, Mbuf, MbufBatch};
 use crate::qp::env::TurnContext;
+use crate::qp::held::HeldPackets;
 use crate::qp::shard::Shard;
 use ahead::Ahead;
 use deliver::{deliver_here, deliver_reserved_here, deliver_verified};
@@ -185,7 +186,7 @@ impl Receiver {
                 Destination::Group => group::spread(mbuf, &arrival, &self.exits, shard, turn),
                 Destination::Held => {
                     // The next frame takes its place, so `at` stays.
-                    self.burst.take(at).into_iter().for_each(|mbuf| turn.held.keep(mbuf));
+                    keep_held(at, &mut self.burst, turn.held);
                     continue;
                 }
                 destination => {
@@ -261,6 +262,14 @@ fn receive_frame(
         return Destination::Group;
     }
     deliver_here(bytes, &datagram, packet, arrival, shard, turn)
+}
+
+/// Moves the frame at place `at` of a burst to the held packets.
+#[cold]
+fn keep_held(at: usize, burst: &mut MbufBatch, held: &mut HeldPackets) {
+    if let Some(mbuf) = burst.take(at) {
+        held.keep(mbuf);
+    }
 }
 
 #[inline]

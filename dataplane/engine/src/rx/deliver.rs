@@ -111,10 +111,10 @@ pub(super) fn deliver(
     });
     shard.activate(place.index);
     let handled = result.unwrap_or(Err(DropReason::UnknownQpn))?;
-    match handled {
-        Handled::Held => turn.held.promise(place.index, inbound.packet.bth.psn),
-        Handled::Done if !turn.held.is_empty() => early::give_due(place.index, shard, turn),
-        Handled::Done => {}
+    if handled == Handled::Held {
+        turn.held.promise(place.index, inbound.packet.bth.psn);
+    } else if !turn.held.is_empty() {
+        early::give_due(place.index, shard, turn);
     }
     Ok(handled)
 }
