@@ -243,6 +243,7 @@ fn engine_config(config: &Config, device: &DeviceConfig) -> EngineConfig {
         },
         driver: device.driver,
         congestion: device.congestion.congestion(),
+        udp_source_ports: device.udp_source_ports,
         notification: device.congestion.notification(),
     }
 }

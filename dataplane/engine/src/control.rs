@@ -206,6 +206,7 @@ pub(crate) struct ControlParts {
     pub(crate) inject: Vec<Producer<Mbuf>>,
     pub(crate) port_events: Vec<EventGuard>,
     pub(crate) congestion: Congestion,
+    pub(crate) udp_source_ports: u8,
     pub(crate) notification: Notification,
 }
 
@@ -230,6 +231,8 @@ pub struct Control {
     port_events: Vec<EventGuard>,
     /// The congestion control of QPs that choose none themselves.
     congestion: Congestion,
+    /// UDP source ports of QPs with selective repeat that choose none themselves.
+    udp_source_ports: u8,
     notification: Notification,
     links: Links,
     /// For each port, the ring of its frames to the lcore.
@@ -259,6 +262,7 @@ impl Control {
             noticed: VecDeque::new(),
             port_events: parts.port_events,
             congestion: parts.congestion,
+            udp_source_ports: parts.udp_source_ports,
             notification: parts.notification,
             links: Links::new(backlogs),
             inject,
@@ -275,8 +279,13 @@ impl Control {
     /// [`ControlError`]; nothing has changed.
     pub fn modify_qp(&mut self, qpn: Qpn, change: &QpChange) -> Result<(), ControlError> {
         let record = self.change_record(qpn, change)?;
-        let memory = (change.selective_repeat == Some(true)).then(SelectiveRepeat::default);
-        let command = ModifyQp { index: record.index, change: *change, memory };
+        let is_selective = change.selective_repeat == Some(true);
+        let memory = is_selective.then(SelectiveRepeat::default);
+        let own_ports =
+            (is_selective && self.udp_source_ports > 1).then_some(self.udp_source_ports);
+        let udp_source_ports = change.udp_source_ports.or(own_ports);
+        let change = QpChange { udp_source_ports, ..*change };
+        let command = ModifyQp { index: record.index, change, memory };
         let Modified { result, rest } = self.call(usize::from(record.lcore), command)?;
         drop(rest);
         result.ok_or(ControlError::UnknownQp(qpn))??;

@@ -210,7 +210,7 @@ impl Workers {
             max_dest_rd_atomic: plan.outstanding,
             static_rate: plan.rate.of_the_path(),
             rate_limit: plan.rate.of_the_queue_pair(),
-            selective_repeat: plan.selective_repeat,
+            selective_repeat: plan.selective_repeat.then_some(true),
             ..ConnectOptions::default()
         };
         for (qp, end) in self.qps.iter_mut().zip(&connected.remote) {

@@ -113,6 +113,7 @@ pub(crate) fn assemble(
         inject,
         port_events,
         congestion: config.congestion,
+        udp_source_ports: config.udp_source_ports,
         notification: config.notification,
     };
     Ok(Parts { lcores, regions, tables, events, counters, control })

@@ -24,6 +24,9 @@ pub struct EngineConfig {
     pub driver: Driver,
     /// The congestion control of QPs that choose none themselves.
     pub congestion: Congestion,
+    /// UDP source ports of QPs with selective repeat that choose none themselves: 1, 2, 4, 8 or 16;
+    /// see [`uroce_transport::QpAttr::udp_source_ports`].
+    pub udp_source_ports: u8,
     /// The CNPs of all QPs.
     pub notification: Notification,
 }
@@ -40,6 +43,7 @@ impl Default for EngineConfig {
             idle: IdlePolicy::default(),
             driver: Driver::default(),
             congestion: Congestion::None,
+            udp_source_ports: 1,
             notification: Notification::default(),
         }
     }
