@@ -6,7 +6,7 @@ use super::common::run;
 fn goodput_is_reported_for_each_probability_and_peer_and_drawn() {
     let plot = std::env::temp_dir().join(format!("uroce-loss-{}.svg", std::process::id()));
     let file = plot.to_str().expect("a path in UTF-8");
-    let words = ["loss", "--loss", "0.02", "--runs", "1", "--time-ms", "50", "--ack-timeout", "8"];
+    let words = ["loss", "--loss", "0.02", "--runs", "1", "--time-ms", "50"];
     let output = run(&[&words[..], &["--json", "--plot", file]].concat()).succeeded();
     let report = output.json();
     let points = report["points"].as_array().expect("points");
