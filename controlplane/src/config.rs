@@ -196,8 +196,8 @@ pub struct DeviceConfig {
     /// [`SelectiveRepeat`].
     #[serde(default)]
     pub selective_repeat: SelectiveRepeat,
-    /// Number of UDP source ports that requests of a QP with selective repeat use in turn, so that a
-    /// network with several paths (ECMP) spreads them: 1 (default), 2, 4, 8 or 16.
+    /// Number of UDP source ports that requests of a QP with selective repeat use in turn: 1
+    /// (default), 2, 4, 8 or 16. A network with several paths (ECMP) spreads them by their ports.
     #[serde(default = "text::one_source_port")]
     pub udp_source_ports: u8,
     /// The ports, 1 to 16. In the file: `[[device.port]]`.

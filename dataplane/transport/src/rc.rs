@@ -30,7 +30,7 @@ pub(crate) struct Rc {
 }
 
 impl Rc {
-    /// Gives the QP the memory of selective repeat, unless it has it already; then returns `memory`.
+    /// Gives the QP the memory of selective repeat. Returns `memory` if the QP has it already.
     pub(crate) fn equip(&mut self, memory: SelectiveRepeat) -> Option<SelectiveRepeat> {
         if self.is_equipped() {
             return Some(memory);

@@ -140,8 +140,8 @@ impl HeaderTemplate {
         len
     }
 
-    /// The headers with another UDP source port: the same for each `index`, and different from those
-    /// of other indices below 2^14.
+    /// The headers with the UDP source port of `index`, 0 to 2^14 − 1: a different one for each
+    /// index, and for 0 the template's own.
     #[must_use]
     pub fn with_port(&self, index: u16) -> HeaderTemplate {
         let udp = usize::from(self.len) - Udp::LEN;

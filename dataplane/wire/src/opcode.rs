@@ -6,8 +6,8 @@
 //! byte. The three high bits choose the service, the five low bits mean the same in each service.
 //! An opcode that is absent from the table is reserved.
 //!
-//! One row is of uroce, in the range that the specification leaves to manufacturers: the selective
-//! acknowledgement. Only a QP whose two ends have agreed on it sends or accepts it.
+//! One row is uroce's own, in the range that the specification leaves to manufacturers: the
+//! selective acknowledgement. QPs send and accept it only after both ends have agreed on it.
 //!
 //! Not here: newer opcodes (FLUSH, ATOMIC WRITE), which read as reserved.
 
@@ -267,7 +267,7 @@ impl PayloadRule {
     }
 }
 
-/// Returns whether a bitmap can have this length in bytes: whole words of eight, at most 8,192 bits.
+/// Returns whether a bitmap can have this length in bytes: 1 to 128 words of eight.
 #[inline]
 pub(crate) const fn is_bitmap_len(len: usize) -> bool {
     len.is_multiple_of(8) && 8 <= len && len <= 1024

@@ -170,7 +170,7 @@ impl Qp {
     /// checked when it came.
     ///
     /// # Errors
-    /// As [`Qp::handle_packet`].
+    /// The reason for which the packet was dropped, as by [`Qp::handle_packet`].
     pub fn handle_held(
         &mut self,
         now: Instant,

@@ -190,7 +190,7 @@ impl Requester {
         let is_current = psn.is_before(self.next_psn) && !self.is_to_be_repeated(psn);
         let acked = self.acknowledge_before(psn, context, env)?;
         //= check B13 — a copy while waiting, or before anything was sent again, is ignored
-        // With selective repeat, the wait may be for an earlier packet, of which a copy was accepted.
+        // With selective repeat the wait may be for an earlier packet. A copy of it was accepted.
         let is_copy = self.retry.waits_for_receiver() && !self.is_selective();
         if is_copy || !is_current {
             return Ok(());

@@ -260,12 +260,7 @@ impl Requester {
                 || lacks_credit
                 || self.unasked >= self.trip.ask_every() - 1
                 || self.is_slow(context));
-        let mut packet = self.packet(wqe, ack_req, context);
-        if let Some(sent) = &self.sent
-            && !asks
-        {
-            packet.path = sent.path(self.next_psn, context);
-        }
+        let packet = self.packet(wqe, ack_req, context);
         let len = match env.transmit(&packet) {
             Ok(len) => len,
             Err(TransmitError::Full | TransmitError::Paced(_)) => return Step::Blocked,
@@ -459,6 +454,9 @@ impl Requester {
                 let (at, psn) = (self.cursor, self.next_psn);
                 let mut packet = data_packet(&self.sq, at, wqe, psn, context, OpCode::rc);
                 packet.bth.ack_req = ack_req;
+                if let Some(sent) = &self.sent {
+                    packet.path = sent.path(psn, context);
+                }
                 packet
             }
         }

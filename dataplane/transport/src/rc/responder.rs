@@ -13,8 +13,8 @@
 //! - Answers are sent in the order of the requests: READ data and ATOMIC results first, then one
 //!   coalesced ACK or NAK that covers the later requests.
 //! - After a NAK that ends the connection no further request is handled.
-//! - With selective repeat a packet that comes early is neither checked nor executed before its turn
-//!   ([`hold`]).
+//! - With selective repeat a packet that comes early is neither checked nor executed before it is
+//!   due ([`hold`]).
 //!
 //! Not here: ICRC, addresses, P_Key (checked before), timers (the responder has none).
 

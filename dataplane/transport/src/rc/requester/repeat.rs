@@ -81,8 +81,8 @@ impl Requester {
         }
     }
 
-    /// Sends the packet `psn` again, which the peer has refused for now, with what follows it if the
-    /// peer has not told that it holds that.
+    /// Goes back to the packet `psn`, which the peer has refused for now. With selective repeat only
+    /// this one is sent again.
     pub(in crate::rc) fn go_back_to_refused(&mut self, psn: Psn) {
         match self.sent.as_mut().filter(|sent| sent.is_active()) {
             Some(sent) => sent.refused(psn),

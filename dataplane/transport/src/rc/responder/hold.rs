@@ -56,7 +56,7 @@ impl Responder {
         Verdict::Hold
     }
 
-    /// PSN of the held packet whose turn has come.
+    /// PSN of the held packet that is due: the expected one. `None` if it is not held.
     #[inline]
     pub(crate) fn next_held(&self) -> Option<Psn> {
         let held = self.held.as_ref()?;
@@ -76,7 +76,7 @@ impl Responder {
         self.held.as_ref().is_some_and(|held| !held.is_empty())
     }
 
-    /// Handles the held packet whose turn has come.
+    /// Handles the held packet that is due.
     pub(crate) fn handle_held(
         &mut self,
         context: &Context<'_>,
@@ -91,7 +91,7 @@ impl Responder {
         self.handle_request(context, packet, env)
     }
 
-    /// Notes that the held packet of the expected PSN is gone. It is missing like one that was lost.
+    /// Notes that the held packet of the expected PSN is gone: it is missing, like one that was lost.
     pub(crate) fn lose_held(&mut self) {
         if let Some(held) = &mut self.held {
             held.remove(self.expected_psn);

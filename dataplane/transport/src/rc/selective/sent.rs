@@ -1,13 +1,14 @@
 //! The requester's part: what the peer holds, what is lost, and what was sent again.
 //!
-//! A packet is lost if the peer holds packets that were sent clearly later, by the same path. That is
-//! so for a packet that was sent again, too: then later means after the repetition.
+//! A packet is lost if the peer holds packets that were sent clearly later, by the same path. This
+//! holds for a packet that was sent again, too: then later means after the repetition.
 //!
-//! If packets use several UDP source ports in turn, the network may give each port another path. The
-//! PSN chooses the port, so that a packet and its repetitions have the same one.
+//! If packets use several UDP source ports in turn, the network may give each port another path.
+//! The PSN chooses the port, so that a packet and its repetitions have the same one.
 //!
-//! While a READ or ATOMIC is outstanding, the requester goes back as with any peer, because PSNs are
-//! then no packets. Selective repeat rests until everything sent until then is acknowledged.
+//! While a READ or ATOMIC is outstanding, the requester goes back as with any peer, because a READ
+//! is one packet with several PSNs. Selective repeat rests until everything sent by then is
+//! acknowledged.
 //!
 //! Invariants
 //! - A PSN is in at most one of `held`, `lost` and `repeats` after [`Sent::judge`].
@@ -113,7 +114,8 @@ impl Default for Sent {
 }
 
 impl Sent {
-    /// Starts a connection whose first packet has this PSN.
+    /// Starts a connection. `first` is the PSN of its first packet, `ports` the number of source
+    /// ports, `is_on` tells whether selective repeat has been agreed on.
     pub(crate) fn start(&mut self, first: Psn, is_on: bool, ports: u8) {
         self.forget();
         (self.una, self.judged) = (first, first);
