@@ -142,6 +142,8 @@ impl Responder {
     }
 
     /// Handles a request packet of the peer's requester.
+    // Held packets are a second caller, for which no other packet is to pay a call.
+    #[inline(always)]
     pub(crate) fn handle_request(
         &mut self,
         context: &Context<'_>,
