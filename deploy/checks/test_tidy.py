@@ -64,6 +64,8 @@ class Lines(unittest.TestCase):
         self.assertEqual(rust(f"fn short() {{}}\npub(crate) fn long() {{\n{long}}}\n"),
                          [("function", 2)])
         self.assertEqual(rust(f"fn fits() {{\n{fits}}}\n"), [])
+        bodiless = f"trait A {{\n    fn of(\n    ) -> u8;\n{long}    fn or() {{\n    }}\n}}\n"
+        self.assertEqual(rust(bodiless), [])
 
     def test_nothing_is_left_over(self):
         self.assertEqual(rust("    todo!()\n"), [("left-over", 1)])

@@ -190,6 +190,9 @@ def of_functions(name, lines):
         if not (match := FUNCTION.match(line)) or line.rstrip().endswith((";", "}")):
             continue
         for end in range(begin + 1, len(lines)):
+            if lines[end].startswith(match[1] + ")") and lines[end].endswith(";"):
+                # The function of a trait, without a body.
+                break
             if lines[end] == match[1] + "}":
                 if end - begin + 1 > FUNCTION_LINES:
                     remedy = f"{match[2]} has {end - begin + 1} lines; at most {FUNCTION_LINES}"

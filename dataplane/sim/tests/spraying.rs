@@ -13,8 +13,8 @@ const PORTS: u8 = 4;
 /// Number of WRITEs of 8 packets each.
 const WRITES: u32 = 100;
 
-/// A pair whose packets take `PORTS` paths. The paths of two ports are 30 and 7 µs longer than the
-/// others', so that packets are overtaken by many.
+/// A pair with `PORTS` source ports, each with a path of its own. Two of the paths are 30 and 7 µs
+/// longer than the others, so that packets are overtaken by many.
 fn pair() -> Pair {
     let mut pair = Pair::with(|terms| {
         terms.selective_repeat = true;

@@ -135,7 +135,7 @@ impl World {
         self.node_mut(at.node).held.insert((at.qp, psn), frame);
     }
 
-    /// Gives a QP the held packets whose turn has come.
+    /// Gives a QP the held packets that are due.
     fn give_held(&mut self, at: At) {
         while let Some(psn) = self.slot(at).qp.next_held() {
             let frame = self.node_mut(at.node).held.remove(&(at.qp, psn)).expect("it is held");

@@ -60,8 +60,8 @@ impl Known {
         self.probed = self.last;
     }
 
-    /// Notes a cause to send everything again that was sent until now. `is_forgotten` is whether the
-    /// peer may have lost what it held.
+    /// Notes a cause to send everything again that was sent until now. `is_forgotten` tells whether
+    /// the peer may have lost what it held.
     pub(crate) fn doubt_all(&mut self, is_forgotten: bool) {
         self.doubtful = self.last;
         if is_forgotten {

@@ -87,7 +87,7 @@ pub enum Progress {
 
 impl Qp {
     /// Handles one packet that names this QP as its destination. Afterwards [`Qp::next_held`] may
-    /// name a packet whose turn has come.
+    /// name a held packet that is due.
     ///
     /// # Errors
     /// The reason for which the packet was dropped. Then nothing has changed, except the PSN that
@@ -150,8 +150,8 @@ impl Qp {
         Ok(if outcome == Outcome::Held { Handled::Held } else { Handled::Done })
     }
 
-    /// PSN of the held packet whose turn has come; the caller passes that packet to
-    /// [`Qp::handle_held`] and asks again. `None` if there is none.
+    /// PSN of the held packet that is due, because all before it have come; the caller passes that
+    /// packet to [`Qp::handle_held`] and asks again. `None` if there is none.
     #[inline]
     pub fn next_held(&self) -> Option<Psn> {
         match &self.service {

@@ -11,11 +11,11 @@
 //!
 //! The requests are those of RC; only the acknowledgement, [`OpCode::RC_SELECTIVE_ACKNOWLEDGE`], is
 //! uroce's own. A packet that comes early waits outside of the QP until all packets before it have
-//! come, and is then handled as if it had come in order. So nothing that RC forbids becomes visible:
-//! no byte of a later WRITE before those of an earlier one, no completion out of order.
+//! come, and is then handled as if it had come in order. So nothing that RC forbids becomes
+//! visible: no byte of a later WRITE before those of an earlier one, no completion out of order.
 //!
 //! Invariants
-//! - Only a QP that has [`SelectiveRepeat`], and the attribute `selective_repeat`, uses any of this.
+//! - Only a QP with [`SelectiveRepeat`] and the attribute `selective_repeat` uses any of this.
 //! - PSNs that are outstanding or held span less than [`SPAN`].
 //!
 //! Not here: the packets that wait, which the caller of [`crate::Qp::handle_packet`] keeps.

@@ -81,8 +81,8 @@ impl Requester {
         }
     }
 
-    /// Goes back to the packet `psn`, which the peer has refused for now. With selective repeat only
-    /// this one is sent again.
+    /// Goes back to the packet `psn`, which the peer has refused for now. With selective repeat
+    /// only this one is sent again.
     pub(in crate::rc) fn go_back_to_refused(&mut self, psn: Psn) {
         match self.sent.as_mut().filter(|sent| sent.is_active()) {
             Some(sent) => sent.refused(psn),

@@ -91,7 +91,8 @@ impl Responder {
         self.handle_request(context, packet, env)
     }
 
-    /// Notes that the held packet of the expected PSN is gone: it is missing, like one that was lost.
+    /// Notes that the held packet of the expected PSN is gone: it is missing like one that was
+    /// lost.
     pub(crate) fn lose_held(&mut self) {
         if let Some(held) = &mut self.held {
             held.remove(self.expected_psn);
