@@ -161,6 +161,9 @@ impl Requester {
                     return Ok(());
                 }
                 self.retry.note_nak(self.end_psn);
+                if let Some(sent) = &mut self.sent {
+                    sent.shrink();
+                }
                 // The peer has dropped what was sent from the missing packet on.
                 self.note_lost(if self.retry.is_probed() { self.end_psn } else { psn });
                 env.count(Counter::PacketSeqErr);

@@ -33,6 +33,9 @@ const REPEATS: usize = 256;
 /// Window of a new connection, in packets.
 const FIRST_WINDOW: u32 = 256;
 
+/// Window of a peer that can hold few packets.
+const LEAST_WINDOW: u32 = 64;
+
 /// Largest window.
 const MAX_WINDOW: u32 = SPAN - 1;
 
@@ -375,6 +378,12 @@ impl Sent {
         self.repeats.retain(|repeat| repeat.psn != psn);
         self.repeated.remove(psn);
         self.lost.insert(psn);
+    }
+
+    /// Follows a sequence NAK: the peer had no room to hold what came early, so it gets less.
+    pub(crate) fn shrink(&mut self) {
+        self.window = (self.window / 2).max(LEAST_WINDOW);
+        self.is_trying = false;
     }
 
     /// Follows a sample of the time that a packet takes with a full window: the window doubles as
