@@ -142,8 +142,8 @@ pub enum Idle {
 
 /// Connections that use selective repeat: only the packets that are lost are sent again. Without it
 /// a lost packet and all after it are sent again. Only uroce has it. A peer that does not use it
-/// drops our selective acknowledgements: the connection works, but a lost packet of the peer is
-/// sent again only when the peer's ACK timer expires.
+/// drops our selective acknowledgements: a lost packet of the peer is sent again only when the
+/// peer's ACK timer expires.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SelectiveRepeat {
@@ -152,7 +152,9 @@ pub enum SelectiveRepeat {
     #[default]
     Agreed,
     /// As `agreed`, and all RC QPs that are connected by Modify QP without the connection manager.
-    /// The devices at the other ends of these must be configured so, too.
+    /// The devices at the other ends of these must be configured so, too. A program that takes its
+    /// QP to RTR itself before it accepts a connection counts as one without the connection
+    /// manager.
     Always,
     /// The connection manager neither offers nor accepts it. A Modify QP may request it.
     Never,

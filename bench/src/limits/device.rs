@@ -114,6 +114,6 @@ fn pool(
     apart: bool,
 ) -> Result<Mempool, BenchError> {
     let room = port_mtu(setting).next_multiple_of(256) + 256;
-    let config = PoolConfig { name: "limits".into(), count, cache, room, apart };
+    let config = PoolConfig { name: "limits".into(), count, cache, room, apart, reserved: 0 };
     Mempool::create(eal, &config).step("making a mempool")
 }

@@ -273,6 +273,8 @@ fn create_pool(
         cache,
         room: MBUF_ROOM.max((port.mtu + FRAME_OVERHEAD).next_multiple_of(64)),
         apart,
+        // Hardware keeps what is sent until it has sent it; other ports copy it or hand it on.
+        reserved: queued + if received > 0 { lcores * queues } else { 0 },
     };
     Mempool::create(eal, &config)
 }

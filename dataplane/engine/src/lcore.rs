@@ -146,8 +146,8 @@ impl Duties {
             any |= self.receiver.receive(port, &mut self.shard, &mut turn);
         }
         if !self.held.has_room() {
-            let holder = |slot| self.shard.get(slot).map(|context| &context.qp);
-            self.held.sweep(now, |slot, psn| holder(slot).is_some_and(|qp| qp.holds(psn)));
+            let shard = &mut self.shard;
+            self.held.sweep(now, |slot, psn, is_old| shard.keeps_held(slot, psn, is_old));
         }
         any
     }

@@ -17,25 +17,36 @@
 use crate::dpdk::mbuf::{Mbuf, Mempool};
 use crate::lane::binding::PortBinding;
 use std::collections::HashMap;
+use std::time::Duration;
 use uroce_transport::Instant;
 use uroce_wire::Psn;
 
-/// All lcores together hold at most one in `SHARE` of a mempool's mbufs that no cache holds. The
-/// rest is for receiving and sending.
+/// All lcores together hold at most one in `SHARE` of the mbufs of a mempool that neither a cache
+/// nor a port's queue has. The rest is for receiving and sending.
 const SHARE: u32 = 2;
 /// Least time between two sweeps, in nanoseconds: one takes about 0.1 ms.
 const SWEEP_EVERY: u64 = 10_000_000;
+/// Longest time for which a packet is held if others need its place: by then a peer that is alive
+/// has sent the missing one again.
+const LONGEST: Duration = Duration::from_secs(5);
+
+/// A packet that is held, and the time when it came.
+#[derive(Debug)]
+struct Kept {
+    mbuf: Mbuf,
+    since: Instant,
+}
 
 /// The packets that an lcore keeps for its QPs.
 #[derive(Debug)]
 pub(crate) struct HeldPackets {
     /// By the QP's slot and the PSN. It has room for twice as many as it gets: then the table never
     /// grows, since places of removed packets are used again before more than half are taken.
-    packets: HashMap<(u32, Psn), Mbuf>,
+    packets: HashMap<(u32, Psn), Kept>,
     budget: usize,
-    /// Slot and PSN of the packet that is held but has not been handed over by the loop that has
-    /// received it.
-    promised: Option<(u32, Psn)>,
+    /// Slot, PSN and time of the packet that is held but has not been handed over by the loop that
+    /// has received it.
+    promised: Option<(u32, Psn, Instant)>,
     /// Time of the last sweep.
     swept: Instant,
 }
@@ -46,7 +57,8 @@ fn budget(pool: &Mempool, lcores: usize) -> usize {
     // Two threads may be at work for an lcore. The cache of each may hold one and a half times its
     // size.
     let cached = 3 * pool.cache() * lcores as u32;
-    (pool.count().saturating_sub(cached) / SHARE) as usize / lcores.max(1)
+    let spare = pool.count().saturating_sub(cached + pool.reserved());
+    (spare / SHARE) as usize / lcores.max(1)
 }
 
 impl HeldPackets {
@@ -80,22 +92,22 @@ impl HeldPackets {
 
     /// Notes that the QP in a slot holds the packet that it has just handled.
     #[cold]
-    pub(crate) fn promise(&mut self, slot: u32, psn: Psn) {
-        self.promised = Some((slot, psn));
+    pub(crate) fn promise(&mut self, slot: u32, psn: Psn, now: Instant) {
+        self.promised = Some((slot, psn, now));
     }
 
     /// Keeps the packet that was promised last. A stale packet of the same slot and PSN is freed.
     #[cold]
     pub(crate) fn keep(&mut self, mbuf: Mbuf) {
         debug_assert!(self.promised.is_some() && self.has_room(), "only what can be held is");
-        if let Some(key) = self.promised.take() {
-            self.packets.insert(key, mbuf);
+        if let Some((slot, psn, since)) = self.promised.take() {
+            self.packets.insert((slot, psn), Kept { mbuf, since });
         }
     }
 
     /// Takes the packet with this PSN of the QP in a slot.
     pub(crate) fn take(&mut self, slot: u32, psn: Psn) -> Option<Mbuf> {
-        self.packets.remove(&(slot, psn))
+        self.packets.remove(&(slot, psn)).map(|kept| kept.mbuf)
     }
 
     /// Frees all packets of the QP in a slot.
@@ -106,13 +118,16 @@ impl HeldPackets {
         }
     }
 
-    /// Frees the packets that their QPs do not hold any more, at most once in `SWEEP_EVERY`.
-    /// `holds` tells whether the QP in a slot holds a PSN. To be called when there is no room.
+    /// Frees packets for which `keeps` returns false, at most once in `SWEEP_EVERY`. It is called
+    /// with a QP's slot, a PSN, and whether the packet is held for longer than `LONGEST`. To be
+    /// called when there is no room.
+    //= check A27 — a peer that has fallen silent does not keep the room of others
     #[cold]
-    pub(crate) fn sweep(&mut self, now: Instant, holds: impl Fn(u32, Psn) -> bool) {
+    pub(crate) fn sweep(&mut self, now: Instant, mut keeps: impl FnMut(u32, Psn, bool) -> bool) {
         if now.as_nanos() - self.swept.as_nanos() >= SWEEP_EVERY {
             self.swept = now;
-            self.packets.retain(|&(slot, psn), _| holds(slot, psn));
+            self.packets
+                .retain(|&(slot, psn), kept| keeps(slot, psn, now.since(kept.since) > LONGEST));
         }
     }
 }
@@ -140,7 +155,7 @@ mod tests {
                 assert!(!held.has_room());
                 assert!(held.take(7, Psn::new(at - BUDGET)).is_some());
             }
-            held.promise(7, Psn::new(at));
+            held.promise(7, Psn::new(at), Instant::ZERO);
             held.keep(pool.alloc().expect("one of the freed"));
         }
         // It falls with the places that cannot be used again before the next cleaning.
@@ -155,7 +170,7 @@ mod tests {
         let mut held = HeldPackets::new(8);
         let used = || pool.count() - pool.available();
         let mut keep = |slot, psn| {
-            held.promise(slot, Psn::new(psn));
+            held.promise(slot, Psn::new(psn), Instant::ZERO);
             held.keep(pool.alloc().expect("an mbuf"));
         };
         [(1, 10), (1, 11), (2, 10), (2, 10)].iter().for_each(|&(slot, psn)| keep(slot, psn));
@@ -163,11 +178,12 @@ mod tests {
         held.free(1);
         assert_eq!(used(), 1);
         let now = Instant::from_nanos(SWEEP_EVERY);
-        held.sweep(now, |slot, psn| (slot, psn) == (2, Psn::new(10)));
+        held.sweep(now, |slot, psn, is_old| (slot, psn, is_old) == (2, Psn::new(10), false));
         assert_eq!(used(), 1);
-        held.sweep(now, |_, _| false);
+        held.sweep(now, |_, _, _| false);
         assert_eq!(used(), 1, "not again so soon");
-        held.sweep(Instant::from_nanos(2 * SWEEP_EVERY), |_, _| false);
+        let late = Instant::ZERO + LONGEST + LONGEST;
+        held.sweep(late, |_, _, is_old| !is_old);
         assert!(held.is_empty() && used() == 0);
     }
 

@@ -21,6 +21,7 @@ use uroce_shared::time::timer_wheel::TimerWheel;
 use uroce_transport::{
     AltPath, Cqe, Instant, PathMigState, Qp, QpChange, QpState, SelectiveRepeat, Side,
 };
+use uroce_wire::Psn;
 
 /// Completions that are kept until an input has been handled. One ACK completes at most the packets
 /// in flight; only a flush makes more, which go out early ([`QpEnv`]).
@@ -106,6 +107,16 @@ impl Shard {
     #[inline]
     pub(crate) fn get(&self, index: u32) -> Option<&QpContext> {
         self.qps.get(index as usize)?.as_deref()
+    }
+
+    /// Returns whether the QP in a slot still waits for the held packet `psn`. It gives up one that
+    /// `is_old`.
+    pub(crate) fn keeps_held(&mut self, index: u32, psn: Psn, is_old: bool) -> bool {
+        let Some(Some(context)) = self.qps.get_mut(index as usize) else { return false };
+        if is_old {
+            context.qp.lose_held(psn);
+        }
+        context.qp.holds(psn)
     }
 
     /// Returns the slots that hold a QP.

@@ -112,7 +112,7 @@ pub(super) fn deliver(
     shard.activate(place.index);
     let handled = result.unwrap_or(Err(DropReason::UnknownQpn))?;
     if handled == Handled::Held {
-        turn.held.promise(place.index, inbound.packet.bth.psn);
+        turn.held.promise(place.index, inbound.packet.bth.psn, now);
     } else if !turn.held.is_empty() {
         early::give_due(place.index, shard, turn);
     }

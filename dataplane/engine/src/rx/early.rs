@@ -16,7 +16,7 @@ pub(super) fn give_due(slot: u32, shard: &mut Shard, turn: &mut TurnContext<'_>)
         // The mbuf is freed at the end of the loop's body.
         let mbuf = turn.held.take(slot, psn);
         let Some(Ok(packet)) = mbuf.as_ref().map(packet_of) else {
-            shard.input(slot, turn, |qp, _, _| qp.lose_held());
+            shard.input(slot, turn, |qp, _, _| qp.lose_held(psn));
             continue;
         };
         if let Err(reason) = give(slot, &packet, shard, turn) {

@@ -16,7 +16,8 @@ pub fn eal() -> &'static Eal {
 }
 
 pub fn pool(eal: &'static Eal, count: u32, room: u16) -> Mempool {
-    let config = PoolConfig { name: "test".into(), count, cache: 64, room, apart: false };
+    let config =
+        PoolConfig { name: "test".into(), count, cache: 64, room, ..PoolConfig::default() };
     Mempool::create(eal, &config).expect("the default memory suffices")
 }
 

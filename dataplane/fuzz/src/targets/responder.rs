@@ -170,7 +170,7 @@ impl Siege {
             assert!(self.qp.holds(psn));
             let crafted = self.held.remove(&psn.value()).expect("it was taken");
             if input.below(16) == 15 {
-                self.qp.lose_held();
+                self.qp.lose_held(psn);
                 assert!(!self.qp.holds(psn) && self.qp.next_held().is_none());
                 return;
             }

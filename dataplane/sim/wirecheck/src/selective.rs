@@ -91,6 +91,10 @@ impl Known {
             self.held.remove(&psn);
             psn = add(psn, 1);
         }
+        // The peer expects `una`: if it held that, it has refused it.
+        if self.held.contains(&una) {
+            self.refused(una);
+        }
         if distance(self.rests_until, una) < 0 {
             self.rests_until = una;
         }

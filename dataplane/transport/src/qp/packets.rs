@@ -184,11 +184,12 @@ impl Qp {
         Ok(())
     }
 
-    /// Notes that the caller has lost the packet that [`Qp::next_held`] has named.
+    /// Notes that the caller has no packet with this PSN, though it is held. The packet is then
+    /// missing like one that was lost.
     #[cold]
-    pub fn lose_held(&mut self) {
+    pub fn lose_held(&mut self, psn: Psn) {
         if let Service::Rc(rc) = &mut self.service {
-            rc.responder.lose_held();
+            rc.responder.lose_held(psn);
         }
     }
 

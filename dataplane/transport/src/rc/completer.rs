@@ -156,7 +156,7 @@ impl Requester {
                 //= check A10 — one rewind and one charge, for any number of copies of the NAK
                 if self.next_psn == psn
                     || self.retry.is_copy(self.next_psn)
-                    || self.is_to_be_repeated(psn)
+                    || self.is_repeated_alone(psn)
                 {
                     return Ok(());
                 }
@@ -333,7 +333,7 @@ impl Requester {
     }
 
     /// Handles an ACK for the probe alone: of the packets that were sent before the probe, the peer
-    /// has none, or they would be acknowledged with it.
+    /// has executed none, or they would be acknowledged with it.
     //= check A23 — what was lost with the tail is sent again from there
     fn judge_probe(&mut self, psn: Psn, context: &Context<'_>) {
         if self.unacked_psn == psn.next() && self.unacked_psn != self.next_psn {
@@ -342,7 +342,7 @@ impl Requester {
                 Some(sent) => sent.lose_before_probe(),
                 None => self.go_back(self.unacked_psn),
             }
-            self.retry.progress(context.attr, context.now, false);
+            self.retry.progress(context.attr, context.now, self.is_waiting());
         }
     }
 

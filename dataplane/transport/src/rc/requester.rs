@@ -196,7 +196,7 @@ impl Requester {
     }
 
     /// Sends the packet `psn` of the message at position `at` once more, with AckReq, out of its
-    /// order. It is not timed.
+    /// order.
     fn transmit_again(
         &mut self,
         at: u32,

@@ -23,13 +23,22 @@ pub struct PoolConfig {
     /// such mempools together at most as much as EAL's. The kernel is asked for transparent
     /// hugepages there, since mbufs in small pages miss the TLB.
     pub apart: bool,
+    /// Mbufs that the queues of ports may hold at once, besides the caches.
+    pub reserved: u32,
 }
 
 impl Default for PoolConfig {
     /// Makes a configuration of 8191 mbufs for frames of up to 9216 bytes: about 100 MB without
     /// hugepages.
     fn default() -> Self {
-        Self { name: "uroce".into(), count: 8191, cache: 256, room: 9216, apart: false }
+        Self {
+            name: "uroce".into(),
+            count: 8191,
+            cache: 256,
+            room: 9216,
+            apart: false,
+            reserved: 0,
+        }
     }
 }
 
@@ -157,6 +166,11 @@ impl Mempool {
     /// Returns the size of each thread's cache, in mbufs.
     pub(crate) fn cache(&self) -> u32 {
         self.0.pool.config.cache
+    }
+
+    /// Returns how many mbufs the queues of ports may hold at once.
+    pub(crate) fn reserved(&self) -> u32 {
+        self.0.pool.config.reserved
     }
 
     /// Returns the data bytes of an mbuf without its headroom: the longest frame.

@@ -2,7 +2,7 @@
 //!
 //! Invariants
 //! - An acknowledgement that lists what was never sent, or the packet that the peer waits for,
-//!   changes nothing, and neither does one without news, unless it may answer a probe.
+//!   changes nothing, and neither does one without news.
 //! - The retry counter is charged when the oldest packet is found to be lost, each time it is.
 
 use uroce_wire::{Packet, Psn};
@@ -31,19 +31,21 @@ impl Requester {
         packet: &Packet<'_>,
         env: &mut impl Env,
     ) -> Result<(), WcStatus> {
-        let is_probed = self.retry.is_probed();
-        let before = self.unacked_psn;
+        let (before, was_probed) = (self.unacked_psn, self.retry.is_probed());
         //= check A22 — it is an ACK too
         if self.acknowledge_before(psn.next(), context, env)? == Acked::Gap {
             return Ok(());
         }
+        // The probe was the oldest packet: without progress this is no answer to it.
+        let has_progress = self.unacked_psn != before;
+        let is_probed = was_probed && has_progress;
         let end = self.end_psn;
         let Some(sent) = self.sent.as_mut().filter(|sent| sent.is_on) else { return Ok(()) };
         //= check A26 — only what was sent can be acknowledged
         //= check A26 — the same again does not put off the ACK timeout
         let has_news = match sent.take(packet.payload, end) {
             Claim::New => true,
-            Claim::Known => self.unacked_psn != before || is_probed,
+            Claim::Known => has_progress,
             Claim::False => false,
         };
         if !has_news {
@@ -69,7 +71,6 @@ impl Requester {
             has_lost = true;
         }
         let is_lost = sent.is_lost(oldest);
-        self.retry.take_probed();
         if has_lost {
             env.count(Counter::PacketSeqErr);
         }

@@ -90,6 +90,12 @@ impl Requester {
         }
     }
 
+    /// Returns whether the packet `psn` is lost, or has been sent again by selective repeat: then a
+    /// NAK for it is no news.
+    pub(in crate::rc) fn is_repeated_alone(&self, psn: Psn) -> bool {
+        self.sent.as_ref().is_some_and(|sent| sent.is_active() && sent.is_known_lost(psn))
+    }
+
     /// Returns whether the packet `psn` is yet to be sent again.
     pub(in crate::rc) fn is_to_be_repeated(&self, psn: Psn) -> bool {
         self.sent.as_ref().is_some_and(|sent| sent.is_active() && sent.is_lost(psn))

@@ -154,6 +154,8 @@ impl Responder {
             Syndrome::Nak(NakCode::PsnSequenceError) | Syndrome::RnrNak { .. } => {
                 *answer = Answer { psn: psn.minus(1), syndrome: Syndrome::UNLIMITED };
             }
+            // With selective repeat, held packets may follow the one that has requested the ACK.
+            Syndrome::Ack { .. } => answer.psn = psn.minus(1),
             _ => {}
         }
     }

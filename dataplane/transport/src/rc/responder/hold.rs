@@ -91,11 +91,10 @@ impl Responder {
         self.handle_request(context, packet, env)
     }
 
-    /// Notes that the held packet of the expected PSN is gone: it is missing like one that was
-    /// lost.
-    pub(crate) fn lose_held(&mut self) {
+    /// Notes that a held packet is gone: it is missing like one that was lost.
+    pub(crate) fn lose_held(&mut self, psn: Psn) {
         if let Some(held) = &mut self.held {
-            held.remove(self.expected_psn);
+            held.remove(psn);
         }
     }
 

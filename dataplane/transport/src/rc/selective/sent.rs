@@ -153,7 +153,8 @@ impl Sent {
 
     /// Notes that everything before `una` is acknowledged.
     pub(crate) fn advance(&mut self, una: Psn) {
-        self.held.remove_range(self.una, una);
+        // The peer expects `una`, so it does not hold that any more.
+        self.held.remove_range(self.una, una.next());
         self.lost.remove_range(self.una, una);
         self.repeated.remove_range(self.una, una);
         self.una = una;
@@ -186,6 +187,11 @@ impl Sent {
         self.lost.contains(psn)
     }
 
+    /// Returns whether the packet is lost, or a repetition of it is in flight.
+    pub(crate) fn is_known_lost(&self, psn: Psn) -> bool {
+        self.lost.contains(psn) || self.repeated.contains(psn)
+    }
+
     /// The oldest packet to be sent again, of those before `end`.
     pub(crate) fn next_lost(&self, end: Psn) -> Option<Psn> {
         if self.lost.is_empty() { None } else { self.lost.first(self.una, end) }
@@ -215,7 +221,8 @@ impl Sent {
             bitmap.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().expect("eight")))
         };
         let newest = words().zip(0..).filter(|(word, _)| *word != 0).last();
-        let Some((word, at)) = newest else { return Claim::False };
+        // What the peer holds may lie beyond a short bitmap.
+        let Some((word, at)) = newest else { return Claim::Known };
         let high = self.una.plus(at * u64::BITS + u64::BITS - word.leading_zeros());
         let claims_oldest = words().next().is_some_and(|word| word & 1 != 0);
         if claims_oldest || end.is_before(high) {
