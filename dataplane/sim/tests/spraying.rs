@@ -88,3 +88,18 @@ fn a_read_waits_for_what_is_on_other_paths() {
     let reads = |opcode| opcode == OpCode::RC_RDMA_READ_REQUEST;
     assert_eq!(ports(&pair, 0, reads).len(), 1);
 }
+
+#[test] //= check E22 test
+//= check A27 test
+fn a_peer_without_room_for_what_other_paths_bring_ends_no_connection() {
+    let mut pair = Pair::with(|terms| {
+        terms.selective_repeat = true;
+        terms.udp_source_ports = PORTS;
+        terms.settings.most_held = 2;
+        terms.half.iter_mut().for_each(|half| half.retry_cnt = 1);
+    });
+    let slow = pair.path(0).src_port ^ 1;
+    pair.rule(Rule::delay(Duration::from_micros(30)).from(0).port(slow));
+    write_all(&mut pair);
+    assert!(pair.count(1, Counter::OutOfSequence) > 0);
+}

@@ -73,6 +73,8 @@ impl Requester {
         let is_lost = sent.is_lost(oldest);
         if has_lost {
             env.count(Counter::PacketSeqErr);
+            // An answer to a probe that was sent before would tell the same.
+            self.retry.take_probed();
         }
         if is_lost {
             return if was_lost { Ok(()) } else { self.charge(env) };
