@@ -101,14 +101,13 @@ pub(crate) fn assemble(
         ways.push(LcoreLink { rings: sender, doorbell, qps: 0, owes_reply: false });
         counters.push(block);
     }
-    let groups = GroupBook::new(Arc::clone(&tables.groups));
     let control = ControlParts {
         ports,
         backlogs,
         lcores: ways,
         numbers,
         max_qps,
-        groups,
+        groups: GroupBook::new(Arc::clone(&tables.groups)),
         exits,
         inject,
         port_events,
