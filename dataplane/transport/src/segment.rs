@@ -5,17 +5,19 @@
 use uroce_wire::{ExtHeaders, Header, Ieth, OpCode, Operation, Position, Psn, Reth};
 
 use crate::context::Context;
-use crate::env::Outbound;
+use crate::env::{Outbound, Path};
 use crate::send_queue::SendQueue;
 use crate::wqe::{SendOp, SendWqe};
 
-/// The packet with `psn` of the SEND or WRITE at position `at` of the queue. AckReq is not set.
+/// The packet with `psn` of the SEND or WRITE at position `at` of the queue, to be sent by `path`.
+/// AckReq is not set.
 #[inline]
 pub(crate) fn data_packet<'a>(
     sq: &'a SendQueue,
     at: u32,
     wqe: &SendWqe,
     psn: Psn,
+    path: Path<'a>,
     context: &Context<'a>,
     opcode_of: impl Fn(Operation, Position, Option<Header>) -> Option<OpCode>,
 ) -> Outbound<'a> {
@@ -37,7 +39,7 @@ pub(crate) fn data_packet<'a>(
     //= check E21 — only a message that causes a completion at the peer can raise an event there
     bth.solicited = is_last && wqe.solicited && has_event;
     let payload = sq.payload(at, wqe, offset, len);
-    Outbound { path: context.path(), bth, ext, by: context.by, payload }
+    Outbound { path, bth, ext, by: context.by, payload }
 }
 
 /// The operation, the header of the last packet, and whether the message can raise a solicited

@@ -15,7 +15,7 @@ use uroce_transport::{
     MemoryFault, Outbound, Output, PacketSink, Path, RecvWr, Region, Sge, SharedReceives, Side,
     TransmitError,
 };
-use uroce_wire::{Gid, ICRC_LEN, Qpn, Rkey, Va, headers_len};
+use uroce_wire::{Gid, HeaderTemplate, ICRC_LEN, Qpn, Rkey, Va, headers_len};
 
 /// State that each input in a turn needs besides its QP.
 pub(crate) struct TurnContext<'a> {
@@ -126,10 +126,7 @@ impl PacketSink for QpEnv<'_> {
     #[inline]
     fn transmit(&mut self, packet: &Outbound<'_>) -> Result<u32, TransmitError> {
         let sent = match packet.path {
-            Path::Sprayed(template, index) => {
-                let template = template.with_port(index);
-                self.lane.transmit(&template, packet, self.memory.view, self.counters)
-            }
+            Path::Sprayed(template, index) => self.transmit_sprayed(template, index, packet),
             Path::Connected(template) => {
                 self.lane.transmit(template, packet, self.memory.view, self.counters)
             }
@@ -143,6 +140,19 @@ impl PacketSink for QpEnv<'_> {
 }
 
 impl QpEnv<'_> {
+    /// Sends a packet of a connection with the UDP source port of this index.
+    #[cold]
+    #[inline(never)]
+    fn transmit_sprayed(
+        &mut self,
+        template: &HeaderTemplate,
+        index: u16,
+        packet: &Outbound<'_>,
+    ) -> Result<u32, TransmitError> {
+        let template = template.with_port(index);
+        self.lane.transmit(&template, packet, self.memory.view, self.counters)
+    }
+
     fn transmit_datagram(&mut self, ah: Ah, packet: &Outbound<'_>) -> Result<u32, TransmitError> {
         let (pd, turn) = (packet.by.pd, self.memory.view.turn());
         let handle = self.memory.tables.handles.find(ah, pd, self.port, turn);

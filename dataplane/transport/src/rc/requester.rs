@@ -452,11 +452,12 @@ impl Requester {
             }
             _ => {
                 let (at, psn) = (self.cursor, self.next_psn);
-                let mut packet = data_packet(&self.sq, at, wqe, psn, context, OpCode::rc);
+                let path = match &self.sent {
+                    Some(sent) => sent.path(psn, context),
+                    None => context.path(),
+                };
+                let mut packet = data_packet(&self.sq, at, wqe, psn, path, context, OpCode::rc);
                 packet.bth.ack_req = ack_req;
-                if let Some(sent) = &self.sent {
-                    packet.path = sent.path(psn, context);
-                }
                 packet
             }
         }

@@ -62,7 +62,7 @@ impl Requester {
         }
         let wqe = self.sq.at(at);
         let is_last = psn.next() == wqe.end();
-        let packet = data_packet(&self.sq, at, wqe, psn, context, OpCode::uc);
+        let packet = data_packet(&self.sq, at, wqe, psn, context.path(), context, OpCode::uc);
         let len = match env.transmit(&packet) {
             Ok(len) => len,
             Err(TransmitError::Full | TransmitError::Paced(_)) => return Step::Blocked,

@@ -139,9 +139,10 @@ impl Responder {
     /// moves along with it, because packets after the gap were dropped and the peer must continue
     /// from here. Once all of them have come again, the NAK becomes an ACK. An RNR NAK becomes an
     /// ACK too, because the refused request has found a receive WQE.
+    #[inline]
     fn expect(&mut self, psn: Psn) {
-        if let Some(held) = &mut self.held {
-            held.advance(self.expected_psn, psn);
+        if self.held.is_some() {
+            self.pass_held(psn);
         }
         self.expected_psn = psn;
         let Some(answer) = &mut self.answer else { return };
@@ -154,8 +155,6 @@ impl Responder {
             Syndrome::Nak(NakCode::PsnSequenceError) | Syndrome::RnrNak { .. } => {
                 *answer = Answer { psn: psn.minus(1), syndrome: Syndrome::UNLIMITED };
             }
-            // With selective repeat, held packets may follow the one that has requested the ACK.
-            Syndrome::Ack { .. } => answer.psn = psn.minus(1),
             _ => {}
         }
     }

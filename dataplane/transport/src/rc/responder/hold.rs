@@ -9,7 +9,7 @@
 
 use uroce_wire::{Aeth, ExtHeaders, OpCode, Packet, Psn, Syndrome};
 
-use super::{Awaits, Responder, Verdict};
+use super::{Answer, Awaits, Responder, Verdict};
 use crate::context::{Context, Outcome, Step};
 use crate::counter::Counter;
 use crate::drop_reason::DropReason;
@@ -89,6 +89,18 @@ impl Responder {
             held.remove(packet.bth.psn);
         }
         self.handle_request(context, packet, env)
+    }
+
+    /// Notes that `psn` is expected from now on. An ACK that is due moves along, because held
+    /// packets may follow the one that has requested it.
+    #[cold]
+    pub(super) fn pass_held(&mut self, psn: Psn) {
+        if let Some(held) = &mut self.held {
+            held.advance(self.expected_psn, psn);
+        }
+        if let Some(Answer { psn: acked, syndrome: Syndrome::Ack { .. } }) = &mut self.answer {
+            *acked = psn.minus(1);
+        }
     }
 
     /// Notes that a held packet is gone: it is missing like one that was lost.
