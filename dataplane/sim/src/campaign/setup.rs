@@ -93,7 +93,8 @@ impl Traffic {
 
     fn add_end(&mut self, end: &End, init: &QpInit, mtu: u32, peer: usize, source: Mr) {
         let node = end.node;
-        let tag = self.rng.u32(..1 << 16);
+        // No QP has number 0, also after a QP in the slot was destroyed and its number counted up.
+        let tag = self.rng.u32(..1 << 16).clamp(1, 0xff00);
         let at = self.world.add_qp(node, tag, PD, init);
         let shadow = random_bytes(&mut self.rng, end.target_len);
         let remote = AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_READ;

@@ -45,6 +45,8 @@ struct Repeat {
     psn: Psn,
     /// PSN after the newest packet sent at that time.
     end: Psn,
+    /// It was sent after the last probe, so that an answer to the probe tells nothing about it.
+    is_after_probe: bool,
     state: State,
 }
 
@@ -205,12 +207,14 @@ impl Sent {
             // If this one is lost, a probe finds that.
             self.repeats.pop_front();
         }
-        self.repeats.push_back(Repeat { psn, end, state: State::InFlight });
+        let state = State::InFlight;
+        self.repeats.push_back(Repeat { psn, end, is_after_probe: true, state });
     }
 
     /// Notes that the oldest packet was sent as a probe.
     pub(crate) fn probed(&mut self, end: Psn) {
         self.probe_end = end;
+        self.repeats.iter_mut().for_each(|repeat| repeat.is_after_probe = false);
     }
 
     /// Takes the bitmap of a selective acknowledgement: bit n is the PSN n after `una`. It may be
@@ -354,24 +358,36 @@ impl Sent {
         });
     }
 
-    /// Gives up what is outstanding before `end`, except what the peer holds: all of it is sent
-    /// again.
+    /// Gives up what is outstanding from `from` up to `end`, except what the peer holds: all of it
+    /// is sent again.
     pub(crate) fn lose_from(&mut self, from: Psn, end: Psn) {
         self.repeats.retain(|repeat| !repeat.psn.is_before(end));
         self.repeated.remove_range(self.una, end);
-        let mut psn = from;
-        while psn.is_before(end) {
-            if !self.held.contains(psn) || seeded!(HeldRepeated) {
-                self.lost.insert(psn);
-            }
-            psn = psn.next();
-        }
+        self.lose(from, end);
     }
 
     /// Gives up what was sent before the last probe, since its answer has come.
     pub(crate) fn lose_before_probe(&mut self) {
         let (una, end) = (self.una, self.probe_end);
-        self.lose_from(una, end);
+        self.repeats.retain(|repeat| repeat.is_after_probe || !repeat.psn.is_before(end));
+        self.repeated.remove_range(una, end);
+        for repeat in self.repeats.iter().filter(|repeat| !repeat.psn.is_before(una)) {
+            self.repeated.insert(repeat.psn);
+        }
+        self.lose(una, end);
+    }
+
+    /// Makes all packets from `from` up to `end` lost that the peer does not hold and that are not
+    /// on their way again.
+    fn lose(&mut self, from: Psn, end: Psn) {
+        let mut psn = from;
+        while psn.is_before(end) {
+            let is_safe = self.held.contains(psn) || self.repeated.contains(psn);
+            if !is_safe || seeded!(HeldRepeated) {
+                self.lost.insert(psn);
+            }
+            psn = psn.next();
+        }
     }
 
     /// Forgets what the peer holds: it may have lost that.
