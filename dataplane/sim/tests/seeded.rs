@@ -57,6 +57,7 @@ fn search_of(bug: Bug) -> Search {
         | Bug::FlushBeforeError
         | Bug::UnsignaledErrorLost
         | Bug::HeldRepeated
+        | Bug::RestForgotten
         | Bug::HeldAfterReset
         | Bug::RnrTableTypo => Search::Random(LARGE_BUDGET),
         Bug::PaceDrift | Bug::LatenessKept | Bug::KibibitsForKilobits | Bug::AcksUnpaid => {
