@@ -240,7 +240,7 @@ fn a_queue_pair_that_starts_again_gets_nothing_of_its_former_connection() {
         node.control.modify_qp(qp.qpn, &QpChange::to(QpState::Reset)).expect("RESET");
     }
     let (qpn_a, qpn_b) = (a.qpn, b.qpn);
-    // The same PSNs are used again.
+    // The next connection has the same PSNs.
     lab.a.bring_up(a, &lab.b.addresses, qpn_b, &SELECTIVE);
     lab.b.bring_up(b, &lab.a.addresses, qpn_a, &SELECTIVE);
     scene.write(2);
