@@ -20,6 +20,8 @@ crate::counted! {
         QpNotReady "rx_qp_not_ready" "The QP's state takes no packets of this kind."
         NotRequester "rx_not_requester" "A response to a QP with nothing outstanding."
         AfterNak "rx_after_nak" "A request after an unanswered NAK; waiting for the expected PSN."
+        NotHeld "rx_not_held"
+            "An early packet without room to hold it until its turn; it is sent again."
         NoReceiveWqe "rx_no_receive_wqe" "A message of UC or UD that found no receive WQE."
         ReceiveTooSmall "rx_receive_too_small" "A datagram longer than the oldest receive WQE."
         MessageDropped "rx_message_dropped"

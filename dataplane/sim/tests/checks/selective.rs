@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use uroce_sim::{Crafted, Pair, Rule, Seen, Step, Terms};
+use uroce_sim::{Crafted, Pair, Rates, Rule, Seen, Step, Terms};
 use uroce_transport::{Counter, Cqe, DropReason, QpState, Side};
 use uroce_wire::{OpCode, Psn, Syndrome};
 
@@ -365,6 +365,47 @@ fn without_room_for_what_comes_early_the_peer_is_sent_all_of_it_again() {
     }
 }
 
+#[test] //= check A27 test
+fn what_is_held_is_not_sent_again_when_the_room_for_it_is_full() {
+    let mut pair = own_with(|terms| terms.settings.most_held = 20);
+    // Tells the requester the round trip.
+    let first = pair.write(A, 256);
+    pair.run();
+    lose(&mut pair, 10, 1);
+    lose(&mut pair, 10, 2);
+    let sends = [first, pair.write(A, 64 * 256), pair.write(A, 64 * 256)];
+    pair.run();
+    assert!(pair.drops(B, DropReason::NotHeld) > 0);
+    assert_eq!(pair.drops(B, DropReason::AfterNak), 0);
+    assert_eq!(pair.count(A, Counter::LocalAckTimeoutErr), 0);
+    let held = copies(&pair, 31).split_off(11);
+    assert_eq!(held, [1; 20], "{:#?}", pair.trace(40));
+    assert_eq!(pair.target(B, 64 * 256), pair.source(A, 64 * 256));
+    assert_all_succeeded(&mut pair, A, Side::Send, &sends);
+}
+
+#[test] //= check A27 test
+fn a_peer_without_room_is_sent_less_ahead() {
+    // Some windows of the least size fit, but not of the size that the long path asks for.
+    let [small, large] = [1_200, 8_192].map(|most_held| {
+        let mut pair = own_with(|terms| {
+            terms.settings.most_held = most_held;
+            terms.settings.latency = Duration::from_micros(200);
+        });
+        pair.world.set_rates(A as u16, B as u16, Rates { loss: 0.02, ..Rates::NONE });
+        let mut sends = Vec::new();
+        for _ in 0..8 {
+            sends.extend((0..60).map(|_| pair.write(A, 64 * 256)));
+            pair.run();
+        }
+        assert_all_succeeded(&mut pair, A, Side::Send, &sends);
+        pair.drops(B, DropReason::NotHeld)
+    });
+    assert_eq!(large, 0);
+    // Without the mark it is more than were sent.
+    assert!((1..4_000).contains(&small), "{small} turned away");
+}
+
 #[test] //= check A25 test
 fn psns_that_wrap_are_repeated_as_any_others() {
     for first in [0xff_fff0, 0xff_ffe0, 0x7f_fff0, 0x00_1ff0] {
@@ -456,7 +497,7 @@ fn a_lie_amid_a_stream_changes_nothing() {
         let mut told = 0;
         pair.run_for(Duration::from_micros(20));
         assert_eq!(pair.sequence(A).len(), 200);
-        for _ in 0..20 {
+        for _ in 0..8 {
             pair.run_for(Duration::from_nanos(500));
             for lie in lies(&pair, 0, 200) {
                 if is_flooded {
@@ -482,7 +523,7 @@ fn a_lie_while_a_read_or_atomic_is_outstanding_changes_nothing() {
         pair.rule(Rule::delay(Duration::from_micros(40)).from(B));
         let sends = [pair.read(A, 8 * 256), pair.write_far(A, 8 * 256), pair.fetch_add(A, 1)];
         pair.run_for(Duration::from_micros(20));
-        for _ in 0..20 {
+        for _ in 0..8 {
             pair.run_for(Duration::from_nanos(500));
             for lie in lies(&pair, 0, 17) {
                 if is_flooded {

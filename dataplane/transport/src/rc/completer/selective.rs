@@ -41,6 +41,9 @@ impl Requester {
         let is_probed = was_probed && has_progress;
         let end = self.end_psn;
         let Some(sent) = self.sent.as_mut().filter(|sent| sent.is_on) else { return Ok(()) };
+        if packet.bth.solicited {
+            sent.crowd(end);
+        }
         //= check A26 — only what was sent can be acknowledged
         //= check A26 — the same again does not put off the ACK timeout
         let has_news = match sent.take(packet.payload, end) {

@@ -19,8 +19,10 @@ use crate::rc::selective::Insertion;
 
 impl Responder {
     /// Handles a packet ahead of the expected one: holds it if that has been agreed on and the
-    /// caller has room, otherwise as any responder does.
+    /// caller has room. If it has no more room, the packet counts as lost on the way. If too few
+    /// are held for the peer to learn of the gap, the answer is any responder's.
     //= check A25 — what comes early is held, and told to the peer
+    //= check A27 — without room for more, what is held already need not be sent again
     pub(super) fn handle_early(
         &mut self,
         context: &Context<'_>,
@@ -28,14 +30,17 @@ impl Responder {
         env: &mut impl Env,
     ) -> Verdict {
         let (psn, expected) = (packet.bth.psn, self.expected_psn);
-        let insertion = match &mut self.held {
-            Some(held) if context.attr.selective_repeat && env.can_hold() => {
-                held.insert(psn, expected)
-            }
-            _ => Insertion::TooFar,
+        let insertion = match self.held.as_mut().filter(|_| context.attr.selective_repeat) {
+            Some(held) if env.can_hold() => held.insert(psn, expected),
+            Some(held) => held.turn_away(psn, expected),
+            None => Insertion::TooFar,
         };
         match insertion {
             Insertion::TooFar => return self.handle_gap(psn, context, env),
+            Insertion::NoRoom => {
+                self.answer_with(Syndrome::UNLIMITED);
+                return Verdict::Drop(DropReason::NotHeld);
+            }
             Insertion::Copy => {
                 self.answer_with(Syndrome::UNLIMITED);
                 env.count(Counter::DuplicateRequest);
@@ -110,7 +115,8 @@ impl Responder {
         }
     }
 
-    /// Sends the ACK that is due, with the PSNs that are held.
+    /// Sends the ACK that is due, with the PSNs that are held. It is marked (SE) if a packet was
+    /// turned away since the last one.
     #[cold]
     pub(super) fn transmit_selective(
         &mut self,
@@ -118,14 +124,17 @@ impl Responder {
         context: &Context<'_>,
         env: &mut impl Env,
     ) -> Step {
-        let Some(held) = &self.held else { return Step::Idle };
+        let Some(held) = &mut self.held else { return Step::Idle };
         let bitmap = held.bitmap(self.expected_psn, context.mtu() as usize);
         let payload = Gather::bytes(bitmap.bytes());
         let psn = self.expected_psn.minus(1);
-        let bth = context.bth(OpCode::RC_SELECTIVE_ACKNOWLEDGE, psn, payload.len());
+        let mut bth = context.bth(OpCode::RC_SELECTIVE_ACKNOWLEDGE, psn, payload.len());
+        //= check A27 — the peer is told when there is no more room, and sends less ahead
+        bth.solicited = held.has_no_room;
         let ext = ExtHeaders { aeth, ..ExtHeaders::default() };
         let packet = Outbound { path: context.path(), bth, ext, by: context.by, payload };
         let Ok(len) = env.transmit(&packet) else { return Step::Blocked };
+        held.has_no_room = false;
         self.answer = None;
         Step::Sent(len)
     }

@@ -7,12 +7,17 @@ use super::psn_set::{PsnSet, SPAN};
 /// Longest bitmap of a selective acknowledgement, in bytes.
 const BITMAP: usize = (SPAN / 8) as usize;
 
+/// Number of held packets that show the peer for certain what is missing before them.
+const EVIDENCE: u32 = 16;
+
 /// PSNs that the caller holds packets of.
 #[derive(Debug, Default)]
 pub(crate) struct Held {
     set: PsnSet,
     /// PSN after the newest in the set.
     end: Psn,
+    /// A packet was turned away for lack of room, and the peer has not been told yet.
+    pub(crate) has_no_room: bool,
 }
 
 /// What became of a packet that came early.
@@ -22,7 +27,9 @@ pub(crate) enum Insertion {
     Held { opens_gap: bool },
     /// A packet with this PSN is held already.
     Copy,
-    /// It lies too far ahead.
+    /// There is no room for it beside those that are held.
+    NoRoom,
+    /// It lies too far ahead, or too few are held to show the peer the gap.
     TooFar,
 }
 
@@ -68,6 +75,18 @@ impl Held {
         Insertion::Held { opens_gap: opens_gap || self.set.len() == 1 }
     }
 
+    /// Judges a packet that lies beyond `expected` and for which there is no room.
+    pub(crate) fn turn_away(&mut self, psn: Psn, expected: Psn) -> Insertion {
+        if self.contains(psn, expected) {
+            Insertion::Copy
+        } else if self.set.len() < EVIDENCE {
+            Insertion::TooFar
+        } else {
+            self.has_no_room = true;
+            Insertion::NoRoom
+        }
+    }
+
     /// Forgets a packet that the caller has given back.
     pub(crate) fn remove(&mut self, psn: Psn) {
         self.set.remove(psn);
@@ -86,6 +105,7 @@ impl Held {
             return;
         }
         self.set.clear();
+        self.has_no_room = false;
     }
 
     /// The PSNs held, as a selective acknowledgement of at most `most` bytes lists them: bit n is

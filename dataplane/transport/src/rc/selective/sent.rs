@@ -39,6 +39,10 @@ const LEAST_WINDOW: u32 = 64;
 /// Largest window.
 const MAX_WINDOW: u32 = SPAN - 1;
 
+/// Number of windows that may be outstanding, with what the peer holds: a packet that is lost three
+/// times in a row stops nothing, and the peer needs no more room than that.
+const ROUNDS: u32 = 4;
+
 /// A packet that was sent again.
 #[derive(Clone, Copy, Debug)]
 struct Repeat {
@@ -88,6 +92,8 @@ pub(crate) struct Sent {
     rests_until: Psn,
     /// PSN after the newest packet sent before the last probe.
     probe_end: Psn,
+    /// PSN after the newest packet sent when the peer last had no more room.
+    crowd_end: Psn,
     window: u32,
     /// Least time of a packet so far, in sixteenths of a nanosecond.
     best_pace: u32,
@@ -110,6 +116,7 @@ impl Default for Sent {
             ports: 1,
             rests_until: Psn::default(),
             probe_end: Psn::default(),
+            crowd_end: Psn::default(),
             window: FIRST_WINDOW,
             best_pace: u32::MAX,
             is_trying: false,
@@ -124,7 +131,7 @@ impl Sent {
     pub(crate) fn start(&mut self, first: Psn, is_on: bool, ports: u8) {
         self.forget();
         (self.una, self.judged) = (first, first);
-        (self.rests_until, self.probe_end) = (first, first);
+        (self.rests_until, self.probe_end, self.crowd_end) = (first, first, first);
         (self.high, self.ports) = ([first; _], u32::from(ports.max(1)));
         self.is_on = is_on;
         self.restart_window();
@@ -160,7 +167,8 @@ impl Sent {
         self.lost.remove_range(self.una, una);
         self.repeated.remove_range(self.una, una);
         self.una = una;
-        let own = [&mut self.judged, &mut self.rests_until, &mut self.probe_end];
+        let own =
+            [&mut self.judged, &mut self.rests_until, &mut self.probe_end, &mut self.crowd_end];
         for psn in own.into_iter().chain(&mut self.high[..self.ports as usize]) {
             if psn.is_before(una) {
                 *psn = una;
@@ -178,7 +186,8 @@ impl Sent {
 
     /// Returns whether another new packet may be sent with this number of PSNs outstanding.
     pub(crate) fn has_room(&self, outstanding: u32) -> bool {
-        outstanding < MAX_WINDOW && self.in_flight(outstanding) < self.window
+        let most = MAX_WINDOW.min(self.window * ROUNDS);
+        outstanding < most && self.in_flight(outstanding) < self.window
     }
 
     pub(crate) fn window(&self) -> u32 {
@@ -401,6 +410,16 @@ impl Sent {
         self.repeats.retain(|repeat| repeat.psn != psn);
         self.repeated.remove(psn);
         self.lost.insert(psn);
+    }
+
+    /// Follows a selective acknowledgement which tells that the peer has no more room: it gets
+    /// less, once for everything sent before `end`.
+    pub(crate) fn crowd(&mut self, end: Psn) {
+        if !self.una.is_before(self.crowd_end) {
+            self.crowd_end = end;
+            self.window = (self.window / 2).max(FIRST_WINDOW);
+            self.is_trying = false;
+        }
     }
 
     /// Follows a sequence NAK: the peer had no room to hold what came early, so it gets less.
