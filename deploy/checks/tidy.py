@@ -63,7 +63,10 @@ LAYERS = {
     "uroce-cm-sim": ("uroce-cm", "uroce-transport", "uroce-wire"),
     "dpdk-sys": (),
     "uroce-shared": ("uroce-transport", "uroce-wire"),
-    "uroce-engine": ("dpdk-sys", "uroce-shared", "uroce-transport", "uroce-wire"),
+    "uroce-local": ("uroce-shared", "uroce-transport", "uroce-wire"),
+    "uroce-engine": (
+        "dpdk-sys", "uroce-local", "uroce-shared", "uroce-transport", "uroce-wire",
+    ),
     "uroce-controlplane": ("uroce-cm", "uroce-engine", "uroce-transport", "uroce-wire"),
     "uroce": ("uroce-controlplane", "uroce-engine", "uroce-transport", "uroce-wire"),
 }
