@@ -43,12 +43,13 @@ UNSAFE = (
             "control/memory", "control/signals", "dpdk/eal", "dpdk/mbuf", "dpdk/port",
         )
     ),
+    *(f"dataplane/local/src/{name}.rs" for name in ("memory", "system")),
     *(
         f"dataplane/shared/src/{name}.rs"
         for name in (
             "copy/guarded", "copy/prefetch", "copy/sum", "memory/mr_table", "memory/mw",
-            "memory/resolve", "models", "sync", "sync/eventfd", "sync/model", "table/published",
-            "time/clock",
+            "memory/resolve", "models", "sync", "sync/eventfd", "sync/model", "sync/peer",
+            "table/published", "time/clock",
         )
     ),
 )

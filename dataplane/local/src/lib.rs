@@ -31,8 +31,8 @@
 //! Invariants
 //! - On a [`Queue`] no call allocates, locks, waits or enters the kernel, except to wake a sleeping
 //!   thread. Links come to it, and go from it, through rings.
-//! - All that another process can write is hostile: it is read once, checked, and then used. What is
-//!   out of range closes the link to that process and is counted.
+//! - All that another process can write is hostile: it is read once, checked, and then used. What
+//!   is out of range closes the link to that process and is counted.
 //! - Memory that another process has made is mapped only if it is sealed against shrinking, so no
 //!   access to it faults.
 //! - Frames arrive in the order in which one queue has sent them to one member. A frame that was
@@ -43,9 +43,20 @@
 
 #![deny(unsafe_code)]
 
+mod board;
+mod claim;
+mod directory;
 mod error;
+mod hello;
+mod layout;
+mod link;
 mod member;
+mod memory;
 mod queue;
+mod ring;
+mod shared;
+mod system;
+mod thread;
 
 pub use error::{Holder, JoinError, QueueError};
 pub use member::{Member, MemberConfig};

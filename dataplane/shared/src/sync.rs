@@ -9,6 +9,10 @@ pub mod eventfd;
 #[cfg(loom)]
 mod model;
 #[cfg(not(loom))]
+pub mod peer;
+#[cfg(not(loom))]
+pub mod seqpacket;
+#[cfg(not(loom))]
 pub mod tokens;
 #[cfg(not(loom))]
 pub mod wakers;

@@ -14,7 +14,7 @@
 #![allow(unsafe_code)]
 
 use rustix::event::{EventfdFlags, eventfd};
-use rustix::fs::fstat;
+use rustix::fs::{OFlags, fcntl_getfl, fstat};
 use std::io;
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -56,6 +56,33 @@ impl EventFd {
             false => inode(&fd).map(|(device, inode)| KnownBy::Inode(device, inode))?,
         };
         Ok(EventFd { fd: ManuallyDrop::new(fd), known_by })
+    }
+
+    /// Takes over the eventfd that another process of the same kernel has made by
+    /// [`new`](EventFd::new) and handed to this one. `None` if it is another file, or one that
+    /// makes a writer wait: writing to it never blocks unless that process makes it so later.
+    pub fn adopt(fd: OwnedFd) -> Option<EventFd> {
+        let own = EventFd::new(EventfdFlags::empty()).ok()?;
+        let (device, number) = inode(&fd).ok()?;
+        // All anonymous files share one inode, and of these only eventfds take any eight bytes.
+        let is_anonymous = inode(&own.fd).ok()? == (device, number);
+        let waits_never = fcntl_getfl(&fd).ok()?.contains(OFlags::NONBLOCK);
+        let known_by = match own.known_by {
+            KnownBy::Mark => KnownBy::Mark,
+            KnownBy::Inode(..) => KnownBy::Inode(device, number),
+        };
+        if !(is_anonymous && waits_never) {
+            return None;
+        }
+        let adopted = EventFd { fd: ManuallyDrop::new(fd), known_by };
+        if adopted.is_ours() {
+            return Some(adopted);
+        }
+        // Its drop closes only what is marked.
+        let mut adopted = ManuallyDrop::new(adopted);
+        // SAFETY: `adopted` is not used or dropped afterwards.
+        unsafe { ManuallyDrop::drop(&mut adopted.fd) };
+        None
     }
 
     /// Returns whether the number still is the eventfd, and not a file of the program.
@@ -169,5 +196,21 @@ mod tests {
         taken_over(&event, &other);
         assert!(!event.signal());
         assert!(rustix::io::read(&other, &mut [0; 8]).is_err(), "it was written to");
+    }
+    #[test]
+    fn only_an_eventfd_of_our_kind_is_taken_over() {
+        let event = EventFd::new(EventfdFlags::NONBLOCK).unwrap();
+        let adopted = EventFd::adopt(event.fd.try_clone().unwrap()).unwrap();
+        assert!(adopted.signal() && event.drain());
+        let blocking = EventFd::new(EventfdFlags::empty()).unwrap();
+        assert!(EventFd::adopt(blocking.fd.try_clone().unwrap()).is_none());
+        let foreign = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
+        assert!(EventFd::adopt(foreign).is_none(), "it has no mark");
+        let (mut read, write) = std::io::pipe().unwrap();
+        rustix::fs::fcntl_setfl(&write, OFlags::NONBLOCK).unwrap();
+        // SAFETY: the descriptor is open; F_SETSIG takes and returns numbers only.
+        unsafe { libc::fcntl(write.as_raw_fd(), F_SETSIG, MARK) };
+        assert!(EventFd::adopt(write.into()).is_none(), "a marked pipe is no eventfd");
+        assert_eq!(read.read(&mut [0; 1]).unwrap(), 0, "what is refused is closed");
     }
 }

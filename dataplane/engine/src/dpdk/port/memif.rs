@@ -34,7 +34,6 @@ mod channel;
 mod device;
 mod gate;
 mod interrupt;
-mod peer;
 mod place;
 
 pub(super) use gate::Gate;
@@ -45,7 +44,6 @@ use crate::dpdk::eal::lock;
 use channel::{Call, Event, Message, Pair};
 use device::Device;
 use interrupt::Offer;
-use peer::Peer;
 use place::Place;
 use rustix::event::EventfdFlags;
 use rustix::fs::{self, Mode, OFlags};
@@ -57,6 +55,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use uroce_shared::sync::eventfd::EventFd;
+use uroce_shared::sync::peer::Peer;
 use uroce_shared::sync::{AtomicBool, Ordering};
 
 pub(super) use device::is_memif;

@@ -6,17 +6,14 @@
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, Shutdown, SocketAddrUnix, SocketFlags, SocketType,
-};
-use std::io::{self, IoSlice, IoSliceMut};
-use std::mem::MaybeUninit;
+use rustix::net::{Shutdown, SocketAddrUnix, SocketFlags};
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use uroce_shared::sync::eventfd::EventFd;
+use uroce_shared::sync::seqpacket;
 
 /// The address at which the server listens.
 #[derive(Debug, PartialEq, Eq)]
@@ -43,20 +40,15 @@ impl Address {
     }
 }
 
-fn socket() -> rustix::io::Result<OwnedFd> {
-    let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
-    rustix::net::socket_with(family, kind, SocketFlags::CLOEXEC, None)
-}
-
 pub(super) fn connect(address: &Address) -> rustix::io::Result<OwnedFd> {
-    let socket = socket()?;
+    let socket = seqpacket::socket(SocketFlags::empty())?;
     rustix::net::connect(&socket, &address.resolve()?)?;
     Ok(socket)
 }
 
 /// Listens at an address. A path that a dead process left is replaced.
 pub(super) fn listen(address: &Address) -> io::Result<OwnedFd> {
-    let socket = socket()?;
+    let socket = seqpacket::socket(SocketFlags::empty())?;
     let resolved = address.resolve()?;
     let mut bound = rustix::net::bind(&socket, &resolved);
     if let (Err(Errno::ADDRINUSE), Some(path)) = (bound, address.file()) {
@@ -219,31 +211,16 @@ impl Message {
     }
 
     fn send(&self, socket: &OwnedFd) -> rustix::io::Result<()> {
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        let mut control = SendAncillaryBuffer::new(&mut space);
         let fds: Vec<_> = self.fd.iter().map(AsFd::as_fd).collect();
-        if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(&fds)) {
-            return Err(Errno::NOBUFS);
-        }
-        let bytes = [IoSlice::new(&self.bytes)];
-        rustix::net::sendmsg(socket, &bytes, &mut control, SendFlags::NOSIGNAL)?;
-        Ok(())
+        seqpacket::send(socket, &self.bytes, &fds)
     }
 }
 
 /// Receives the next message. Fails at the end, or if it is not a memif message.
 fn receive(socket: &OwnedFd) -> rustix::io::Result<Message> {
     let mut message = Message { bytes: [0; Message::LEN], fd: None };
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut control = RecvAncillaryBuffer::new(&mut space);
-    let mut bytes = [IoSliceMut::new(&mut message.bytes)];
-    let flags = RecvFlags::CMSG_CLOEXEC;
-    let received = rustix::net::recvmsg(socket, &mut bytes, &mut control, flags)?.bytes;
-    for part in control.drain() {
-        if let RecvAncillaryMessage::ScmRights(fds) = part {
-            message.fd = fds.last();
-        }
-    }
+    let (received, fds) = seqpacket::receive(socket, &mut message.bytes)?;
+    message.fd = fds.into_iter().next_back();
     // The driver would not close an unexpected descriptor.
     if ![Message::ADD_REGION, Message::ADD_RING].contains(&message.kind()) {
         message.fd = None;
@@ -254,6 +231,8 @@ fn receive(socket: &OwnedFd) -> rustix::io::Result<Message> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    use rustix::net::{AddressFamily, SendFlags, SocketType};
 
     fn pair() -> (OwnedFd, OwnedFd) {
         let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);

@@ -1,4 +1,4 @@
-//! The process at the other end of a memif link.
+//! The process at the other end of a Unix socket.
 //!
 //! The socket alone does not show whether that process has ended: a process that takes its link
 //! down closes the socket and continues, and a forked child keeps its parent's socket open. A
@@ -6,11 +6,13 @@
 //!
 //! Not here: the consequences for connections.
 
-use super::channel;
+#![allow(unsafe_code)]
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::time::Duration;
 
 /// `SO_PEERPIDFD` of Linux 6.5: gives the peer's process descriptor, in whatever PID namespace the
 /// peer is. Older headers of the C library lack it.
@@ -18,7 +20,7 @@ const SO_PEERPIDFD: libc::c_int = 77;
 
 /// A process that is or was at the other end of a socket.
 #[derive(Debug)]
-pub(super) struct Peer {
+pub struct Peer {
     /// Its process number in this process's PID namespace; 0 if it has none there.
     pid: libc::pid_t,
     descriptor: OwnedFd,
@@ -27,9 +29,8 @@ pub(super) struct Peer {
 impl Peer {
     /// Returns the process that made the other end of a connected Unix socket. `None` if the kernel
     /// gives no descriptor of it: before Linux 5.3, or before 6.5 for another PID namespace.
-    pub(super) fn of(socket: &OwnedFd) -> Option<Peer> {
-        // SAFETY: `SO_PEERCRED` is a `ucred`.
-        let pid = unsafe { option::<libc::ucred>(socket, libc::SO_PEERCRED) }?.pid;
+    pub fn of(socket: &OwnedFd) -> Option<Peer> {
+        let pid = pid_of(socket)?;
         // SAFETY: `SO_PEERPIDFD` is a C int.
         let given = unsafe { option::<libc::c_int>(socket, SO_PEERPIDFD) };
         let descriptor = match given {
@@ -42,20 +43,35 @@ impl Peer {
     }
 
     /// Returns the process descriptor, which is readable once the process has ended.
-    pub(super) fn descriptor(&self) -> &OwnedFd {
+    pub fn descriptor(&self) -> &OwnedFd {
         &self.descriptor
     }
 
     /// Returns whether the process has ended.
-    pub(super) fn has_ended(&self) -> bool {
-        channel::ended(&self.descriptor, Duration::ZERO)
+    pub fn has_ended(&self) -> bool {
+        let mut fds = [PollFd::new(&self.descriptor, PollFlags::IN)];
+        let mut look = || poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }));
+        loop {
+            match look() {
+                Err(Errno::INTR) => {}
+                ready => return ready.is_ok_and(|count| count > 0),
+            }
+        }
     }
 
     /// Returns whether `other`, which is now connected in its place, is known to be another
     /// process.
-    pub(super) fn is_replaced_by(&self, other: &Peer) -> bool {
+    pub fn is_replaced_by(&self, other: &Peer) -> bool {
         self.has_ended() || (self.pid != 0 && other.pid != 0 && self.pid != other.pid)
     }
+}
+
+/// Returns the number of the process that made the other end of a connected Unix socket; 0 if it
+/// has none in this process's PID namespace.
+fn pid_of(socket: &OwnedFd) -> Option<libc::pid_t> {
+    // SAFETY: `SO_PEERCRED` is a `ucred`.
+    let credentials = unsafe { option::<libc::ucred>(socket, libc::SO_PEERCRED) };
+    credentials.map(|credentials| credentials.pid)
 }
 
 /// Returns a socket option of level `SOL_SOCKET`, if the kernel has it.

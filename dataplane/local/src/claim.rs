@@ -1,0 +1,267 @@
+//! Claim: the number of a member, held by a lock that ends with the process.
+//!
+//! Invariants
+//! - A number has one member: the process that has locked its byte. Locks are the process's own, so
+//!   a forked child has none, and they end with the process even if children have its descriptors.
+//! - A process opens the file of locks once for each directory, since closing any descriptor of a
+//!   file gives back all locks of the process on it. Its members share the open file, which also
+//!   knows the numbers of this process: a process's locks do not exclude itself.
+//! - `N.sock` is made or removed only with byte 128 + N locked. It is removed only if no process
+//!   has byte N, and made only by the process that has it; so a living member's socket stays.
+
+use crate::board::{bit, numbers};
+use crate::directory::Directory;
+use crate::system::{Locked, lock_of, set_lock};
+use crate::{Holder, JoinError, MEMBERS_MAX};
+use rustix::io::Errno;
+use rustix::net::SocketFlags;
+use std::ops::Deref;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use uroce_shared::sync::seqpacket;
+
+/// First of the bytes that give the right to a socket's name.
+const NAMES: u8 = 128;
+/// How often, and how long apart, the right to a name is asked for. Others have it for
+/// microseconds.
+const ATTEMPTS: u32 = 1000;
+const PAUSE: Duration = Duration::from_millis(1);
+/// Connections that may wait to be accepted.
+const BACKLOG: i32 = 128;
+
+/// The locks of this process in one directory.
+#[derive(Debug)]
+struct Locks {
+    file: OwnedFd,
+    directory: (u64, u64),
+    /// The process that opened the file. A forked child has none of its locks.
+    pid: u32,
+    /// Numbers of this process's members. The lock also keeps its threads apart where they use the
+    /// rights to names.
+    own: Mutex<u64>,
+}
+
+/// The locks of this process, by directory.
+static OPEN: Mutex<Vec<Arc<Locks>>> = Mutex::new(Vec::new());
+
+/// A user of the locks. The file is closed with its last user, while no thread can open it.
+#[derive(Debug)]
+struct Handle(Option<Arc<Locks>>);
+
+impl Deref for Handle {
+    type Target = Locks;
+
+    fn deref(&self) -> &Locks {
+        self.0.as_ref().expect("it is taken by drop only")
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        let mut open = lock(&OPEN);
+        self.0 = None;
+        open.retain(|locks| Arc::strong_count(locks) > 1);
+    }
+}
+
+/// A number that this process holds, until it is dropped, and the socket that listens for it.
+#[derive(Debug)]
+pub(crate) struct Claim {
+    directory: Directory,
+    locks: Handle,
+    number: u8,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Locks {
+    fn of(directory: &Directory) -> Result<Handle, JoinError> {
+        let mut open = lock(&OPEN);
+        let pid = std::process::id();
+        let is_usable = |locks: &&Arc<Locks>| {
+            let is_linked = rustix::fs::fstat(&locks.file).is_ok_and(|stat| stat.st_nlink > 0);
+            locks.directory == directory.identity() && locks.pid == pid && is_linked
+        };
+        if let Some(locks) = open.iter().find(is_usable) {
+            return Ok(Handle(Some(Arc::clone(locks))));
+        }
+        let file = directory.locks()?;
+        let directory = directory.identity();
+        let locks = Arc::new(Locks { file, directory, pid, own: Mutex::new(0) });
+        open.push(Arc::clone(&locks));
+        Ok(Handle(Some(locks)))
+    }
+
+    /// Locks a byte of a name; waits while another process has it. Returns false after a second.
+    fn lock_name(&self, number: u8) -> bool {
+        for _ in 0..ATTEMPTS {
+            match set_lock(&self.file, NAMES + number, true) {
+                Ok(true) => return true,
+                Ok(false) => std::thread::sleep(PAUSE),
+                Err(_) => return false,
+            }
+        }
+        false
+    }
+
+    fn unlock(&self, byte: u8) {
+        // Unlocking what the process has locked does not fail.
+        let _ = set_lock(&self.file, byte, false);
+    }
+
+    /// Returns the process that has a number.
+    fn holder(&self, own: u64, number: u8) -> Option<u32> {
+        if own & bit(number) != 0 {
+            return Some(self.pid);
+        }
+        match lock_of(&self.file, number) {
+            Locked::No => None,
+            Locked::By(pid) => Some(pid),
+        }
+    }
+}
+
+impl Claim {
+    /// Takes the asked number, or the smallest free one, and listens for it.
+    ///
+    /// # Errors
+    /// [`JoinError`]; no number is held then.
+    pub(crate) fn take(
+        directory: Directory,
+        asked: Option<u8>,
+    ) -> Result<(Claim, OwnedFd), JoinError> {
+        let locks = Locks::of(&directory)?;
+        let candidates = asked.map_or(1..=MEMBERS_MAX, |number| number..=number);
+        let mut own = lock(&locks.own);
+        for number in candidates {
+            if *own & bit(number) != 0 {
+                continue;
+            }
+            let fail = |error| directory.error("no lock can be had", error);
+            if !set_lock(&locks.file, number, true).map_err(fail)? {
+                continue;
+            }
+            match listen(&directory, &locks, number) {
+                Ok(listener) => {
+                    *own |= bit(number);
+                    drop(own);
+                    let claim = Claim { directory, locks, number };
+                    claim.sweep();
+                    return Ok((claim, listener));
+                }
+                Err(error) => {
+                    locks.unlock(number);
+                    return Err(directory.error("the member's socket cannot be made", error));
+                }
+            }
+        }
+        let own_numbers = *own;
+        drop(own);
+        let mut holders = holders(&locks, own_numbers);
+        match asked {
+            // It may have become free in the meantime; it was taken when it mattered.
+            Some(number) => Err(JoinError::Taken(
+                holders.extract_if(.., |holder| holder.number == number).next().unwrap_or(Holder {
+                    number,
+                    pid: 0,
+                    program: String::new(),
+                }),
+            )),
+            None => Err(JoinError::Full { directory: directory.path().to_owned(), holders }),
+        }
+    }
+
+    /// Returns the member's number.
+    pub(crate) fn number(&self) -> u8 {
+        self.number
+    }
+
+    /// Returns the directory.
+    pub(crate) fn directory(&self) -> &Directory {
+        &self.directory
+    }
+
+    /// Returns whether this process made the claim; a forked child has none.
+    pub(crate) fn is_of_this_process(&self) -> bool {
+        self.locks.pid == std::process::id()
+    }
+
+    /// Returns the process that has a number, as a process number, or 0 if it is out of sight.
+    pub(crate) fn holder(&self, number: u8) -> Option<u32> {
+        let own = *lock(&self.locks.own);
+        self.locks.holder(own, number)
+    }
+
+    /// Returns the other members: bit *n* − 1 for number *n*.
+    pub(crate) fn others(&self) -> u64 {
+        let own = *lock(&self.locks.own);
+        let is_held = |&number: &u8| self.locks.holder(own, number).is_some();
+        let held = (1..=MEMBERS_MAX).filter(is_held).map(bit).fold(0, |all, bit| all | bit);
+        held & !bit(self.number)
+    }
+
+    /// Returns all members.
+    pub(crate) fn holders(&self) -> Vec<Holder> {
+        let own = *lock(&self.locks.own);
+        holders(&self.locks, own)
+    }
+
+    /// Removes the sockets of members that have ended without doing so.
+    fn sweep(&self) {
+        let own = lock(&self.locks.own);
+        for number in self.directory.sockets() {
+            let is_locked = set_lock(&self.locks.file, NAMES + number, true).is_ok_and(|is| is);
+            if is_locked {
+                if self.locks.holder(*own, number).is_none() {
+                    // What cannot be removed is in the way of its number's next member, which
+                    // reports it.
+                    let _ = self.directory.remove(number);
+                }
+                self.locks.unlock(NAMES + number);
+            }
+        }
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        if !self.is_of_this_process() {
+            return;
+        }
+        let mut own = lock(&self.locks.own);
+        if self.locks.lock_name(self.number) {
+            let _ = self.directory.remove(self.number);
+            self.locks.unlock(NAMES + self.number);
+        }
+        *own &= !bit(self.number);
+        self.locks.unlock(self.number);
+        drop(own);
+        self.sweep();
+    }
+}
+
+/// Listens for a number that this process holds. What an ended member has left is replaced.
+fn listen(directory: &Directory, locks: &Locks, number: u8) -> rustix::io::Result<OwnedFd> {
+    let socket = seqpacket::socket(SocketFlags::NONBLOCK)?;
+    let address = directory.address(number)?;
+    if !locks.lock_name(number) {
+        return Err(Errno::BUSY);
+    }
+    let bound = directory.remove(number).and_then(|()| rustix::net::bind(&socket, &address));
+    let listening = bound.and_then(|()| rustix::net::listen(&socket, BACKLOG));
+    locks.unlock(NAMES + number);
+    listening?;
+    Ok(socket)
+}
+
+fn holders(locks: &Locks, own: u64) -> Vec<Holder> {
+    let holder = |number| {
+        let pid = locks.holder(own, number)?;
+        let comm = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+        Some(Holder { number, pid, program: comm.trim_end().to_owned() })
+    };
+    numbers(u64::MAX).filter_map(holder).collect()
+}
