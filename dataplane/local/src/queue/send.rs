@@ -44,8 +44,10 @@ impl Core {
 
     #[inline]
     fn send_to(&mut self, number: u8, frame: &[u8]) -> Sent {
-        if self.open & bit(number) == 0 {
-            return self.without_link(number);
+        if self.open & bit(number) == 0
+            && let Some(result) = self.without_link(number)
+        {
+            return result;
         }
         let now = self.now;
         let Some(link) = self.link(number) else { return Sent::Full };
@@ -77,15 +79,21 @@ impl Core {
         Sent::Lost
     }
 
-    /// A frame has a member's address, and there is no link to it.
+    /// A frame has a member's address, and there was no link to it in the last turn. Returns `None`
+    /// if there is one now.
     #[cold]
-    fn without_link(&mut self, number: u8) -> Sent {
+    fn without_link(&mut self, number: u8) -> Option<Sent> {
+        self.take_news();
+        if self.open & bit(number) != 0 {
+            return None;
+        }
         self.ask(bit(number));
         if self.shared.refused() & bit(number) != 0 {
-            return self.has_no_member();
+            return Some(self.has_no_member());
         }
         let since = *self.waits[usize::from(number) - 1].since.get_or_insert(self.now);
-        if self.now.since(since) >= LINKING { self.has_no_member() } else { Sent::Full }
+        let is_over = self.now.since(since) >= LINKING;
+        Some(if is_over { self.has_no_member() } else { Sent::Full })
     }
 
     /// Asks the thread for links, each at most once in [`ASK_AGAIN`].
@@ -106,7 +114,11 @@ impl Core {
     /// Copies a frame to all members. A member that is full misses it.
     #[cold]
     fn send_to_all(&mut self, frame: &[u8]) -> Sent {
-        let missing = self.shared.present() & !self.open & !bit(self.number);
+        let absent = |core: &Core| core.shared.present() & !core.open & !bit(core.number);
+        if absent(self) != 0 {
+            self.take_news();
+        }
+        let missing = absent(self);
         self.ask(missing);
         if missing & !self.shared.refused() != 0 {
             let since = *self.group_since.get_or_insert(self.now);

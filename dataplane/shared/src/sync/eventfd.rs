@@ -42,6 +42,18 @@ enum KnownBy {
     Inode(u64, u64),
 }
 
+impl KnownBy {
+    /// Returns whether the number is an eventfd of this kind.
+    fn knows(&self, fd: &OwnedFd) -> bool {
+        match *self {
+            // SAFETY: F_GETSIG takes and returns numbers only, and changes nothing, whatever file
+            // the number is.
+            KnownBy::Mark => unsafe { libc::fcntl(fd.as_raw_fd(), F_GETSIG) == MARK },
+            KnownBy::Inode(device, number) => inode(fd).is_ok_and(|is| is == (device, number)),
+        }
+    }
+}
+
 impl EventFd {
     /// Makes an eventfd with value 0.
     ///
@@ -71,30 +83,13 @@ impl EventFd {
             KnownBy::Mark => KnownBy::Mark,
             KnownBy::Inode(..) => KnownBy::Inode(device, number),
         };
-        if !(is_anonymous && waits_never) {
-            return None;
-        }
-        let adopted = EventFd { fd: ManuallyDrop::new(fd), known_by };
-        if adopted.is_ours() {
-            return Some(adopted);
-        }
-        // Its drop closes only what is marked.
-        let mut adopted = ManuallyDrop::new(adopted);
-        // SAFETY: `adopted` is not used or dropped afterwards.
-        unsafe { ManuallyDrop::drop(&mut adopted.fd) };
-        None
+        let is_one = is_anonymous && waits_never && known_by.knows(&fd);
+        is_one.then(|| EventFd { fd: ManuallyDrop::new(fd), known_by })
     }
 
     /// Returns whether the number still is the eventfd, and not a file of the program.
     pub fn is_ours(&self) -> bool {
-        match self.known_by {
-            // SAFETY: F_GETSIG takes and returns numbers only, and changes nothing, whatever file
-            // the number is.
-            KnownBy::Mark => unsafe { libc::fcntl(self.fd.as_raw_fd(), F_GETSIG) == MARK },
-            KnownBy::Inode(device, inode_) => {
-                inode(&self.fd).is_ok_and(|found| found == (device, inode_))
-            }
-        }
+        self.known_by.knows(&self.fd)
     }
 
     /// Adds 1, which wakes waiting threads. Returns false if the number is not the eventfd any
@@ -197,6 +192,7 @@ mod tests {
         assert!(!event.signal());
         assert!(rustix::io::read(&other, &mut [0; 8]).is_err(), "it was written to");
     }
+
     #[test]
     fn only_an_eventfd_of_our_kind_is_taken_over() {
         let event = EventFd::new(EventfdFlags::NONBLOCK).unwrap();

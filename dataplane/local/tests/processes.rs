@@ -1,0 +1,424 @@
+//! Members that are processes: killed, stopped, forked, replaced.
+//!
+//! A test starts this program again for each member; [`a_member_of_another_test`] is that process's
+//! main function.
+
+mod common;
+
+use common::*;
+use std::collections::HashMap;
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+use uroce_local::{JoinError, Member, Queue, Sent};
+
+/// Environment variable with a member's task: directory, number of members, task.
+const TASK: &str = "UROCE_LOCAL_TASK";
+/// Frames of each member that every other one has to receive at the end.
+const FINAL: u32 = 50;
+
+/// A member that is a process.
+struct Process {
+    child: Child,
+    stdin: ChildStdin,
+    lines: Receiver<String>,
+    number: u8,
+}
+
+impl Process {
+    fn start(directory: &Path, members: u8, task: &str) -> Process {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "a_member_of_another_test", "--nocapture"])
+            .env(TASK, format!("{members} {task} {}", directory.display()))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let (sender, lines) = channel();
+        let stdout = BufReader::new(child.stdout.take().unwrap());
+        std::thread::spawn(move || {
+            stdout.lines().map_while(Result::ok).try_for_each(|line| sender.send(line))
+        });
+        let stdin = child.stdin.take().unwrap();
+        let mut process = Process { child, stdin, lines, number: 0 };
+        process.number = process.answer("number").parse().unwrap();
+        process
+    }
+
+    /// Waits for a line that begins with a word; returns the rest.
+    fn answer(&self, word: &str) -> String {
+        loop {
+            let line = self.lines.recv_timeout(Duration::from_secs(30));
+            let line = line.unwrap_or_else(|_| panic!("{}: no {word}", self.number));
+            if let Some((_, rest)) = line.split_once(&format!("{word}=")) {
+                return rest.to_owned();
+            }
+        }
+    }
+
+    fn say(&mut self, word: &str) {
+        writeln!(self.stdin, "{word}").unwrap();
+    }
+
+    fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    fn signal(&self, name: &str) {
+        let pid = self.pid().to_string();
+        assert!(Command::new("kill").args([name, &pid]).status().unwrap().success());
+    }
+
+    /// Stops the process; waits until each of its threads has stopped.
+    fn stop(&self) {
+        self.signal("-STOP");
+        let tasks = format!("/proc/{}/task", self.pid());
+        until("all threads have stopped", || {
+            std::fs::read_dir(&tasks).unwrap().flatten().all(|task| {
+                let status = std::fs::read_to_string(task.path().join("status")).unwrap();
+                status.contains("State:\tT")
+            })
+        });
+    }
+
+    fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    fn end(mut self) {
+        self.say("end");
+        let status = self.child.wait().unwrap();
+        assert!(status.success(), "member {}: {status}", self.number);
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The main function of a member's process. Without a task there is nothing to do.
+#[test]
+fn a_member_of_another_test() {
+    let Ok(task) = std::env::var(TASK) else { return };
+    let mut words = task.splitn(3, ' ');
+    let members: u8 = words.next().unwrap().parse().unwrap();
+    let (task, directory) = (words.next().unwrap(), words.next().unwrap());
+    let member = join(Path::new(directory));
+    println!("\nnumber={}", member.number());
+    let [is_final, is_end] = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
+    let (finals, ends) = (Arc::clone(&is_final), Arc::clone(&is_end));
+    std::thread::spawn(move || {
+        for line in std::io::stdin().lines().map_while(Result::ok) {
+            finals.fetch_or(line == "final", Ordering::Release);
+            ends.fetch_or(line == "end", Ordering::Release);
+        }
+        // A parent that has gone ends its members.
+        ends.store(true, Ordering::Release);
+    });
+    let mut queue = member.queue(0).unwrap();
+    match task {
+        "chat" => chat(&member, &mut queue, members, &is_final, &is_end),
+        "echo" => echo(&member, &mut queue, &is_end),
+        "fork" => fork_and_echo(&member, &mut queue, &is_end),
+        other => panic!("no task {other}"),
+    }
+}
+
+/// Sends frames to all numbers and checks all that comes, until told to end.
+fn chat(
+    member: &Member,
+    queue: &mut Queue,
+    members: u8,
+    is_final: &AtomicBool,
+    is_end: &AtomicBool,
+) {
+    let begin = Instant::now();
+    let (own, life) = (member.number(), std::process::id());
+    let mut rng = fastrand::Rng::with_seed(u64::from(life));
+    let mut sent = [0; 65];
+    // The next number by sender and its life. The first one is any: it was sent to this number's
+    // member before, if the sender is older.
+    let mut next: HashMap<(u8, u32), u32> = HashMap::new();
+    let mut final_from = [0; 65];
+    let mut is_told = false;
+    while !is_end.load(Ordering::Acquire) {
+        queue.begin(now(begin));
+        let in_final = is_final.load(Ordering::Acquire);
+        let got = receive(queue, |told| {
+            let expected = next.entry((told.from, told.life)).or_insert(told.number);
+            assert_eq!(told.number, *expected, "{own}: from {} in {}", told.from, told.life);
+            *expected += 1;
+            final_from[usize::from(told.from)] += u32::from(in_final);
+        });
+        for to in (1..=members).filter(|&to| to != own) {
+            let frame = frame(own, to, life, sent[usize::from(to)], rng.usize(SHORTEST..=1500));
+            if queue.send(&frame) == Sent::Taken {
+                sent[usize::from(to)] += 1;
+            }
+        }
+        queue.flush();
+        member.take_ended();
+        let others = (1..=members).filter(|&to| to != own);
+        let has_all = others.clone().all(|from| final_from[usize::from(from)] >= FINAL);
+        if in_final && has_all && !is_told && has_given_back(members) {
+            println!("\ndone={}", queue.counters().malformed);
+            is_told = true;
+        }
+        if got == 0 {
+            std::thread::sleep(Duration::from_micros(200));
+        }
+    }
+}
+
+/// Whether this process has the memory and the descriptors of its links and no more.
+fn has_given_back(members: u8) -> bool {
+    let links = usize::from(members) - 1;
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let mapped = maps.lines().filter(|line| line.contains("memfd:uroce-local")).count();
+    let descriptors = std::fs::read_dir("/proc/self/fd").unwrap().count();
+    // Own: three standard ones, the directory, its locks, the listener, the bell, the board and its
+    // eventfd; the test's own. For each link: a socket, a process, an eventfd; and some under way.
+    mapped == 1 + 2 * links && descriptors <= 16 + 3 * links
+}
+
+/// Sends each frame back to its sender.
+fn echo(member: &Member, queue: &mut Queue, is_end: &AtomicBool) {
+    let begin = Instant::now();
+    let own = member.number();
+    let mut came = Vec::new();
+    while !is_end.load(Ordering::Acquire) {
+        queue.begin(now(begin));
+        if receive(queue, |told| came.push(told)) == 0 {
+            std::thread::sleep(Duration::from_micros(200));
+        }
+        for told in came.drain(..) {
+            let answer = frame(own, told.from, told.life, told.number, 100);
+            while queue.send(&answer) == Sent::Full {
+                queue.begin(now(begin));
+                queue.flush();
+                std::thread::yield_now();
+            }
+        }
+        queue.flush();
+    }
+}
+
+/// Forks a child that lives on with all descriptors, and echoes.
+fn fork_and_echo(member: &Member, queue: &mut Queue, is_end: &AtomicBool) {
+    // The links are to be there when the process forks.
+    let begin = Instant::now();
+    while member.linked() == 0 {
+        queue.begin(now(begin));
+        receive(queue, |_| {});
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    // SAFETY: the child calls nothing but `sleep` and `_exit`, which are async-signal-safe.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        // SAFETY: `sleep` is async-signal-safe.
+        unsafe { libc::sleep(60) };
+        // SAFETY: `_exit` is async-signal-safe and does not return.
+        unsafe { libc::_exit(0) };
+    }
+    println!("\nforked={child}");
+    echo(member, queue, is_end);
+}
+
+fn number_of_rounds() -> u32 {
+    std::env::var("UROCE_ROUNDS").map_or(10, |rounds| rounds.parse().expect("a number of rounds"))
+}
+
+#[test]
+fn members_that_are_killed_cost_their_own_links_and_nothing_else() {
+    const MEMBERS: u8 = 8;
+    let seed = std::env::var("UROCE_SEED")
+        .map_or_else(|_| fastrand::u64(..), |seed| seed.parse().expect("a seed"));
+    println!("UROCE_SEED={seed}");
+    let mut rng = fastrand::Rng::with_seed(seed);
+    let scratch = Scratch::new();
+    let start = || Process::start(scratch.path(), MEMBERS, "chat");
+    let mut processes: Vec<_> = (0..MEMBERS).map(|_| start()).collect();
+    for round in 0..number_of_rounds() {
+        std::thread::sleep(Duration::from_micros(rng.u64(..40_000)));
+        let count = rng.usize(1..=3);
+        let mut freed = Vec::new();
+        for _ in 0..count {
+            let mut victim = processes.swap_remove(rng.usize(..processes.len()));
+            victim.kill();
+            freed.push(victim.number);
+        }
+        freed.sort_unstable();
+        for number in freed {
+            processes.push(start());
+            let taken = processes.last().unwrap().number;
+            assert_eq!(
+                taken, number,
+                "UROCE_SEED={seed}, round {round}: the number is free at once"
+            );
+        }
+    }
+    processes.iter_mut().for_each(|process| process.say("final"));
+    for process in &processes {
+        assert_eq!(process.answer("done"), "0", "UROCE_SEED={seed}: malformed links");
+    }
+    processes.into_iter().for_each(Process::end);
+    let left: Vec<_> = std::fs::read_dir(scratch.path()).unwrap().flatten().collect();
+    let names: Vec<_> = left.iter().map(std::fs::DirEntry::file_name).collect();
+    assert_eq!(names, ["members"], "UROCE_SEED={seed}: files are left");
+}
+
+/// Receives until a frame with this number has come.
+fn await_echo(queue: &mut Queue, begin: Instant, number: u32) {
+    let mut has_come = false;
+    until("an echo", || {
+        queue.begin(now(begin));
+        receive(queue, |told| has_come |= told.number == number);
+        has_come
+    });
+}
+
+#[test]
+fn a_stopped_member_costs_others_its_own_frames_only() {
+    let scratch = Scratch::new();
+    let [one, two] = [join(scratch.path()), join(scratch.path())];
+    let [mut from, mut to] = [one.queue(0).unwrap(), two.queue(0).unwrap()];
+    let process = Process::start(scratch.path(), 0, "echo");
+    let unlinked = Process::start(scratch.path(), 0, "echo");
+    let begin = Instant::now();
+    assert_eq!(send_surely(&mut from, begin, &frame(1, 3, 0, 7, 100)), Sent::Taken);
+    await_echo(&mut from, begin, 7);
+    assert_eq!(send_surely(&mut from, begin, &frame(1, 2, 0, 0, 100)), Sent::Taken);
+    process.stop();
+    unlinked.stop();
+
+    assert_eq!(one.linked(), 0b110);
+    let (mut sent, mut received, mut first_lost) = (0u32, 0u32, None);
+    let mut longest = Duration::ZERO;
+    let mut last = Instant::now();
+    while begin.elapsed() < Duration::from_millis(1800) {
+        from.begin(now(begin));
+        to.begin(now(begin));
+        if from.send(&frame(1, 3, 0, 8, 4000)) == Sent::Lost {
+            first_lost.get_or_insert(begin.elapsed());
+        }
+        from.send(&frame(1, 4, 0, 8, 4000));
+        from.send(&frame(1, 0, 0, 8, 100));
+        sent += u32::from(from.send(&frame(1, 2, 0, 9, 100)) == Sent::Taken);
+        from.flush();
+        received += receive(&mut to, |told| assert_eq!(told.from, 1)) as u32;
+        longest = longest.max(last.elapsed());
+        last = Instant::now();
+    }
+    assert!(first_lost.is_some_and(|at| at < Duration::from_secs(1)), "{first_lost:?}");
+    assert!(sent > 5_000 && received >= sent - 32, "{sent} sent, {received} received");
+    let counters = from.counters();
+    assert!(counters.tx_stuck > 100, "{counters:?}");
+    assert!(counters.tx_no_member > 0, "no link to the other one: {counters:?}");
+    assert!(counters.tx_missed > 0, "{counters:?}");
+    assert!(longest < Duration::from_millis(150), "a turn took {longest:?}");
+
+    process.signal("-CONT");
+    until("the ring moves again", || {
+        from.begin(now(begin));
+        let sent = from.send(&frame(1, 3, 0, 10, 100));
+        from.flush();
+        receive(&mut from, |_| {});
+        sent == Sent::Taken
+    });
+    await_echo(&mut from, begin, 10);
+    assert_eq!(one.take_ended(), 0);
+    unlinked.signal("-CONT");
+    process.end();
+    until("the end is reported", || {
+        from.begin(now(begin));
+        receive(&mut from, |_| {});
+        one.take_ended() == 1 << 2
+    });
+}
+
+#[test]
+fn a_forked_child_does_not_keep_a_dead_member_alive() {
+    let scratch = Scratch::new();
+    let one = join(scratch.path());
+    let mut queue = one.queue(0).unwrap();
+    let mut process = Process::start(scratch.path(), 0, "fork");
+    let begin = Instant::now();
+    assert_eq!(send_surely(&mut queue, begin, &frame(1, 2, 0, 0, 100)), Sent::Taken);
+    let child = process.answer("forked");
+    assert_eq!(send_surely(&mut queue, begin, &frame(1, 2, 0, 1, 100)), Sent::Taken);
+    await_echo(&mut queue, begin, 1);
+    process.kill();
+    let killed = Instant::now();
+    until("the end is reported", || {
+        queue.begin(now(begin));
+        receive(&mut queue, |_| {});
+        one.take_ended() == 1 << 1
+    });
+    assert!(killed.elapsed() < Duration::from_secs(1));
+    let replacement = Process::start(scratch.path(), 0, "echo");
+    assert_eq!(replacement.number, 2);
+    assert_eq!(send_surely(&mut queue, begin, &frame(1, 2, 0, 2, 100)), Sent::Taken);
+    await_echo(&mut queue, begin, 2);
+    assert!(Command::new("kill").args(["-9", &child]).status().unwrap().success(), "it lived");
+}
+
+#[test]
+fn a_new_process_receives_nothing_that_was_meant_for_the_old() {
+    let scratch = Scratch::new();
+    let one = join(scratch.path());
+    let mut queue = one.queue(0).unwrap();
+    let mut process = Process::start(scratch.path(), 0, "echo");
+    let begin = Instant::now();
+    assert_eq!(send_surely(&mut queue, begin, &frame(1, 2, 0, 0, 100)), Sent::Taken);
+    await_echo(&mut queue, begin, 0);
+    process.stop();
+    for number in 1..100 {
+        assert_eq!(send_surely(&mut queue, begin, &frame(1, 2, 0, number, 100)), Sent::Taken);
+    }
+    process.kill();
+    let other = Member::join(config(scratch.path(), 1)).unwrap();
+    assert_eq!(other.number(), 2, "the number is free at once");
+    let mut other_queue = other.queue(0).unwrap();
+    let mut came = Vec::new();
+    let mut sent = None;
+    until("the first frame", || {
+        queue.begin(now(begin));
+        other_queue.begin(now(begin));
+        receive(&mut queue, |_| {});
+        receive(&mut other_queue, |told| came.push(told.number));
+        if sent.is_none() && one.take_ended() != 0 {
+            sent = Some(send_surely(&mut queue, begin, &frame(1, 2, 0, 1000, 100)));
+        }
+        !came.is_empty()
+    });
+    assert_eq!((sent, came), (Some(Sent::Taken), vec![1000]));
+}
+
+#[test]
+fn a_number_that_another_process_has_is_refused_and_named() {
+    let scratch = Scratch::new();
+    let process = Process::start(scratch.path(), 0, "echo");
+    let asked = |number| {
+        Member::join(uroce_local::MemberConfig {
+            number: Some(number),
+            ..config(scratch.path(), 1)
+        })
+    };
+    let Err(JoinError::Taken(holder)) = asked(1) else { panic!("it is taken") };
+    assert_eq!((holder.number, holder.pid), (1, process.pid()));
+    assert!(holder.program.starts_with("a_member") || !holder.program.is_empty());
+    let member = asked(5).unwrap();
+    let members = member.members();
+    let held: Vec<_> = members.iter().map(|holder| (holder.number, holder.pid)).collect();
+    assert_eq!(held, [(1, process.pid()), (5, std::process::id())]);
+    process.end();
+    assert_eq!(member.members().len(), 1);
+}
