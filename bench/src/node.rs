@@ -251,6 +251,7 @@ fn driver(device: &DeviceConfig) -> String {
         Some(Ethdev::Ring(_)) => "net_ring".to_owned(),
         Some(Ethdev::Vdev(devargs)) => devargs.split(',').next().unwrap_or_default().to_owned(),
         Some(Ethdev::Pci(address)) => address.clone(),
+        Some(Ethdev::Local(_)) => "local".to_owned(),
         None => String::new(),
     }
 }

@@ -45,7 +45,7 @@ mod text;
 
 use std::fs::File;
 use std::io::{self, Read};
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
@@ -281,6 +281,9 @@ pub enum Ethdev {
     Vdev(String),
     /// A NIC, by PCI address `0000:01:00.0`.
     Pci(String),
+    /// The local fabric: all other processes of this machine that name the same directory, given by
+    /// its absolute path. Each has a number from 1 to 64, see [`PortConfig::member`].
+    Local(PathBuf),
 }
 
 /// A port of a device. Its IP addresses are its GIDs, in the given order.
@@ -290,10 +293,15 @@ pub enum Ethdev {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PortConfig {
-    /// DPDK device: `{ ring = "…" }`, `{ vdev = "…" }` or `{ pci = "…" }`.
+    /// DPDK device, `{ ring = "…" }`, `{ vdev = "…" }` or `{ pci = "…" }`, or the other processes of
+    /// this machine, `{ local = "DIRECTORY" }`.
     pub ethdev: Ethdev,
+    /// Number of this process in the local fabric, 1 to 64. Default: the smallest that is free.
+    #[serde(default)]
+    pub member: Option<u8>,
     /// IP addresses with the prefix lengths of their links, up to 32. Default: those of `netdev`,
-    /// which the port then follows; without one, none.
+    /// which the port then follows; in the local fabric `192.0.2.N/24` and `2001:db8::N/64`, where
+    /// N is the member's number; otherwise none.
     #[serde(default)]
     pub ip: Vec<IpPrefix>,
     /// Kernel's network interface (netdev) behind the port, 1 to 15 bytes. The port follows its
@@ -372,6 +380,7 @@ impl PortConfig {
     pub fn new(ethdev: Ethdev) -> Self {
         Self {
             ethdev,
+            member: None,
             ip: Vec::new(),
             netdev: None,
             link_local: false,
@@ -404,6 +413,28 @@ impl PortConfig {
     /// Creates a port on a NIC.
     pub fn pci(address: impl Into<String>) -> Self {
         Self::new(Ethdev::Pci(address.into()))
+    }
+
+    /// Creates a port to all other processes of this machine that name the same directory.
+    pub fn local(directory: impl Into<PathBuf>) -> Self {
+        Self::new(Ethdev::Local(directory.into()))
+    }
+
+    /// Makes the port that of the member with this number, with its Ethernet address and, if none
+    /// are configured, its IP addresses. Nothing changes for a port outside of the local fabric.
+    pub fn as_member(mut self, number: u8) -> Self {
+        if matches!(self.ethdev, Ethdev::Local(_)) {
+            self.member = Some(number);
+            self.mac = Some(uroce_engine::port::member_mac(number));
+            if self.ip.is_empty() {
+                let v4 = Ipv4Addr::new(192, 0, 2, number);
+                let v6 = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, number.into());
+                // Both are hosts' addresses, so `IpPrefix::new` accepts them.
+                self.ip.extend(IpPrefix::new(v4.into(), 24));
+                self.ip.extend(IpPrefix::new(v6.into(), 64));
+            }
+        }
+        self
     }
 
     /// Adds an IP address with prefix length, as in `192.0.2.1/24`.
@@ -456,7 +487,7 @@ impl PortConfig {
         let named = self.netdev.as_deref();
         named.or_else(|| match &self.ethdev {
             Ethdev::Vdev(devargs) => text::iface_of(devargs),
-            Ethdev::Ring(_) | Ethdev::Pci(_) => None,
+            Ethdev::Ring(_) | Ethdev::Pci(_) | Ethdev::Local(_) => None,
         })
     }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 
+use uroce_engine::port::{MEMBERS_MAX, member_mac};
 use uroce_transport::MAX_UDP_SOURCE_PORTS;
 
 use super::{Config, ConfigError, CongestionConfig, DeviceConfig, Ethdev, PortConfig};
@@ -108,6 +109,7 @@ fn check_congestion(config: &CongestionConfig, name: &str) -> Result<(), ConfigE
 fn check_port(port: &PortConfig, name: &str) -> Result<(), ConfigError> {
     let field = |key: &str| format!("{name}.{key}");
     check_ethdev(&port.ethdev, &field("ethdev"))?;
+    check_member(port, name)?;
     require(port.ip.len() <= ADDRESSES_MAX, &field("ip"), "has more than 32 addresses")?;
     within(&field("mtu"), port.mtu, 576..=9000)?;
     let has_v6 = port.link_local || port.ip.iter().any(|own| own.address().is_ipv6());
@@ -160,7 +162,23 @@ fn check_ethdev(ethdev: &Ethdev, field: &str) -> Result<(), ConfigError> {
             let fits = (3..=4).contains(&parts.len()) && parts.into_iter().all(digits);
             require(fits, field, "a PCI address has the form 0000:01:00.0")
         }
+        Ethdev::Local(directory) => {
+            require(directory.is_absolute(), field, "a directory is named by its absolute path")
+        }
     }
+}
+
+/// Checks what only a port of the local fabric has, and what it does not have.
+fn check_member(port: &PortConfig, name: &str) -> Result<(), ConfigError> {
+    let field = |key: &str| format!("{name}.{key}");
+    let is_local = matches!(port.ethdev, Ethdev::Local(_));
+    if let Some(member) = port.member {
+        require(is_local, &field("member"), "only a port of the local fabric has a number")?;
+        within(&field("member"), member, 1..=MEMBERS_MAX)?;
+    }
+    let own = port.member.map(member_mac);
+    let keeps_mac = !is_local || port.mac.is_none() || port.mac == own;
+    require(keeps_mac, &field("mac"), "a member's Ethernet address follows from its number")
 }
 
 /// Checks that routers are on the link. On a port that follows its netdev this cannot be known yet.

@@ -2,7 +2,7 @@
 
 use uroce_engine::eal::{Eal, EalError, Memory};
 use uroce_engine::mbuf::{Mempool, PoolConfig, PoolError};
-use uroce_engine::port::{self, FRAME_OVERHEAD, Port, PortError};
+use uroce_engine::port::{self, FRAME_OVERHEAD, LocalConfig, LocalError, Port, PortError};
 use uroce_engine::{
     Control, Engine, EngineConfig, EngineError, IdlePolicy, PortBinding, ThreadError,
 };
@@ -57,6 +57,14 @@ pub enum OpenError {
         /// The error.
         error: PortError,
     },
+    /// The other processes of this machine could not be joined.
+    #[error("port {port}: {error}")]
+    Local {
+        /// Port, from 1.
+        port: u8,
+        /// The error.
+        error: LocalError,
+    },
     /// The end of a ring link could not be claimed.
     #[error("port {port}: {error}")]
     Ring {
@@ -109,6 +117,7 @@ impl OpenError {
                 EngineError::Events(error)
                 | EngineError::Thread { error: ThreadError::Spawn(error), .. },
             ) => of_system(error),
+            OpenError::Local { error, .. } => error.errno().into_iter().collect(),
             OpenError::Config(_)
             | OpenError::Ring { .. }
             | OpenError::NoNetdev { .. }
@@ -154,6 +163,10 @@ pub(super) fn open(config: &Config, device: &DeviceConfig) -> Result<Opened, Ope
     let mut bindings = Vec::new();
     for ((port, pool), (config, number)) in opened.into_iter().zip(device.ports.iter().zip(1..)) {
         let state = netdevs.as_ref().and_then(|netdevs| netdevs.state_of(number));
+        let config = match port.member() {
+            Some(number) => &config.clone().as_member(number),
+            None => config,
+        };
         let mac = config.mac.unwrap_or_else(|| port.mac());
         let own = GidTable::new(&addresses(config, mac, state.as_ref()));
         let routes = Routes::new(own, routes(config)).with_twin(config.twin);
@@ -208,7 +221,7 @@ fn eal_config(config: &Config) -> uroce_engine::eal::EalConfig {
         .ethdev
     {
         Ethdev::Pci(address) => Some(address.clone()),
-        Ethdev::Ring(_) | Ethdev::Vdev(_) => None,
+        Ethdev::Ring(_) | Ethdev::Vdev(_) | Ethdev::Local(_) => None,
     });
     uroce_engine::eal::EalConfig {
         memory: match eal.huge {
@@ -259,6 +272,8 @@ fn create_pool(
         Ethdev::Pci(_) => (port.rx_descriptors, POOL_CACHE, false),
         Ethdev::Vdev(device) => (0, POOL_CACHE, port::vdev::copies(device)),
         Ethdev::Ring(_) => (0, RING_POOL_CACHE, true),
+        // The frames are copied, so the mbufs go back to the cache that they came from.
+        Ethdev::Local(_) => (0, POOL_CACHE, true),
     };
     let queues = u32::from(received) + u32::from(port.tx_descriptors);
     // The caches of two threads. Each may hold one and a half times its size.
@@ -302,6 +317,16 @@ fn open_port(
                 .map_err(|error| OpenError::Ring { port: number, error })?;
             leases.push(lease);
             return Ok(port);
+        }
+        Ethdev::Local(directory) => {
+            let config = LocalConfig {
+                directory: directory.clone(),
+                member: config.member,
+                queue_pairs: lcores,
+                mtu: config.mtu,
+            };
+            return Port::join(config, pool)
+                .map_err(|error| OpenError::Local { port: number, error });
         }
     };
     let config = port::PortConfig {

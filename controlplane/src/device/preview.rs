@@ -27,6 +27,10 @@ pub fn preview(config: &Config, name: &str) -> Result<Option<Vec<PortAttr>>, Ope
     let states = netdevs(device)?;
     let mut ports = Ports::default();
     for port in &device.ports {
+        let port = match port.member {
+            Some(number) => &port.clone().as_member(number),
+            None => port,
+        };
         let state = port.netdev_name().and_then(|name| states.get(name)).cloned();
         if port.netdev_name().is_some() && state.is_none() {
             return Ok(None);

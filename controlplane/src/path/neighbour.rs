@@ -123,6 +123,16 @@ impl Neighbours {
         self.table.clear(now);
     }
 
+    /// Returns the Ethernet address that `ip` was last known to have.
+    pub fn last_known(&self, ip: IpAddr) -> Option<Mac> {
+        self.table.mac(ip)
+    }
+
+    /// Forgets the IP addresses of the station with the Ethernet address `mac`, which has gone.
+    pub fn station_gone(&mut self, mac: Mac) {
+        self.table.forget(mac);
+    }
+
     /// Handles a received frame that is not RoCE.
     ///
     /// # Errors

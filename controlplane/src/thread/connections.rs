@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use uroce_engine::port::EndedPeer;
 use uroce_transport::Instant;
 use uroce_wire::Qpn;
 
@@ -67,9 +68,9 @@ impl Thread {
         call(service, &mut context)
     }
 
-    /// Ends the connections of a port after the process at the other end of its link has ended. The
-    /// messages that it has sent are handled first.
-    pub(super) fn end_connections_of_peer(&mut self, port: u8) {
+    /// Ends the connections of a port to a process at the other end of its link, which has ended.
+    /// The messages that it has sent are handled first.
+    pub(super) fn end_connections_of_peer(&mut self, port: u8, peer: EndedPeer) {
         let now = self.now();
         for _ in 0..LAST_WORDS {
             if !self.take_mads(now) {
@@ -78,7 +79,10 @@ impl Thread {
         }
         self.take_notices();
         let (service, mut context) = self.split(now);
-        service.peer_ended(port, &mut context);
+        service.peer_ended(port, peer, &mut context);
+        if let EndedPeer::At(mac) = peer {
+            self.ports.neighbours[usize::from(port) - 1].station_gone(mac);
+        }
     }
 
     /// Destroys a QP and ends its connection.

@@ -1,6 +1,7 @@
 //! Changes of ports that are in use: links and addresses.
 
 use uroce_engine::EventKind;
+use uroce_engine::port::EndedPeer;
 
 use super::Thread;
 use super::frames::send;
@@ -28,9 +29,10 @@ impl Thread {
                 self.link_changed(port, change);
             }
         }
-        while let Some(port) = self.control.next_ended_peer() {
-            if self.ports.watch(port).is_always_active() {
-                self.end_connections_of_peer(port);
+        while let Some((port, peer)) = self.control.next_ended_peer() {
+            // Where the port's state is that of the link, the loss of the link says it all.
+            if peer != EndedPeer::Only || self.ports.watch(port).is_always_active() {
+                self.end_connections_of_peer(port, peer);
             }
         }
     }

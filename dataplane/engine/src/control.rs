@@ -12,7 +12,7 @@
 
 use crate::control::engine::Shared;
 use crate::dpdk::mbuf::{Mbuf, PoolEmpty};
-use crate::dpdk::port::Port;
+use crate::port::Port;
 use crate::lane::binding::{PortAddresses, PortBinding, path_mtu_of};
 use crate::lane::bottleneck::BottleneckError;
 use crate::lane::bottleneck::backlog::Backlog;

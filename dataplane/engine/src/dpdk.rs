@@ -2,4 +2,4 @@
 
 pub mod eal;
 pub mod mbuf;
-pub mod port;
+pub(crate) mod port;

@@ -234,9 +234,10 @@ impl Lane {
         former
     }
 
-    /// Begins a turn: frames that are queued from now on come at this time.
+    /// Begins a turn: frames that are queued or sent from now on come at this time.
     #[inline]
     pub(crate) fn begin(&mut self, now: Instant) {
+        self.queue.begin(now);
         if let Some(bottleneck) = &mut self.tx.bottleneck {
             bottleneck.begin(now);
         }
@@ -328,6 +329,11 @@ impl Lane {
         }
         if self.tx.take_starved() {
             counters.count(EngineCounter::NoMbuf);
+        }
+        let stuck = self.queue.stuck_drops();
+        if stuck != self.tx.stuck {
+            counters.add(EngineCounter::TxStuck, stuck - self.tx.stuck);
+            self.tx.stuck = stuck;
         }
     }
 

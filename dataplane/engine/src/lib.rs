@@ -19,7 +19,7 @@
 //! lcore has ended the turn it was in (`▒▒▒`, the quiescent point).
 //!
 //! The wings, from the ground up, each of which imports from those before it only: `dpdk` (EAL,
-//! mbufs, ports), `lane` (an lcore's state of a port), `qp` (its QPs), `rx` (received frames),
+//! mbufs, ethdevs), `port` (a face for all kinds), `lane` (an lcore's state of a port), `qp` (its QPs), `rx` (received frames),
 //! `lcore` (its turn, its thread), `control` (what other threads do with it).
 //!
 //! [`Engine`] is the interface for any thread, [`Control`] that for the one control-plane thread.
@@ -42,6 +42,7 @@ mod dpdk;
 mod lane;
 mod lcore;
 mod limits;
+pub mod port;
 mod qp;
 mod rx;
 
@@ -50,7 +51,7 @@ pub use control::engine::{Engine, EngineError};
 pub use control::poller::Poller;
 pub use control::{Control, ControlError, QpHandle, QpInfo, QpSpec, SendFrameError};
 pub use counters::{Counters, EngineCounter};
-pub use dpdk::{eal, mbuf, port};
+pub use dpdk::{eal, mbuf};
 pub use lane::binding::{PortAddresses, PortBinding, ROCE_OVERHEAD, path_mtu_of};
 pub use lane::bottleneck::{BottleneckConfig, BottleneckError};
 pub use lane::loss::LossConfig;

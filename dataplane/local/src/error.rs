@@ -72,6 +72,16 @@ pub enum JoinError {
     },
 }
 
+impl JoinError {
+    /// Returns the system's error number, if a system call has failed.
+    pub fn errno(&self) -> Option<i32> {
+        match self {
+            JoinError::System { error, .. } => error.raw_os_error(),
+            _ => None,
+        }
+    }
+}
+
 fn list(holders: &[Holder]) -> String {
     holders.iter().map(Holder::to_string).collect::<Vec<_>>().join(", ")
 }

@@ -55,10 +55,10 @@ pub trait Drive: fmt::Debug {
 
     /// Arms the ports: from now on a frame that arrives wakes the thread in the lcore's bed.
     /// Returns false if a port cannot do so now.
-    fn arm(&self) -> bool;
+    fn arm(&mut self) -> bool;
 
     /// Disarms the ports: they are polled again.
-    fn disarm(&self);
+    fn disarm(&mut self);
 
     /// Returns how long the lcore may sleep.
     fn time_left(&self) -> Duration;

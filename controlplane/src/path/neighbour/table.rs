@@ -200,6 +200,13 @@ impl Table {
         }
     }
 
+    /// Forgets what has the Ethernet address `mac`.
+    pub(super) fn forget(&mut self, mac: Mac) {
+        self.entries.retain(|_, entry| {
+            entry.mac != Some(mac) || matches!(entry.state, State::Asking { .. })
+        });
+    }
+
     /// Forgets all addresses. Pending requests start again with a broadcast.
     pub(super) fn clear(&mut self, now: Instant) {
         self.entries.retain(|_, entry| matches!(entry.state, State::Asking { .. }));

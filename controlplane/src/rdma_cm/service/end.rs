@@ -3,6 +3,7 @@
 //! Read first: IBA 12.9.
 
 use uroce_cm::CloseReason;
+use uroce_engine::port::EndedPeer;
 use uroce_transport::{QpChange, QpState};
 use uroce_wire::Qpn;
 use uroce_wire::cm::{PrivateData, RejectReason, SidrStatus};
@@ -19,12 +20,21 @@ use crate::rdma_cm::{CmId, ConnError, ConnEvent, PortSpace};
 const DREQ_DATA: usize = 220;
 
 impl Service {
-    /// Ends all connections of a port when the process at the other end of its link has ended.
+    /// Ends all connections of a port to the process at the other end of its link, which has ended.
     /// Their QPs go to ERR. Connections to the device's own addresses stay.
-    pub(crate) fn peer_ended(&mut self, port: u8, context: &mut ServiceContext<'_>) {
-        let is_own = |ip| find_own(&context.ports.neighbours, ip, port).is_some();
+    pub(crate) fn peer_ended(
+        &mut self,
+        port: u8,
+        peer: EndedPeer,
+        context: &mut ServiceContext<'_>,
+    ) {
+        let neighbours = &context.ports.neighbours;
+        let is_peer = |ip| match peer {
+            EndedPeer::Only => find_own(neighbours, ip, port).is_none(),
+            EndedPeer::At(mac) => neighbours[usize::from(port) - 1].last_known(ip) == Some(mac),
+        };
         let of_peer = self.connections.iter().filter(|(_, connection)| {
-            connection.primary.port == port && !is_own(connection.primary.addresses().1)
+            connection.primary.port == port && is_peer(connection.primary.addresses().1)
         });
         let mut ended: Vec<CmId> = of_peer.map(|(id, _)| *id).collect();
         ended.sort_unstable();

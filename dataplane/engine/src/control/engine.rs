@@ -14,7 +14,7 @@ use crate::control::Control;
 use crate::control::config::EngineConfig;
 use crate::counters::{CounterBlock, Counters};
 use crate::dpdk::eal::Eal;
-use crate::dpdk::port::QueueError;
+use crate::port::QueueError;
 use crate::lane::binding::PortBinding;
 use crate::lane::bottleneck::BottleneckError;
 use crate::lcore::Lcore;

@@ -6,6 +6,7 @@ use crate::lane::bottleneck::backlog::Backlog;
 use crate::lane::bottleneck::slow::Bottleneck;
 use crate::lane::loss::LossConfig;
 use crate::lcore::command::{SetBottleneck, SetLink, SetLoss};
+use crate::port::EndedPeer;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -70,15 +71,15 @@ impl Control {
         None
     }
 
-    /// Returns a port, counted from 1, if its peer's process has ended since the last call, or was
-    /// replaced by another process; `None` when there is no other. Only memif links detect this.
-    /// Everything that the process has sent has been received.
+    /// Returns a port, counted from 1, and the peer, the process of which has ended since the last call, or
+    /// was replaced by another process; `None` when there is no other. Only memif links and local
+    /// ports detect this. Everything that the process has sent has been received.
     ///
     /// To be called together with [`next_link_change`](Control::next_link_change).
-    pub fn next_ended_peer(&mut self) -> Option<u8> {
-        let at = self.ports.iter().position(|port| port.port.take_peer_ended())?;
+    pub fn next_ended_peer(&mut self) -> Option<(u8, EndedPeer)> {
         // A device has at most 255 ports.
-        Some(at as u8 + 1)
+        let mut ports = self.ports.iter().zip(1..);
+        ports.find_map(|(port, number)| Some((number, port.port.take_ended_peer()?)))
     }
 
     /// Returns the longest time between two looks at the links: 250 ms, or 500 µs while some QP

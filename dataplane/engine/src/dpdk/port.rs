@@ -1,16 +1,16 @@
 //! Ports: one interface for any DPDK ethdev.
 //!
-//! A [`Port`] is a configured, started device. Its data path is in [`QueuePair`]s, receive queue
+//! A [`Ethdev`] is a configured, started device. Its data path is in [`QueuePair`]s, receive queue
 //! *i* with transmit queue *i*, each taken by the one thread that polls it.
 //!
 //! ```text
-//!   Port::open ── probe ── configure ── queues ── start ──► queue_pair(0) ─► lcore 0
+//!   Ethdev::open ── probe ── configure ── queues ── start ──► queue_pair(0) ─► lcore 0
 //!     mac, mtu, link, stats, capabilities                   queue_pair(1) ─► lcore 1
 //! ```
 //!
 //! Invariants
 //! - A queue pair has one owner at a time (`QueuePair` is not `Clone` and not `Sync`).
-//! - The device runs until the `Port` and all its queue pairs are dropped, then stops and closes.
+//! - The device runs until the `Ethdev` and all its queue pairs are dropped, then stops and closes.
 //! - Offloads are off: RoCEv2's own check is the ICRC, which no NIC computes for uroce.
 //!
 //! Not here: the content of packets; the kernel's interface behind a port; the assignment of queues
@@ -24,14 +24,14 @@ mod error;
 mod link;
 mod memif;
 mod queue;
-pub mod ring;
+pub(crate) mod ring;
 mod signal;
 mod socket;
 pub mod vdev;
 
 pub use config::{Capabilities, Link, PortConfig, PortStats};
 pub use error::{PortError, QueueError};
-pub use queue::QueuePair;
+pub(crate) use queue::QueuePair;
 
 use crate::dpdk::eal::{Eal, c_string, lock, take_log};
 use crate::dpdk::mbuf::Mempool;
@@ -48,7 +48,7 @@ pub const FRAME_OVERHEAD: u16 = 14 + 4 + 4;
 
 /// A started port.
 #[derive(Debug)]
-pub struct Port {
+pub struct Ethdev {
     device: Arc<Device>,
 }
 
@@ -88,7 +88,7 @@ struct Under {
     sockets: Vec<RawFd>,
 }
 
-impl Port {
+impl Ethdev {
     /// Opens the device that `config.device` names, and creates it if it does not exist.
     ///
     /// # Errors
@@ -241,7 +241,7 @@ impl Port {
     }
 
     /// Returns whether the link may have changed since the last
-    /// [`take_link_moved`](Port::take_link_moved) that returned true.
+    /// [`take_link_moved`](Ethdev::take_link_moved) that returned true.
     pub(crate) fn has_link_moved(&self) -> bool {
         self.device.watch.has_moved()
     }

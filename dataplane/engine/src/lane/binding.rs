@@ -3,8 +3,8 @@
 use super::bottleneck::BottleneckConfig;
 use super::loss::LossConfig;
 use crate::dpdk::mbuf::Mempool;
-use crate::dpdk::port::Port;
 use crate::limits::MAX_GIDS;
+use crate::port::Port;
 use uroce_wire::{Gid, Mac, PathMtu};
 
 /// Bytes of an Ethernet payload that IPv6, UDP, the transport headers and the invariant CRC may

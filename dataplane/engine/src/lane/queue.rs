@@ -10,13 +10,14 @@
 //! ```
 
 use crate::dpdk::mbuf::{Mbuf, MbufBatch};
-use crate::dpdk::port::{QueueError, QueuePair};
 use crate::lane::binding::PortBinding;
+use crate::port::{QueueError, QueuePair};
 use rtrb::{Consumer, Producer, RingBuffer};
 use std::io;
 use std::sync::Arc;
 use uroce_shared::wake::bed::Bed;
 use uroce_shared::wake::bell::Bell;
+use uroce_transport::Instant;
 
 /// Capacity, in frames, of the ring from an lcore without a queue pair to one that has one: as many
 /// as a port has descriptors by default.
@@ -53,6 +54,14 @@ pub(crate) fn queues(binding: &PortBinding, bells: &[Arc<Bell>]) -> Result<Vec<Q
 }
 
 impl Queue {
+    /// Begins a turn of the lcore.
+    #[inline]
+    pub(crate) fn begin(&mut self, now: Instant) {
+        if let Queue::Own(pair, _) = self {
+            pair.begin(now);
+        }
+    }
+
     /// Appends received frames to the batch; an lcore without a queue pair receives none.
     #[inline]
     pub(crate) fn rx_burst(&mut self, batch: &mut MbufBatch) {
@@ -107,7 +116,7 @@ impl Queue {
 
     /// Arms the queue: received frames wake the bed from now on. Returns false if they cannot now,
     /// so that the queue has to be polled.
-    pub(crate) fn arm(&self) -> bool {
+    pub(crate) fn arm(&mut self) -> bool {
         match self {
             Queue::Own(pair, _) => pair.arm(),
             Queue::Shared(..) => true,
@@ -115,7 +124,7 @@ impl Queue {
     }
 
     /// Disarms the queue: it is polled again.
-    pub(crate) fn disarm(&self) {
+    pub(crate) fn disarm(&mut self) {
         if let Queue::Own(pair, _) = self {
             pair.disarm();
         }
@@ -126,6 +135,16 @@ impl Queue {
     pub(crate) fn multi_segment_drops(&self) -> u64 {
         match self {
             Queue::Own(pair, _) => pair.multi_segment_drops(),
+            Queue::Shared(..) => 0,
+        }
+    }
+
+    /// Returns the number of frames that the port has dropped since the start because their peer
+    /// has taken nothing for long.
+    #[inline]
+    pub(crate) fn stuck_drops(&self) -> u64 {
+        match self {
+            Queue::Own(pair, _) => pair.stuck_drops(),
             Queue::Shared(..) => 0,
         }
     }

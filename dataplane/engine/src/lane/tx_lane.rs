@@ -37,6 +37,8 @@ pub(crate) struct TxLane {
     pub(super) batch: MbufBatch,
     /// Limits how long frames wait for a port that takes nothing.
     pub(super) patience: Patience,
+    /// How many of the frames that the port itself has dropped are counted already.
+    pub(super) stuck: u64,
     /// Packets accepted since the start; the scheduler limits turns by them.
     pub(super) taken: u64,
     /// Bytes of the frames of those packets; the scheduler limits turns by them, too.
@@ -56,6 +58,7 @@ impl TxLane {
             bottleneck,
             batch: MbufBatch::new(),
             patience: Patience::new(),
+            stuck: 0,
             taken: 0,
             taken_bytes: 0,
             pool,

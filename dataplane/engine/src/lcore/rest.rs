@@ -46,12 +46,12 @@ impl Drive for Lcore {
             && duties.injected.iter().all(|ring| ring.is_empty())
     }
 
-    fn arm(&self) -> bool {
-        self.duties.lanes.iter().all(|lane| lane.queue.arm())
+    fn arm(&mut self) -> bool {
+        self.duties.lanes.iter_mut().all(|lane| lane.queue.arm())
     }
 
-    fn disarm(&self) {
-        self.duties.lanes.iter().for_each(|lane| lane.queue.disarm());
+    fn disarm(&mut self) {
+        self.duties.lanes.iter_mut().for_each(|lane| lane.queue.disarm());
     }
 
     fn time_left(&self) -> Duration {

@@ -24,6 +24,11 @@ macro_rules! counters {
         }
 
         impl Counters {
+            /// Returns all counters with their names.
+            pub fn by_name(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
+                [$((stringify!($name), self.$name),)*].into_iter()
+            }
+
             /// Adds the counters of another queue.
             pub(crate) fn add(&mut self, other: &Counters) {
                 $(self.$name += other.$name;)*

@@ -54,11 +54,11 @@ impl Drive for Lcore {
         true
     }
 
-    fn arm(&self) -> bool {
+    fn arm(&mut self) -> bool {
         true
     }
 
-    fn disarm(&self) {}
+    fn disarm(&mut self) {}
 
     fn time_left(&self) -> Duration {
         Duration::MAX

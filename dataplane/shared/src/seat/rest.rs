@@ -95,7 +95,7 @@ impl<D: Drive> SeatState<D> {
     #[inline]
     pub(super) fn get_up(&mut self) -> bool {
         let was_asleep = std::mem::take(&mut self.is_asleep);
-        if was_asleep && let Some(lcore) = &self.lcore {
+        if was_asleep && let Some(lcore) = &mut self.lcore {
             lcore.disarm();
         }
         was_asleep

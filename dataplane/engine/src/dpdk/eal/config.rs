@@ -48,7 +48,7 @@ pub struct EalConfig {
     /// Memory; by default 512 MB without hugepages.
     pub memory: Memory,
     /// Virtual devices to create at the start, in the form of `--vdev`. Ports can also be created
-    /// later, by [`Port::open`](crate::dpdk::port::Port::open).
+    /// later, by [`Port::open`](crate::port::Port::open).
     pub vdevs: Vec<String>,
     /// PCI addresses that EAL may use. If empty, PCI is not scanned.
     pub pci_allow: Vec<String>,

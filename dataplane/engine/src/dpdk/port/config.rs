@@ -5,7 +5,7 @@ use crate::dpdk::mbuf::Mempool;
 use dpdk_sys::uroce_port_info;
 use uroce_wire::Mac;
 
-/// The configuration of [`Port::open`](super::Port::open).
+/// The configuration of [`Port::open`](crate::port::Port::open).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortConfig {
     /// DPDK's name of the device. If the device is to be created, its arguments follow after a

@@ -431,15 +431,15 @@ mod tests {
     use crate::dpdk::eal::{Eal, EalConfig};
     use crate::dpdk::mbuf::{Mempool, PoolConfig};
     use crate::dpdk::port::vdev::{MemifRole, memif};
-    use crate::dpdk::port::{Port, PortConfig};
+    use crate::dpdk::port::{Ethdev, PortConfig};
 
-    fn port(number: u16, role: MemifRole, socket: &Path, pool: &Mempool) -> Port {
+    fn port(number: u16, role: MemifRole, socket: &Path, pool: &Mempool) -> Ethdev {
         let config = PortConfig::new(memif(number, role, socket, 1500, 64));
         let eal = Eal::running().expect("the pool is there");
-        Port::open(eal, &config, pool).expect("memif needs no privilege")
+        Ethdev::open(eal, &config, pool).expect("memif needs no privilege")
     }
 
-    fn wait_up(port: &Port) {
+    fn wait_up(port: &Ethdev) {
         let deadline = Instant::now() + Duration::from_secs(10);
         while !port.link().up {
             assert!(Instant::now() < deadline, "no link");

@@ -12,7 +12,7 @@
 //! Not here: limits of rate, delay, loss. A full ring refuses frames; that is all.
 
 use super::link::Cable;
-use super::{Claimed, Port, PortConfig, PortError, Under};
+use super::{Claimed, Ethdev, PortConfig, PortError, Under};
 use crate::dpdk::eal::{Eal, c_string, lock, take_log};
 use crate::dpdk::mbuf::Mempool;
 use std::ptr::NonNull;
@@ -59,14 +59,14 @@ impl Drop for Rings {
 /// # Errors
 ///
 /// [`PortError::Ring`] if a value is out of range, [`PortError::Step`] if DPDK fails.
-pub fn ring_pair(
+pub(crate) fn ring_pair(
     eal: &'static Eal,
     name: &str,
     queues: u16,
     size: u32,
     mtu: u16,
     pool: &Mempool,
-) -> Result<(Port, Port), PortError> {
+) -> Result<(Ethdev, Ethdev), PortError> {
     if name.is_empty() || name.len() > NAME_MAX {
         return Err(PortError::Ring { reason: "the name is empty or too long" });
     }
@@ -113,7 +113,7 @@ fn join(
     tx: &mut [*mut dpdk_sys::rte_ring],
     rings: (Arc<Rings>, usize),
     pool: &Mempool,
-) -> Result<Port, PortError> {
+) -> Result<Ethdev, PortError> {
     let mut open_ports = lock(&eal.open_ports);
     take_log();
     let name = c_string(&config.device);
@@ -131,7 +131,7 @@ fn join(
     let id =
         u16::try_from(id).map_err(|_| PortError::step("making a ring port", -id, take_log()))?;
     let under = Under { rings: Some(rings), ..Under::default() };
-    let port = Port::start(eal, Claimed { id, probed_here: true }, config, pool, under)?;
+    let port = Ethdev::start(eal, Claimed { id, probed_here: true }, config, pool, under)?;
     open_ports.insert(id);
     Ok(port)
 }

@@ -1,0 +1,247 @@
+//! Ports: one face for all kinds.
+//!
+//! | kind | what is behind it |
+//! | --- | --- |
+//! | [`Ethdev`] | any device that DPDK drives ([`crate::dpdk::port`]) |
+//! | [`LocalPort`] | the other processes of this machine ([`uroce_local`]) |
+//!
+//! A [`Port`] is started. Its data path is in [`QueuePair`]s, receive queue *i* with transmit queue
+//! *i*, each taken by the one thread that polls it.
+//!
+//! Not here: the content of packets; the kernel's interface behind a port; the assignment of queues
+//! to lcores.
+
+mod local;
+mod queue_pair;
+
+pub use crate::dpdk::port::{
+    Capabilities, FRAME_OVERHEAD, Link, PortConfig, PortError, PortStats, QueueError, vdev,
+};
+pub use local::{LocalConfig, LocalError, LocalPort};
+pub use queue_pair::QueuePair;
+pub use uroce_local::{MEMBERS_MAX, mac_of as member_mac};
+
+use crate::dpdk::eal::Eal;
+use crate::dpdk::mbuf::Mempool;
+use crate::dpdk::port::Ethdev;
+use std::sync::Arc;
+use uroce_shared::wake::waker::Waker;
+use uroce_wire::Mac;
+
+/// A started port.
+#[derive(Debug)]
+pub struct Port(Kind);
+
+#[derive(Debug)]
+enum Kind {
+    Ethdev(Ethdev),
+    Local(LocalPort),
+}
+
+impl From<Ethdev> for Port {
+    fn from(ethdev: Ethdev) -> Port {
+        Port(Kind::Ethdev(ethdev))
+    }
+}
+
+impl From<LocalPort> for Port {
+    fn from(local: LocalPort) -> Port {
+        Port(Kind::Local(local))
+    }
+}
+
+/// The process at the other end of a link that has ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum EndedPeer {
+    /// It was the only one on the link.
+    Only,
+    /// The one with this Ethernet address.
+    At(Mac),
+}
+
+impl Port {
+    /// Opens the DPDK device that `config.device` names, and creates it if it does not exist.
+    ///
+    /// # Errors
+    ///
+    /// [`PortError`]; a device that was created here is removed again.
+    pub fn open(eal: &'static Eal, config: &PortConfig, pool: &Mempool) -> Result<Port, PortError> {
+        Ethdev::open(eal, config, pool).map(Port::from)
+    }
+
+    /// Joins the processes of this machine that share a directory.
+    ///
+    /// # Errors
+    ///
+    /// [`LocalError`]; nothing is left behind.
+    pub fn join(config: LocalConfig, pool: &Mempool) -> Result<Port, LocalError> {
+        LocalPort::join(config, pool).map(Port::from)
+    }
+
+    /// Takes queue pair `index`. Dropping it gives it back.
+    ///
+    /// # Errors
+    ///
+    /// [`QueueError`] if there is no such pair or it is taken.
+    pub fn queue_pair(&self, index: u16) -> Result<QueuePair, QueueError> {
+        match &self.0 {
+            Kind::Ethdev(ethdev) => ethdev.queue_pair(index).map(QueuePair::from),
+            Kind::Local(local) => local.queue_pair(index).map(QueuePair::from),
+        }
+    }
+
+    /// Returns the number of queue pairs.
+    pub fn queue_pairs(&self) -> u16 {
+        match &self.0 {
+            Kind::Ethdev(ethdev) => ethdev.queue_pairs(),
+            Kind::Local(local) => local.queue_pairs(),
+        }
+    }
+
+    /// Returns DPDK's number of the port; `None` if it is none of DPDK's.
+    pub fn ethdev_id(&self) -> Option<u16> {
+        match &self.0 {
+            Kind::Ethdev(ethdev) => Some(ethdev.id()),
+            Kind::Local(_) => None,
+        }
+    }
+
+    /// Returns the port's number among the processes of this machine, 1 to 64; `None` if it is of
+    /// another kind.
+    pub fn member(&self) -> Option<u8> {
+        match &self.0 {
+            Kind::Ethdev(_) => None,
+            Kind::Local(local) => Some(local.member()),
+        }
+    }
+
+    /// Returns the source address of the port's frames: the configured one, else the device's, else
+    /// one derived from the device's name.
+    pub fn mac(&self) -> Mac {
+        match &self.0 {
+            Kind::Ethdev(ethdev) => ethdev.mac(),
+            Kind::Local(local) => local.mac(),
+        }
+    }
+
+    /// Returns the largest Ethernet payload in bytes.
+    pub fn mtu(&self) -> u16 {
+        match &self.0 {
+            Kind::Ethdev(ethdev) => ethdev.mtu(),
+            Kind::Local(local) => local.mtu(),
+        }
+    }
+
+    /// Returns the device's capabilities.
+    pub fn capabilities(&self) -> &Capabilities {
+        match &self.0 {
+            Kind::Ethdev(ethdev) => ethdev.capabilities(),
+            Kind::Local(local) => local.capabilities(),
+        }
+    }
+
+    /// Returns the link's present state. A memif or vhost link is up while its peer is connected, a
+    /// ring while neither end was taken down, a local port while it was not taken down.
+    pub fn link(&self) -> Link {
+        match &self.0 {
+            Kind::Ethdev(ethdev) => ethdev.link(),
+            Kind::Local(local) => local.link(),
+        }
+    }
+
+    /// Takes the link down or up again. The driver goes on; lcores drop the frames that still
+    /// arrive.
+    pub(crate) fn set_link(&self, up: bool) {
+        match &self.0 {
+            Kind::Ethdev(ethdev) => ethdev.set_link(up),
+            Kind::Local(local) => local.set_link(up),
+        }
+    }
+
+    /// Returns whether the link reports its changes, so that it need not be looked at often.
+    pub(crate) fn tells_of_link(&self) -> bool {
+        match &self.0 {
+            Kind::Ethdev(ethdev) => ethdev.tells_of_link(),
+            Kind::Local(_) => true,
+        }
+    }
+
+    /// Sets the waker that is used when the link may have changed or a peer has ended.
+    pub(crate) fn set_waker(&self, waker: Option<Arc<Waker>>) {
+        match &self.0 {
+            Kind::Ethdev(ethdev) => ethdev.set_waker(waker),
+            Kind::Local(local) => local.set_waker(waker),
+        }
+    }
+
+    /// Returns whether the link may have changed since the last
+    /// [`take_link_moved`](Port::take_link_moved) that returned true, or a peer has ended.
+    pub(crate) fn has_link_moved(&self) -> bool {
+        match &self.0 {
+            Kind::Ethdev(ethdev) => ethdev.has_link_moved(),
+            Kind::Local(local) => local.has_link_moved(),
+        }
+    }
+
+    pub(crate) fn take_link_moved(&self) -> bool {
+        match &self.0 {
+            Kind::Ethdev(ethdev) => ethdev.take_link_moved(),
+            Kind::Local(local) => local.take_link_moved(),
+        }
+    }
+
+    /// Returns a peer's process that has ended, or was replaced by another, since the last call;
+    /// `None` when there is no other. Only memif links and local ports detect this.
+    pub(crate) fn take_ended_peer(&self) -> Option<EndedPeer> {
+        match &self.0 {
+            Kind::Ethdev(ethdev) => ethdev.take_peer_ended().then_some(EndedPeer::Only),
+            Kind::Local(local) => local.take_ended_peer().map(EndedPeer::At),
+        }
+    }
+
+    /// Returns the counters that every driver has, since the device was started.
+    pub fn stats(&self) -> PortStats {
+        match &self.0 {
+            Kind::Ethdev(ethdev) => ethdev.stats(),
+            Kind::Local(local) => local.stats(),
+        }
+    }
+
+    /// Returns the driver's own counters by name.
+    pub fn xstats(&self) -> Vec<(String, u64)> {
+        match &self.0 {
+            Kind::Ethdev(ethdev) => ethdev.xstats(),
+            Kind::Local(local) => local.xstats(),
+        }
+    }
+}
+
+/// Links inside of the process.
+pub mod ring {
+    use super::Port;
+    use crate::dpdk::eal::Eal;
+    use crate::dpdk::mbuf::Mempool;
+    use crate::dpdk::port::{PortError, ring};
+
+    /// Makes two ports, `<name>0` and `<name>1`, joined by rings of `size − 1` frames per queue and
+    /// direction. They receive into mbufs of `pool`; each frame keeps the mempool from which it was
+    /// sent.
+    ///
+    /// `size` is a power of two from 2 to 32768, `queues` 1 to 16, `name` new and at most 16 bytes
+    /// long.
+    ///
+    /// # Errors
+    ///
+    /// [`PortError::Ring`] if a value is out of range, [`PortError::Step`] if DPDK fails.
+    pub fn ring_pair(
+        eal: &'static Eal,
+        name: &str,
+        queues: u16,
+        size: u32,
+        mtu: u16,
+        pool: &Mempool,
+    ) -> Result<(Port, Port), PortError> {
+        let (first, second) = ring::ring_pair(eal, name, queues, size, mtu, pool)?;
+        Ok((first.into(), second.into()))
+    }
+}

@@ -1,0 +1,309 @@
+//! The port of a process to all others of its machine that share a directory: frames go through
+//! shared memory, without a device.
+//!
+//! Invariants
+//! - A peer that takes nothing holds up its own frames only. Those of others, and the order of the
+//!   frames to each, are unaffected.
+//!
+//! Not here: membership, links and rings ([`uroce_local`]).
+
+use super::{Capabilities, FRAME_OVERHEAD, Link, PortStats, QueueError};
+use crate::dpdk::eal::lock;
+use crate::dpdk::mbuf::{Mbuf, MbufBatch, Mempool};
+use std::io;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use uroce_local::{Member, MemberConfig, Queue, Sent};
+use uroce_shared::sync::{AtomicBool, AtomicU64, Ordering};
+use uroce_shared::wake::bed::Bed;
+use uroce_shared::wake::waker::Waker;
+use uroce_transport::Instant;
+use uroce_wire::Mac;
+
+/// Mbufs taken from the mempool at a time for received frames.
+const SPARE: usize = 32;
+/// Largest MTU that uroce supports.
+const MTU_MAX: u16 = 9000;
+
+/// Reason for which a process could not join the others of its machine.
+pub type LocalError = uroce_local::JoinError;
+
+/// The configuration of [`Port::join`](super::Port::join).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LocalConfig {
+    /// Directory that the processes share. It is made, for this user alone, if it does not exist.
+    pub directory: PathBuf,
+    /// Number of this process, 1 to 64; `None` for the smallest that is free.
+    pub member: Option<u8>,
+    /// Pairs of a receive and a transmit queue, 1 to 32.
+    pub queue_pairs: u16,
+    /// Largest Ethernet payload in bytes, up to 9000.
+    pub mtu: u16,
+}
+
+/// A process's port to the others of its machine.
+#[derive(Debug)]
+pub struct LocalPort {
+    member: Arc<Member>,
+    mtu: u16,
+    pool: Mempool,
+    capabilities: Capabilities,
+    /// Whether the link was taken down.
+    is_down: AtomicBool,
+    /// Whether the link was taken down or up since the last look.
+    has_moved: AtomicBool,
+    /// Peers that have ended and are yet to be reported: bit *n* − 1 for member *n*.
+    ended: AtomicU64,
+    waker: Mutex<Option<Arc<Waker>>>,
+}
+
+impl LocalPort {
+    /// Joins the processes that share the directory.
+    pub(super) fn join(config: LocalConfig, pool: &Mempool) -> Result<LocalPort, LocalError> {
+        let LocalConfig { directory, member, queue_pairs, mtu } = config;
+        let frame_max = usize::from(mtu.min(MTU_MAX) + FRAME_OVERHEAD).min(usize::from(pool.room()));
+        let config = MemberConfig { directory, number: member, queues: queue_pairs, frame_max };
+        let member = Member::join(config)?;
+        let capabilities = Capabilities {
+            name: format!("local{}", member.number()),
+            driver: "local".to_owned(),
+            max_queue_pairs: uroce_local::QUEUES_MAX,
+            max_mtu: Some(MTU_MAX),
+            rss: false,
+            rx_checksum: false,
+            tx_checksum: false,
+            link_interrupt: false,
+            numa_node: None,
+        };
+        Ok(LocalPort {
+            member: Arc::new(member),
+            mtu,
+            pool: pool.clone(),
+            capabilities,
+            is_down: AtomicBool::new(false),
+            has_moved: AtomicBool::new(false),
+            ended: AtomicU64::new(0),
+            waker: Mutex::new(None),
+        })
+    }
+
+    pub(super) fn queue_pair(&self, index: u16) -> Result<LocalQueues, QueueError> {
+        let queue = self.member.queue(index).map_err(|error| match error {
+            uroce_local::QueueError::OutOfRange { index, queues } => {
+                QueueError::OutOfRange { index, pairs: queues.into() }
+            }
+            uroce_local::QueueError::Taken { index } => QueueError::Taken { index },
+        })?;
+        Ok(LocalQueues {
+            queue,
+            index,
+            pool: self.pool.clone(),
+            spare: MbufBatch::new(),
+            _member: Arc::clone(&self.member),
+        })
+    }
+
+    pub(super) fn queue_pairs(&self) -> u16 {
+        self.member.queues()
+    }
+
+    pub(super) fn member(&self) -> u8 {
+        self.member.number()
+    }
+
+    pub(super) fn mac(&self) -> Mac {
+        self.member.mac()
+    }
+
+    pub(super) fn mtu(&self) -> u16 {
+        self.mtu
+    }
+
+    pub(super) fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    pub(super) fn link(&self) -> Link {
+        Link { up: !self.is_down.load(Ordering::Acquire), speed_mbps: None }
+    }
+
+    pub(super) fn set_link(&self, up: bool) {
+        self.is_down.store(!up, Ordering::Release);
+        self.has_moved.store(true, Ordering::Release);
+        if let Some(waker) = &*lock(&self.waker) {
+            waker.wake();
+        }
+    }
+
+    pub(super) fn set_waker(&self, waker: Option<Arc<Waker>>) {
+        self.member.set_waker(waker.clone());
+        *lock(&self.waker) = waker;
+    }
+
+    pub(super) fn has_link_moved(&self) -> bool {
+        self.gather_ended();
+        self.has_moved.load(Ordering::Acquire) || self.ended.load(Ordering::Acquire) != 0
+    }
+
+    pub(super) fn take_link_moved(&self) -> bool {
+        self.has_moved.swap(false, Ordering::AcqRel)
+    }
+
+    pub(super) fn take_ended_peer(&self) -> Option<Mac> {
+        self.gather_ended();
+        let ended = self.ended.load(Ordering::Acquire);
+        let at = ended.trailing_zeros();
+        (ended != 0).then(|| {
+            self.ended.fetch_and(!(1 << at), Ordering::AcqRel);
+            uroce_local::mac_of(at as u8 + 1)
+        })
+    }
+
+    fn gather_ended(&self) {
+        let ended = self.member.take_ended();
+        if ended != 0 {
+            self.ended.fetch_or(ended, Ordering::AcqRel);
+        }
+    }
+
+    pub(super) fn stats(&self) -> PortStats {
+        let counters = self.member.counters();
+        PortStats {
+            rx_packets: counters.rx_frames,
+            tx_packets: counters.tx_frames,
+            rx_bytes: counters.rx_bytes,
+            tx_bytes: counters.tx_bytes,
+            tx_errors: counters.tx_stuck + counters.tx_no_member + counters.tx_length,
+            ..PortStats::default()
+        }
+    }
+
+    pub(super) fn xstats(&self) -> Vec<(String, u64)> {
+        let counters = self.member.counters();
+        counters.by_name().map(|(name, value)| (name.to_owned(), value)).collect()
+    }
+}
+
+/// A queue pair of a local port.
+#[derive(Debug)]
+pub(super) struct LocalQueues {
+    queue: Queue,
+    index: u16,
+    pool: Mempool,
+    /// Empty mbufs.
+    spare: MbufBatch,
+    /// Without it the queue carries nothing.
+    _member: Arc<Member>,
+}
+
+impl LocalQueues {
+    pub(super) fn index(&self) -> u16 {
+        self.index
+    }
+
+    #[inline]
+    pub(super) fn begin(&mut self, now: Instant) {
+        self.queue.begin(now);
+    }
+
+    #[inline]
+    pub(super) fn rx_burst(&mut self, batch: &mut MbufBatch) -> usize {
+        let Self { queue, pool, spare, .. } = self;
+        queue.receive(batch.room(), |frame| {
+            if spare.is_empty() {
+                // A nearly empty mempool may have one mbuf but not a batch of them.
+                let filled = pool.take_burst(spare, SPARE).or_else(|_| pool.take_burst(spare, 1));
+                if filled.is_err() {
+                    return false;
+                }
+            }
+            let Some(mut mbuf) = spare.pop() else { return false };
+            mbuf.reset();
+            // The frame fits: no longer ones are taken from a peer.
+            if mbuf.set_len(frame.len()).is_ok() {
+                frame.copy_to(mbuf.as_mut_slice());
+                let pushed = batch.push(mbuf);
+                debug_assert!(pushed.is_ok(), "no more frames were asked for than fit");
+            }
+            true
+        })
+    }
+
+    #[inline]
+    pub(super) fn tx_burst(&mut self, batch: &mut MbufBatch) -> usize {
+        let sent = self.send_all(batch.as_slice());
+        let count = batch.len();
+        if sent == count {
+            batch.clear();
+        } else {
+            self.send_passing(batch, sent);
+        }
+        self.queue.flush();
+        count - batch.len()
+    }
+
+    /// Sends frames up to the first that has to wait. Returns their number.
+    #[inline]
+    fn send_all(&mut self, frames: &[Mbuf]) -> usize {
+        let is_full = |mbuf: &Mbuf| self.queue.send(mbuf.as_slice()) == Sent::Full;
+        frames.iter().position(is_full).unwrap_or(frames.len())
+    }
+
+    /// Sends the frames behind the first that has to wait, at place `first`, except those to peers
+    /// for which a frame waits already.
+    #[cold]
+    fn send_passing(&mut self, batch: &mut MbufBatch, first: usize) {
+        let mut rest = MbufBatch::new();
+        let mut waiting = Waiting::default();
+        for (at, mbuf) in batch.drain().enumerate() {
+            if at < first {
+                continue;
+            }
+            let must_wait = at == first || waiting.has(&mbuf);
+            if must_wait || self.queue.send(mbuf.as_slice()) == Sent::Full {
+                waiting.add(&mbuf);
+                let pushed = rest.push(mbuf);
+                debug_assert!(pushed.is_ok(), "both batches have the same capacity");
+            }
+        }
+        *batch = rest;
+    }
+
+    pub(super) fn listen(&self, bed: &Bed) -> io::Result<()> {
+        bed.wakers().add(self.queue.event_fd())
+    }
+
+    pub(super) fn arm(&mut self) -> bool {
+        self.queue.arm()
+    }
+
+    pub(super) fn disarm(&mut self) {
+        self.queue.disarm();
+    }
+
+    pub(super) fn stuck_drops(&self) -> u64 {
+        self.queue.counters().tx_stuck
+    }
+}
+
+/// Peers for which a frame waits: bit *n* − 1 for member *n*; all of them if one to a group does.
+#[derive(Default)]
+struct Waiting(u64);
+
+impl Waiting {
+    fn of(mbuf: &Mbuf) -> u64 {
+        let mac = mbuf.as_slice().first_chunk().map(|bytes| Mac(*bytes)).unwrap_or_default();
+        match uroce_local::number_of(mac) {
+            Some(number) => 1 << (number - 1),
+            None => u64::MAX,
+        }
+    }
+
+    fn has(&self, mbuf: &Mbuf) -> bool {
+        self.0 & Self::of(mbuf) != 0
+    }
+
+    fn add(&mut self, mbuf: &Mbuf) {
+        self.0 |= Self::of(mbuf);
+    }
+}
