@@ -215,3 +215,6 @@ impl Keeper {
         bit(number) != bit(self.claim.number())
     }
 }
+
+#[cfg(test)]
+mod tests;
