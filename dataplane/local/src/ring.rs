@@ -276,4 +276,6 @@ impl Consumer {
 }
 
 #[cfg(test)]
+mod speed;
+#[cfg(test)]
 mod tests;

@@ -38,6 +38,9 @@ use std::time::{Duration, Instant};
 /// Longest sleep while queues hold ends of links that are over, or have not taken their news.
 const SETTLING: Duration = Duration::from_millis(5);
 
+/// Longest sleep in any case: nothing wakes the thread when the program closes its descriptors.
+const LOOK: Duration = Duration::from_secs(1);
+
 /// The thread's end of a queue.
 #[derive(Debug)]
 pub(crate) struct QueueWire {
@@ -95,6 +98,9 @@ impl Keeper {
         self.announce();
         while !self.shared.is_over() {
             let ready = self.wait();
+            if !self.shared.bell().is_ours() {
+                return self.abandon();
+            }
             self.shared.answer();
             let now = Instant::now();
             self.watch_links(&ready);
@@ -132,10 +138,9 @@ impl Keeper {
         let mut polled: Vec<_> =
             watched.iter().map(|(_, fd)| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();
         let time = self.next_deadline().map(|at| at.saturating_duration_since(Instant::now()));
-        let time = time.and_then(|time| Timespec::try_from(time).ok());
-        // An error is that of a program which has closed descriptors: the thread looks at all it
-        // has.
-        let _ = poll(&mut polled, time.as_ref());
+        let time = Timespec::try_from(time.unwrap_or(LOOK).min(LOOK)).unwrap_or_default();
+        // A closed descriptor is ready, and a failing poll shows none; `run` looks at the bell.
+        let _ = poll(&mut polled, Some(&time));
         let is_ready = |(_, fd): &(_, &PollFd<'_>)| !fd.revents().is_empty();
         watched.iter().zip(&polled).filter(is_ready).map(|((source, _), _)| *source).collect()
     }
@@ -203,6 +208,15 @@ impl Keeper {
         }
         self.shared.close();
         self.deliver();
+    }
+
+    /// The program has closed descriptors that are not its own, and the bell among them. The
+    /// numbers of the others may be its own files by now. So all stay as they are, and the claim
+    /// with them.
+    #[cold]
+    fn abandon(self) {
+        self.shared.close();
+        std::mem::forget(self);
     }
 
     /// Returns the link to a member, if there is one.

@@ -128,6 +128,7 @@ fn a_member_of_another_test() {
         "chat" => chat(&member, &mut queue, members, &is_final, &is_end),
         "echo" => echo(&member, &mut queue, &is_end),
         "fork" => fork_and_echo(&member, &mut queue, &is_end),
+        "close" => close_all(member, queue),
         other => panic!("no task {other}"),
     }
 }
@@ -230,6 +231,35 @@ fn fork_and_echo(member: &Member, queue: &mut Queue, is_end: &AtomicBool) {
     }
     println!("\nforked={child}");
     echo(member, queue, is_end);
+}
+
+/// Closes all descriptors and ends with status 0 if its own files then stay as they are.
+fn close_all(member: Member, mut queue: Queue) {
+    let begin = Instant::now();
+    while receive(&mut queue, |_| {}) == 0 {
+        queue.begin(now(begin));
+    }
+    // SAFETY: descriptors of others are closed, as programs do; what owned them is never used again
+    // but by the code under test.
+    unsafe { libc::close_range(0, 1023, 0) };
+    let path = format!("{}/own-{}", std::env::temp_dir().display(), std::process::id());
+    // The program's files get the numbers of all that was closed.
+    let files: Vec<_> = (0..64).map(|_| std::fs::File::create(&path).unwrap()).collect();
+    let _ = std::fs::remove_file(&path);
+    let cpu = || std::fs::read_to_string("/proc/self/schedstat").unwrap();
+    let nanos = |text: String| text.split(' ').next().unwrap().parse::<u64>().unwrap();
+    // The thread may find out only when it is called.
+    queue.send(&frame(2, 60, 0, 0, 100));
+    queue.flush();
+    std::thread::sleep(Duration::from_millis(50));
+    let before = nanos(cpu());
+    std::thread::sleep(Duration::from_millis(200));
+    let spent = Duration::from_nanos(nanos(cpu()) - before);
+    drop((queue, member));
+    let is_open = |file: &std::fs::File| file.metadata().is_ok_and(|of| of.len() == 0);
+    let is_sound = files.iter().all(is_open) && spent < Duration::from_millis(100);
+    std::mem::forget(files);
+    std::process::exit(i32::from(!is_sound));
 }
 
 fn number_of_rounds() -> u32 {
@@ -426,4 +456,23 @@ fn a_number_that_another_process_has_is_refused_and_named() {
     assert_eq!(held, [(1, process.pid()), (5, std::process::id())]);
     process.end();
     assert_eq!(member.members().len(), 1);
+}
+
+/// A daemon closes all its descriptors, whatever they are, and opens files of its own.
+#[test]
+fn a_program_that_closes_all_descriptors_keeps_its_own_files_and_spins_nowhere() {
+    let scratch = Scratch::new();
+    let one = join(scratch.path());
+    let mut queue = one.queue(0).unwrap();
+    let mut process = Process::start(scratch.path(), 0, "close");
+    let begin = Instant::now();
+    assert_eq!(send_surely(&mut queue, begin, &frame(1, 2, 0, 0, 100)), Sent::Taken);
+    process.say("close");
+    until("its end is reported", || {
+        queue.begin(now(begin));
+        receive(&mut queue, |_| {});
+        one.take_ended() == 1 << 1
+    });
+    let status = process.child.wait().unwrap();
+    assert!(status.success(), "{status}");
 }

@@ -6,9 +6,9 @@ use crate::hello::{Hello, Kind};
 use crate::memory::Memory;
 use rustix::io::Errno;
 use rustix::net::SocketFlags;
-use rustix::net::sockopt::socket_peercred;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
+use uroce_shared::sync::peer::Credentials;
 use uroce_shared::sync::seqpacket;
 
 /// How long a connection may say nothing.
@@ -106,9 +106,8 @@ impl Keeper {
     /// Returns whether the process at the other end of a socket has the lock of this number, and
     /// belongs to this user.
     pub(super) fn is_holder(&self, socket: &OwnedFd, number: u8) -> bool {
-        let Ok(process) = socket_peercred(socket) else { return false };
-        let is_own_user = process.uid == rustix::process::geteuid();
-        let pid = process.pid.as_raw_pid().cast_unsigned();
+        let Some(Credentials { pid, uid }) = Credentials::of(socket) else { return false };
+        let is_own_user = uid == rustix::process::geteuid().as_raw();
         let holder = self.claim.holder(number);
         // Processes of a PID namespace out of sight are 0 in both.
         is_own_user && holder.is_some_and(|holder| holder == pid || holder == 0 || pid == 0)

@@ -30,7 +30,7 @@ impl Peer {
     /// Returns the process that made the other end of a connected Unix socket. `None` if the kernel
     /// gives no descriptor of it: before Linux 5.3, or before 6.5 for another PID namespace.
     pub fn of(socket: &OwnedFd) -> Option<Peer> {
-        let pid = pid_of(socket)?;
+        let pid = Credentials::of(socket)?.pid.cast_signed();
         // SAFETY: `SO_PEERPIDFD` is a C int.
         let given = unsafe { option::<libc::c_int>(socket, SO_PEERPIDFD) };
         let descriptor = match given {
@@ -66,12 +66,22 @@ impl Peer {
     }
 }
 
-/// Returns the number of the process that made the other end of a connected Unix socket; 0 if it
-/// has none in this process's PID namespace.
-fn pid_of(socket: &OwnedFd) -> Option<libc::pid_t> {
-    // SAFETY: `SO_PEERCRED` is a `ucred`.
-    let credentials = unsafe { option::<libc::ucred>(socket, libc::SO_PEERCRED) };
-    credentials.map(|credentials| credentials.pid)
+/// The process that made the other end of a connected Unix socket.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Credentials {
+    /// Its process number; 0 if it has none in this process's PID namespace.
+    pub pid: u32,
+    /// Its user, as a number of this process's user namespace.
+    pub uid: u32,
+}
+
+impl Credentials {
+    /// Returns the credentials that the other end of a socket had when it connected or listened.
+    pub fn of(socket: &OwnedFd) -> Option<Credentials> {
+        // SAFETY: `SO_PEERCRED` is a `ucred`.
+        let given = unsafe { option::<libc::ucred>(socket, libc::SO_PEERCRED) }?;
+        Some(Credentials { pid: u32::try_from(given.pid).ok()?, uid: given.uid })
+    }
 }
 
 /// Returns a socket option of level `SOL_SOCKET`, if the kernel has it.
