@@ -22,6 +22,7 @@ mod counting;
 mod exit;
 mod fork;
 mod keep;
+pub(crate) mod listeners;
 mod place;
 mod problem;
 mod process;
@@ -41,15 +42,17 @@ pub(crate) use speed::codes as speed_codes;
 pub(crate) use start::spawn;
 pub(crate) use tree::PORT_CAPS;
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{MutexGuard, OnceLock};
 
+use uroce::cm::raw::PortSpace;
 use uroce::config::DeviceConfig;
 use uroce::{Context, PortAttr};
 
 use crate::errno::Errno;
 use crate::quota::Quota;
+use listeners::Listener;
 use process::Process;
 
 /// A device of the configuration. It exists for the life of the process.
@@ -205,15 +208,29 @@ impl Device {
         }
     }
 
-    /// The address of the other end of this device's memif link, of the IP version of `like`, if
-    /// another process runs its engine. Only for links of which both ends are alternatives of one
-    /// configuration, such as the built-in one; `None` for any other.
+    /// The address of another process of this machine to which a connection to `at`, an address of
+    /// this device, leads: in the local fabric the one that listens at that port, else the one at
+    /// the other end of the device's memif link, if both ends are alternatives of one
+    /// configuration. `None` if there is no such process.
     ///
     /// # Errors
     ///
     /// The other identity's lock cannot be tested.
-    pub(crate) fn other_end(&self, like: IpAddr) -> Result<Option<IpAddr>, Errno> {
-        process()?.other_end(self.index, like)
+    pub(crate) fn elsewhere(
+        &self,
+        space: PortSpace,
+        at: SocketAddr,
+    ) -> Result<Option<IpAddr>, Errno> {
+        process()?.elsewhere(self.index, space, at)
+    }
+
+    /// Tells the other processes of the local fabric that this one listens.
+    ///
+    /// # Errors
+    ///
+    /// The run directory cannot be written to. The message is on stderr.
+    pub(crate) fn announce(&self, space: PortSpace, port: u16) -> Result<Vec<Listener>, Errno> {
+        process()?.announce(self.index, space, port)
     }
 
     /// Whether the device's engine has started.

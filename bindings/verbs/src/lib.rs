@@ -155,7 +155,7 @@ pub use uroce_controlplane::{
     PortStats, PortStatus, RequestError,
 };
 pub use uroce_engine::eal::{EalError, remedy};
-pub use uroce_engine::port::{PortError, vdev};
+pub use uroce_engine::port::{MEMBERS_MAX, PortError, vdev};
 pub use uroce_engine::{
     AdoptError, AhError, Arm, ControlError, CqError, EventKind, GroupError, MrError, MwType,
     QpInfo, SrqError, Turn,

@@ -12,7 +12,6 @@
 
 use crate::control::engine::Shared;
 use crate::dpdk::mbuf::{Mbuf, PoolEmpty};
-use crate::port::Port;
 use crate::lane::binding::{PortAddresses, PortBinding, path_mtu_of};
 use crate::lane::bottleneck::BottleneckError;
 use crate::lane::bottleneck::backlog::Backlog;
@@ -20,6 +19,7 @@ use crate::lcore::command::{
     CommandSender, DestroyQp, MigratePort, Modified, ModifyQp, Queried, QueryQp, SetAddresses,
 };
 use crate::lcore::thread::LcoreThread;
+use crate::port::Port;
 use crate::rx::{Exits, SlowFrame};
 use links::Links;
 use records::{Record, Records};

@@ -109,6 +109,7 @@ pub(crate) fn destroy(id: *const rdma_cm_id) -> Result<(), Errno> {
     id.mailbox.close();
     let (bound, look_up, connection) = {
         let mut state = id.state();
+        state.announced.clear();
         let bound = std::mem::take(&mut state.bound);
         (bound, state.look_up.take(), state.connection.take())
     };

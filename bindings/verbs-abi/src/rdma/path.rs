@@ -83,8 +83,8 @@ fn shown_source(state: &State, path: &ResolvedPath) -> IpAddr {
 /// The path for a connection to `to`.
 ///
 /// This is the resolved path, unless `to` is an address of the node itself. In that case the path
-/// leads to this device if this process listens at the port, else to the process at the other end
-/// of the device's link, if there is one.
+/// leads to this device if this process listens at the port, else to another process of this
+/// machine that does, if there is one.
 pub(crate) fn way_to(
     id: &Entry<Id>,
     state: &mut State,
@@ -115,8 +115,9 @@ fn destination(
     port: u16,
 ) -> Result<IpAddr, Errno> {
     let own = path.source;
-    if manager.is_heard(space, SocketAddr::new(own, port))? {
+    let at = SocketAddr::new(own, port);
+    if manager.is_heard(space, at)? {
         return Ok(own);
     }
-    Ok(device.other_end(own)?.unwrap_or(own))
+    Ok(device.elsewhere(space, at)?.unwrap_or(own))
 }

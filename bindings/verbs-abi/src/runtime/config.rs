@@ -1,9 +1,9 @@
 //! The identities that a process can have: one per configuration file.
 //!
 //! `UROCE_CONFIG` names TOML files, separated by colons. Several files are alternative identities:
-//! a process takes the first that no other process has. Without the variable there are two built-in
-//! identities, the ends of a memif link, so that two processes on one machine can communicate
-//! without any set-up.
+//! a process takes the first that no other process has. A file with a port of the local fabric that
+//! names no member stands for 64 identities, the members. Without the variable that is the built-in
+//! configuration, so that the processes of one machine can communicate without any set-up.
 //!
 //! Invariants
 //! - The devices of all identities have the same names in the same order.
@@ -15,21 +15,17 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use uroce::config::{DeviceConfig, Driver, Ethdev, Idle, PortConfig};
-use uroce::vdev::{self, MemifRole};
-use uroce::{Config, ConfigError, Mac};
+use uroce::{Config, MEMBERS_MAX, Mac};
 
 use super::place;
 use super::problem::Problem;
 
-/// MTU of the built-in link in bytes; enough for a path MTU of 4096.
+/// MTU of the local fabric in bytes; enough for a path MTU of 4096.
 pub(crate) const MTU: u16 = 4200;
-/// Frames that each direction of the built-in link can hold.
-pub(crate) const FRAMES: u32 = 1024;
-/// Megabytes for DPDK's packet buffers and queues, without the shared memory of the memif link.
+/// Megabytes for DPDK's packet buffers and queues, without the shared memory of the local fabric.
 pub(crate) const MEMORY_MB: u32 = 128;
-
-/// Name of the built-in link's socket in the run directory.
-pub(crate) const SOCKET: &str = "memif.sock";
+/// Directory of the local fabric in the run directory.
+pub(crate) const FABRIC: &str = "fabric";
 
 /// One of the alternative configurations of a process.
 #[derive(Clone, Debug)]
@@ -62,14 +58,12 @@ pub(crate) fn read(files: impl Iterator<Item = PathBuf>) -> Result<Vec<Identity>
     for file in files {
         let config = Config::from_file(&file);
         let config = config.map_err(|error| Problem::Config { file: file.clone(), error })?;
-        let identity = Identity { source: file, config: with_macs(config) };
         if let Some(first) = identities.first()
-            && !names(&first.config).eq(names(&identity.config))
+            && !names(&first.config).eq(names(&config))
         {
-            let (one, other) = (first.source.clone(), identity.source);
-            return Err(Problem::Alternatives { one, other });
+            return Err(Problem::Alternatives { one: first.source.clone(), other: file });
         }
-        identities.push(identity);
+        identities.extend(of(&file, config));
     }
     if identities.is_empty() { Err(Problem::NoFile) } else { Ok(identities) }
 }
@@ -78,46 +72,45 @@ fn names(config: &Config) -> impl Iterator<Item = &str> {
     config.devices.iter().map(|device| device.name.as_str())
 }
 
-/// The two built-in identities: the ends of a memif link on this machine.
+/// The built-in identities: the members of the local fabric in the run directory.
 ///
 /// # Errors
 ///
-/// [`Problem::NoRunDir`] if there is no directory for the link's socket.
+/// [`Problem::NoRunDir`] if there is no run directory.
 pub(crate) fn embedded() -> Result<Vec<Identity>, Problem> {
-    let socket = place::run_dir()?.join(SOCKET);
-    let ends = [(MemifRole::Server, 1), (MemifRole::Client, 2)];
-    let identities = ends.map(|(role, host)| {
-        let config = link_end(role, &socket, &addresses(host));
-        let source = PathBuf::from(format!("the built-in configuration of 192.0.2.{host}"));
-        config
-            .map(|config| Identity { source: source.clone(), config })
-            .map_err(|error| Problem::Config { file: source, error })
-    });
-    identities.into_iter().collect()
-}
-
-/// The addresses of end `host` (1 or 2) of the built-in link, from the ranges for documentation
-/// (RFC 5737, RFC 3849).
-pub(crate) fn addresses(host: u8) -> [String; 2] {
-    [format!("192.0.2.{host}/24"), format!("2001:db8::{host}/64")]
-}
-
-fn link_end(role: MemifRole, socket: &Path, addresses: &[String]) -> Result<Config, ConfigError> {
-    let mut port = PortConfig::vdev(vdev::memif(0, role, socket, MTU, FRAMES)).mtu(MTU);
-    port.always_active = true;
-    for address in addresses {
-        port = port.ip(address).map_err(|error| ConfigError::Value {
-            field: "ip".to_owned(),
-            reason: error.to_string(),
-        })?;
-    }
+    let source = Path::new("the built-in configuration");
+    let mut port = PortConfig::local(place::run_dir()?.join(FABRIC));
+    port.mtu = MTU;
     // A program that polls shares its CPU with the lcore; a program that waits for events leaves
     // the lcore idle most of the time.
     let device = DeviceConfig::new("uroce0").driver(Driver::Poller).idle(Idle::Sleep);
     let mut config = Config::new().device(device.port(port));
     config.eal.memory_mb = MEMORY_MB;
-    config.check()?;
-    Ok(with_macs(config))
+    config.check().map_err(|error| Problem::Config { file: source.to_owned(), error })?;
+    Ok(of(source, config))
+}
+
+/// The identities of one configuration: one, or all members of the local fabric.
+fn of(source: &Path, config: Config) -> Vec<Identity> {
+    let is_any = |port: &PortConfig| is_local(port) && port.member.is_none();
+    let identity = |config| Identity { source: source.to_owned(), config: with_macs(config) };
+    if !config.devices.iter().flat_map(|device| &device.ports).any(is_any) {
+        return vec![identity(config)];
+    }
+    let as_member = |number| {
+        let mut config = config.clone();
+        let ports = config.devices.iter_mut().flat_map(|device| &mut device.ports);
+        for port in ports.filter(|port| is_any(port)) {
+            *port = port.clone().as_member(number);
+        }
+        identity(config)
+    };
+    (1..=MEMBERS_MAX).map(as_member).collect()
+}
+
+/// Whether the port is one of the local fabric.
+pub(crate) fn is_local(port: &PortConfig) -> bool {
+    matches!(port.ethdev, Ethdev::Local(_))
 }
 
 /// Gives a derived Ethernet address to each port that would else get a random one from its driver.
@@ -125,6 +118,9 @@ fn with_macs(mut config: Config) -> Config {
     for device in &mut config.devices {
         let name = device.name.clone();
         for (port, number) in device.ports.iter_mut().zip(1..) {
+            if let Some(member) = port.member {
+                *port = port.clone().as_member(member);
+            }
             if port.mac.is_none() && is_made_up(port) {
                 port.mac = Some(mac_of(port, &format!("{name}/{number}")));
             }
@@ -139,7 +135,8 @@ fn is_made_up(port: &PortConfig) -> bool {
         Ethdev::Ring(_) => true,
         // Kernel interfaces have addresses, and so have the interfaces that net_tap makes.
         Ethdev::Vdev(devargs) => port.netdev_name().is_none() && !devargs.starts_with("net_tap"),
-        Ethdev::Pci(_) => false,
+        // A member's address follows from its number.
+        Ethdev::Pci(_) | Ethdev::Local(_) => false,
     }
 }
 
@@ -195,13 +192,26 @@ pub(crate) fn gid_table_len(gids: usize) -> usize {
     LEAST.max(gids + 1)
 }
 
-/// The names of the machine's resources that an identity needs for itself, one per port. Identities
-/// with a name in common exclude each other.
+/// The names of the machine's resources that an identity needs for itself, one per port, and one
+/// per address in the local fabric. Identities with a name in common exclude each other.
 pub(crate) fn resources(config: &Config) -> Vec<String> {
     let ports = config.devices.iter().flat_map(|device| &device.ports);
     // Rings are local to the process.
     let shared = ports.filter(|port| !matches!(port.ethdev, Ethdev::Ring(_)));
-    shared.map(|port| in_namespace(resource(port), port, namespace())).collect()
+    let with_addresses = shared.flat_map(|port| {
+        let ips =
+            port.ip.iter().filter(|_| is_local(port)).map(|ip| address_of(port, ip.address()));
+        std::iter::once(in_namespace(resource(port), port, namespace())).chain(ips)
+    });
+    with_addresses.collect()
+}
+
+/// The name of an address in the local fabric of a port.
+fn address_of(port: &PortConfig, ip: IpAddr) -> String {
+    match &port.ethdev {
+        Ethdev::Local(directory) => format!("{ip} {}", directory.display()),
+        _ => ip.to_string(),
+    }
 }
 
 /// The inode number of the process's network namespace.
@@ -225,6 +235,9 @@ fn resource(port: &PortConfig) -> String {
     match &port.ethdev {
         Ethdev::Ring(name) => format!("ring {name}"),
         Ethdev::Pci(address) => format!("pci {address}"),
+        Ethdev::Local(directory) => {
+            format!("member {} {}", port.member.unwrap_or_default(), directory.display())
+        }
         Ethdev::Vdev(devargs) => match link_of(devargs) {
             Some((role, link)) => format!("memif {role} {link}"),
             // Several identities may share a kernel interface if their addresses differ.
@@ -240,7 +253,7 @@ fn resource(port: &PortConfig) -> String {
 pub(crate) fn are_joined(one: &PortConfig, other: &PortConfig) -> bool {
     let end = |port: &PortConfig| match &port.ethdev {
         Ethdev::Vdev(devargs) => link_of(devargs).map(|(role, link)| (role.to_owned(), link)),
-        Ethdev::Ring(_) | Ethdev::Pci(_) => None,
+        Ethdev::Ring(_) | Ethdev::Pci(_) | Ethdev::Local(_) => None,
     };
     match (end(one), end(other)) {
         (Some((role, link)), Some((others_role, others_link))) => {

@@ -11,8 +11,7 @@ pub(crate) enum Problem {
     /// The configuration cannot be read, or has an error.
     #[error(
         "{}\nCorrect the file, or name another in UROCE_CONFIG or with uroce-run --config, \
-         or unset UROCE_CONFIG: two processes on this machine are then joined by a link of their \
-         own.",
+         or unset UROCE_CONFIG: the processes of this machine are then joined among themselves.",
         with_name(file, error)
     )]
     Config { file: PathBuf, error: ConfigError },

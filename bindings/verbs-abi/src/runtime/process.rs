@@ -1,16 +1,18 @@
 //! The state of this process: its identity, its locks and its engine.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use uroce::cm::raw::PortSpace;
 use uroce::config::DeviceConfig;
 use uroce::{Config, Context, Gid, PortAttr};
 
 use super::claim::{Kind, Lock};
 use super::config::{self, Identity};
+use super::listeners::{self, Listener};
 use super::problem::Problem;
 use super::refusal::{cannot, failed};
 use super::say::say;
@@ -326,8 +328,34 @@ impl Process {
         Ok(Err(holders))
     }
 
-    /// Implements [`Device::other_end`].
-    pub(super) fn other_end(&self, index: usize, like: IpAddr) -> Result<Option<IpAddr>, Errno> {
+    /// Implements [`Device::elsewhere`].
+    pub(super) fn elsewhere(
+        &self,
+        index: usize,
+        space: PortSpace,
+        at: SocketAddr,
+    ) -> Result<Option<IpAddr>, Errno> {
+        let ports = &self.device(index).ports;
+        if ports.iter().any(config::is_local) {
+            return Ok(ports.iter().find_map(|port| listeners::find(port, space, at)));
+        }
+        self.other_end(index, at.ip())
+    }
+
+    /// Implements [`Device::announce`].
+    pub(super) fn announce(
+        &self,
+        index: usize,
+        space: PortSpace,
+        number: u16,
+    ) -> Result<Vec<Listener>, Errno> {
+        let ports = self.device(index).ports.iter();
+        let all = ports.filter_map(|port| listeners::announce(port, space, number).transpose());
+        all.collect::<Result<_, _>>().map_err(reported)
+    }
+
+    /// The address of the other end of a device's memif link, if another process runs its engine.
+    fn other_end(&self, index: usize, like: IpAddr) -> Result<Option<IpAddr>, Errno> {
         let Some(chosen) = self.chosen else { return Ok(None) };
         let own = self.device(index);
         let is_other = |ip: &IpAddr| {

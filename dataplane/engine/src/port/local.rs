@@ -61,7 +61,8 @@ impl LocalPort {
     /// Joins the processes that share the directory.
     pub(super) fn join(config: LocalConfig, pool: &Mempool) -> Result<LocalPort, LocalError> {
         let LocalConfig { directory, member, queue_pairs, mtu } = config;
-        let frame_max = usize::from(mtu.min(MTU_MAX) + FRAME_OVERHEAD).min(usize::from(pool.room()));
+        let frame_max =
+            usize::from(mtu.min(MTU_MAX) + FRAME_OVERHEAD).min(usize::from(pool.room()));
         let config = MemberConfig { directory, number: member, queues: queue_pairs, frame_max };
         let member = Member::join(config)?;
         let capabilities = Capabilities {

@@ -44,10 +44,11 @@ use clap::Parser;
 use config::Identity;
 
 const EXAMPLES: &str = "\
-Two terminals of one machine, with no NIC, no kernel RDMA and no root; the two processes are joined
-by shared memory and have the addresses 192.0.2.1 and 192.0.2.2:
-  uroce-run ib_write_bw
+Programs of one machine, with no NIC, no kernel RDMA and no root. They are joined by shared memory
+and have the addresses 192.0.2.1, 192.0.2.2 and so on, up to 64 programs:
+  uroce-run ib_write_bw                  in one terminal, and in another
   uroce-run ib_write_bw 192.0.2.1        (or any address of this machine for TCP)
+  uroce-run mpirun -n 4 …
 
 Two machines, over their NICs:
   uroce-run --pci 0000:01:00.0 --ip 198.51.100.1/24 --mtu 4200 ib_write_bw
@@ -61,7 +62,7 @@ Over a kernel interface, with the interface's addresses (needs CAP_NET_RAW):
 #[command(name = "uroce-run", version, after_help = EXAMPLES)]
 struct Options {
     /// Configuration file. Several files are alternatives: each process takes the first one that no
-    /// other process uses. Default: UROCE_CONFIG, or the two ends of a link on this machine.
+    /// other process uses. Default: UROCE_CONFIG, or the programs of this machine among themselves.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["ip", "vdev", "pci", "mtu", "lcores", "huge"])]
     config: Vec<PathBuf>,
     #[command(flatten)]
@@ -140,7 +141,7 @@ fn files(options: &Options) -> Result<Option<Vec<PathBuf>>, String> {
         };
         return options.config.iter().map(absolute).collect::<Result<_, _>>().map(Some);
     }
-    options.settings.files()
+    Ok(options.settings.file()?.map(|file| vec![file]))
 }
 
 /// Writes the tree of the first free identity, which is the one that the program will probably

@@ -1,10 +1,9 @@
 //! Options of `uroce-run` that describe a configuration.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::Args;
 use uroce::config::PortConfig;
-use uroce::vdev::{self, MemifRole};
 
 use super::{config, place};
 
@@ -18,8 +17,8 @@ const HUGE: &str = "huge = true\n";
 #[derive(Debug, Args)]
 pub(crate) struct Settings {
     /// Address of the port, with the prefix length of its link. May be given several times, for
-    /// IPv4 and IPv6. Without --vdev or --pci it is the address of one end of the link between two
-    /// processes on this machine.
+    /// IPv4 and IPv6. Without --vdev or --pci it is the program's address among the programs of
+    /// this machine, instead of the next free one.
     #[arg(long, value_name = "A/N", value_parser = address)]
     ip: Vec<String>,
     /// Virtual device with its arguments, in the syntax of DPDK's --vdev.
@@ -29,7 +28,7 @@ pub(crate) struct Settings {
     #[arg(long, value_name = "ADDRESS")]
     pci: Option<String>,
     /// Largest Ethernet payload. 4200 is enough for a path MTU of 4096, the largest of RDMA.
-    /// Default: 4200 on the link between two processes, else 1500.
+    /// Default: 4200 between the programs of this machine, else 1500.
     #[arg(long, value_name = "BYTES")]
     mtu: Option<u16>,
     /// Number of lcores (threads that process packets), or a list of CPUs to run them on, such as
@@ -61,13 +60,12 @@ fn lcores(text: &str) -> Result<String, String> {
 }
 
 impl Settings {
-    /// Writes a configuration file for each alternative that the options describe: one for a
-    /// device, two for the built-in link. `None` if no option is given.
+    /// Writes the configuration file that the options describe. `None` if no option is given.
     ///
     /// # Errors
     ///
     /// A message for the user, if an address is missing or the configuration is not accepted.
-    pub(crate) fn files(&self) -> Result<Option<Vec<PathBuf>>, String> {
+    pub(crate) fn file(&self) -> Result<Option<PathBuf>, String> {
         let Self { ip, vdev, pci, mtu, lcores, huge } = self;
         let ethdev = match (vdev, pci) {
             (Some(vdev), _) => Some(("vdev", vdev)),
@@ -82,31 +80,23 @@ impl Settings {
             }
             let text = self.text(kind, device, ip, mtu.unwrap_or(1500));
             let text = if *huge { format!("[eal]\n{HUGE}\n{text}") } else { text };
-            return write(&text).map(|file| Some(vec![file]));
+            return write(&text).map(Some);
         }
         if ip.is_empty() && mtu.is_none() && lcores.is_none() && !huge {
             return Ok(None);
         }
-        self.link_ends().map(Some)
+        self.local().map(Some)
     }
 
-    /// Writes the configurations of both ends of the built-in link, with the changes that the
-    /// options ask for.
-    fn link_ends(&self) -> Result<Vec<PathBuf>, String> {
-        let socket = place::run_dir().map_err(|error| error.to_string())?.join(config::SOCKET);
-        let end = |(role, host)| {
-            let mtu = self.mtu.unwrap_or(config::MTU);
-            let device = vdev::memif(0, role, Path::new(&socket), mtu, config::FRAMES);
-            let own = config::addresses(host);
-            let ip = if self.ip.is_empty() { &own[..] } else { &self.ip };
-            let huge = if self.huge { HUGE } else { "" };
-            let eal = format!("[eal]\nmemory_mb = {}\n{huge}\n", config::MEMORY_MB);
-            let device = self.text("vdev", &device, ip, mtu);
-            let device = device.replacen(POLLER, &format!("{POLLER}idle = \"sleep\"\n"), 1);
-            // `text` ends in the port's table, so this key belongs to the port.
-            write(&(eal + &device + "always_active = true\n"))
-        };
-        [(MemifRole::Server, 1), (MemifRole::Client, 2)].map(end).into_iter().collect()
+    /// Writes the configuration of the local fabric, with the changes that the options ask for.
+    fn local(&self) -> Result<PathBuf, String> {
+        let fabric = place::run_dir().map_err(|error| error.to_string())?.join(config::FABRIC);
+        let huge = if self.huge { HUGE } else { "" };
+        let eal = format!("[eal]\nmemory_mb = {}\n{huge}\n", config::MEMORY_MB);
+        let mtu = self.mtu.unwrap_or(config::MTU);
+        let device = self.text("local", &fabric.to_string_lossy(), &self.ip, mtu);
+        let device = device.replacen(POLLER, &format!("{POLLER}idle = \"sleep\"\n"), 1);
+        write(&(eal + &device))
     }
 
     fn text(&self, kind: &str, device: &str, ip: &[String], mtu: u16) -> String {

@@ -46,23 +46,45 @@ fn an_error_of_a_file_is_reported_with_its_name() {
 }
 
 #[test]
-fn the_built_in_identities_are_two_ends_of_one_link() {
-    let [one, two] = &embedded().unwrap()[..] else { panic!("two") };
-    let ports = [one, two].map(|one| one.config.devices[0].ports[0].clone());
+fn the_built_in_identities_are_the_members_of_one_fabric() {
+    let identities = embedded().unwrap();
+    assert_eq!(identities.len(), 64);
+    let ports = identities.iter().map(|one| &one.config.devices[0].ports[0]);
+    let ports: Vec<&PortConfig> = ports.collect();
     assert_eq!(ports[0].ip[0].to_string(), "192.0.2.1/24");
-    assert_eq!(ports[1].ip[1].to_string(), "2001:db8::2/64");
-    let [Ethdev::Vdev(server), Ethdev::Vdev(client)] = [&ports[0].ethdev, &ports[1].ethdev] else {
-        panic!("memif")
-    };
-    assert_eq!(server.replace("server", "client"), *client);
-    assert_ne!(resources(&one.config), resources(&two.config));
-    assert!(are_joined(&ports[0], &ports[1]) && !are_joined(&ports[0], &ports[0]));
-    let elsewhere = PortConfig::vdev(client.replace("memif.sock", "other.sock"));
-    assert!(!are_joined(&ports[0], &elsewhere));
-    assert!(ports.iter().all(|port| port.always_active));
-    let preview = uroce::Context::preview(&one.config, "uroce0").unwrap().unwrap();
+    assert_eq!(ports[63].ip[1].to_string(), "2001:db8::40/64");
+    assert!(ports.iter().all(|port| port.ethdev == ports[0].ethdev));
+    let mut names: Vec<String> = identities.iter().flat_map(|one| resources(&one.config)).collect();
+    names.sort();
+    names.dedup();
+    assert_eq!(names.len(), 64 * 3, "a number and two addresses each");
+    let preview = uroce::Context::preview(&identities[1].config, "uroce0").unwrap().unwrap();
     assert_eq!(preview[0].max_path_mtu.unwrap().bytes(), 4096);
-    assert_ne!(preview[0].mac.0, [0; 6]);
+    assert_eq!(preview[0].mac, Mac([2, 0x75, 0x72, 0x6f, 0x63, 2]));
+}
+
+#[test]
+fn members_with_one_configured_address_exclude_each_other() {
+    let text = "[[device]]\nname = \"d\"\n[[device.port]]\nethdev = { local = \"/f\" }\n\
+        ip = [\"198.51.100.7/24\"]";
+    let identities = identities_of("address", &[text]).unwrap();
+    assert_eq!(identities.len(), 64);
+    let [one, two] = [0, 1].map(|at| resources(&identities[at].config));
+    assert_eq!(one.iter().filter(|name| two.contains(name)).count(), 1, "{one:?}");
+    let known = identities_of("known", &[&format!("{text}\nmember = 9")]).unwrap();
+    assert_eq!(known[0].config.devices[0].ports[0].mac.unwrap().0[5], 9);
+    assert_eq!(known.len(), 1);
+}
+
+#[test]
+fn the_ends_of_a_memif_link_are_joined() {
+    let right = LEFT.replace("100.1", "100.2").replace("server", "client");
+    let identities = identities_of("joined", &[LEFT, &right]).unwrap();
+    let ports = [0, 1].map(|at| identities[at].config.devices[0].ports[0].clone());
+    assert!(are_joined(&ports[0], &ports[1]) && !are_joined(&ports[0], &ports[0]));
+    let Ethdev::Vdev(client) = &ports[1].ethdev else { panic!("memif") };
+    let elsewhere = PortConfig::vdev(client.replace("socket=/a", "socket=/b"));
+    assert!(!are_joined(&ports[0], &elsewhere));
 }
 
 #[test]
