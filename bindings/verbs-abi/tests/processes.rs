@@ -77,6 +77,22 @@ impl Runtime {
     fn start(&self, script: &str) -> Running {
         Running::of(self.command(&[], script))
     }
+
+    /// A command of which two can run at once: the local fabric has two members to choose from.
+    fn one_of_two(&self, script: &str) -> Command {
+        let config = |member: u8| {
+            let path = self.0.join(format!("{member}.toml"));
+            let fabric = self.0.join("uroce/fabric");
+            let port =
+                format!("ethdev = {{ local = \"{}\" }}\nmember = {member}", fabric.display());
+            let device = "[[device]]\nname = \"uroce0\"\n[[device.port]]\n";
+            std::fs::write(&path, format!("{device}{port}\n")).unwrap();
+            path
+        };
+        let mut command = self.command(&[], script);
+        command.env("UROCE_CONFIG", std::env::join_paths([config(1), config(2)]).unwrap());
+        command
+    }
 }
 
 impl Drop for Runtime {
@@ -122,10 +138,11 @@ impl Drop for Running {
 fn two_processes_have_two_identities_and_a_third_gets_a_list_of_the_holders() {
     let runtime = Runtime::new("three");
     let script = "say(gid(), start()); wait()";
-    let (one, two) = (runtime.start(script), runtime.start(script));
+    let start = || Running::of(runtime.one_of_two(script));
+    let (one, two) = (start(), start());
     assert_eq!((&*one.first, &*two.first), ("192.0.2.1 started\n", "192.0.2.2 started\n"));
 
-    let third = runtime.run("say(start(), start())");
+    let third = runtime.one_of_two("say(start(), start())").output().unwrap();
     let said = String::from_utf8(third.stderr).unwrap();
     let busy = "Device or resource busy";
     assert_eq!(String::from_utf8(third.stdout).unwrap(), format!("{busy} {busy}\n"));
@@ -134,11 +151,23 @@ fn two_processes_have_two_identities_and_a_third_gets_a_list_of_the_holders() {
     }
     assert_eq!(said.matches("in use").count(), 1, "{said}");
     // A program that only queries still sees a device.
-    assert_eq!(runtime.prints("say(gid())"), "192.0.2.1\n");
+    let query = runtime.one_of_two("say(gid())").output().unwrap();
+    assert_eq!(query.stdout, b"192.0.2.1\n");
 
     drop(one);
-    assert_eq!(runtime.start(script).first, "192.0.2.1 started\n");
+    assert_eq!(start().first, "192.0.2.1 started\n");
     assert_eq!(two.rest(), "");
+}
+
+#[test]
+fn every_process_of_a_machine_has_an_address_of_its_own() {
+    let runtime = Runtime::new("many");
+    let running: Vec<_> = (0..5).map(|_| runtime.start("say(gid(), start()); wait()")).collect();
+    for (at, process) in (1..).zip(&running) {
+        assert_eq!(process.first, format!("192.0.2.{at} started\n"));
+    }
+    drop(running);
+    assert_eq!(runtime.prints("say(gid(), start())"), "192.0.2.1 started\n");
 }
 
 /// Both ends of a link have one address, for programs that connect to their own address.
@@ -175,9 +204,9 @@ wait()
 #[test]
 fn a_start_waits_for_a_process_that_is_about_to_end() {
     let runtime = Runtime::new("dying");
-    let script = "say(start()); wait()";
-    let (one, two) = (runtime.start(script), runtime.start(script));
-    let third = runtime.start("say(gid()); say(start())");
+    let start = |script| Running::of(runtime.one_of_two(script));
+    let (one, two) = (start("say(start()); wait()"), start("say(start()); wait()"));
+    let third = start("say(gid()); say(start())");
     assert_eq!(third.first, "192.0.2.1\n");
     std::thread::sleep(Duration::from_millis(200));
     drop(one);
@@ -205,7 +234,8 @@ fn the_next_process_starts_after_any_end_of_the_last_one() {
     }
     // A process that ends in order removes its socket.
     runtime.prints("start()");
-    assert!(!runtime.0.join("uroce/memif.sock").exists());
+    let left = std::fs::read_dir(runtime.0.join("uroce/fabric")).unwrap();
+    assert!(left.flatten().all(|entry| entry.path().extension().is_none()));
 }
 
 /// `rping` ends like this: its event thread may ask for the next event only after `main` has

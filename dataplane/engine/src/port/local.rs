@@ -22,6 +22,9 @@ use uroce_wire::Mac;
 
 /// Mbufs taken from the mempool at a time for received frames.
 const SPARE: usize = 32;
+/// The rate that programs are shown, in Mb/s: what shared memory reaches. Some choose their ways by
+/// it.
+const SPEED_MBPS: u32 = 100_000;
 /// Largest MTU that uroce supports.
 const MTU_MAX: u16 = 9000;
 
@@ -125,7 +128,7 @@ impl LocalPort {
     }
 
     pub(super) fn link(&self) -> Link {
-        Link { up: !self.is_down.load(Ordering::Acquire), speed_mbps: None }
+        Link { up: !self.is_down.load(Ordering::Acquire), speed_mbps: Some(SPEED_MBPS) }
     }
 
     pub(super) fn set_link(&self, up: bool) {
