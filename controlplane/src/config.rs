@@ -202,6 +202,12 @@ pub struct DeviceConfig {
     /// (default), 2, 4, 8 or 16. A network with several paths (ECMP) spreads them by their ports.
     #[serde(default = "text::one_source_port")]
     pub udp_source_ports: u8,
+    /// Silence of the peer, in milliseconds, after which an idle RC connection of the connection
+    /// manager asks the peer for a sign of life; 0 means never. If the peer does not answer, the
+    /// connection ends after the retries of its QP. Default: 10 s, but never at a port that is
+    /// [`always_active`](PortConfig::always_active), which reports the end of the peer's process.
+    #[serde(default)]
+    pub keepalive_ms: Option<u32>,
     /// The ports, 1 to 16. In the file: `[[device.port]]`.
     #[serde(rename = "port")]
     pub ports: Vec<PortConfig>,
@@ -222,6 +228,7 @@ impl DeviceConfig {
             congestion: CongestionConfig::default(),
             selective_repeat: SelectiveRepeat::Agreed,
             udp_source_ports: 1,
+            keepalive_ms: None,
             ports: Vec::new(),
         }
     }
@@ -259,6 +266,13 @@ impl DeviceConfig {
     /// Sets the number of UDP source ports of a QP with selective repeat: 1, 2, 4, 8 or 16.
     pub fn udp_source_ports(mut self, udp_source_ports: u8) -> Self {
         self.udp_source_ports = udp_source_ports;
+        self
+    }
+
+    /// Sets the silence of the peer, in milliseconds, after which an idle connection of the
+    /// connection manager asks for a sign of life; 0 means never.
+    pub fn keepalive_ms(mut self, keepalive_ms: u32) -> Self {
+        self.keepalive_ms = Some(keepalive_ms);
         self
     }
 

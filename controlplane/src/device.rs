@@ -78,6 +78,7 @@ impl Device {
             control: opened.control,
             ports: opened.ports,
             selective_repeat: device.selective_repeat,
+            keepalive_ms: device.keepalive_ms,
         };
         let thread = thread::start(parts, inbox, cpu).map_err(OpenError::Thread)?;
         let mut device = Self {

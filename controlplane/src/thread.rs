@@ -62,6 +62,7 @@ pub(crate) struct Parts {
     pub(crate) gsi: Gsi,
     pub(crate) service: Service,
     pub(crate) selective_repeat: SelectiveRepeat,
+    pub(crate) keepalive_ms: Option<u32>,
 }
 
 /// Starts the thread, on the given CPU if there is one.
@@ -80,13 +81,14 @@ pub(crate) fn start(
             // If the CPU has become unavailable, the thread runs on another one.
             core_affinity::set_for_current(core_affinity::CoreId { id });
         }
-        let Parts { control, ports, gsi, service, selective_repeat } = parts;
+        let Parts { control, ports, gsi, service, selective_repeat, keepalive_ms } = parts;
         let thread = Thread {
             control,
             ports,
             gsi,
             service,
             selective_repeat,
+            keepalive_ms,
             waiting: Vec::new(),
             last_words: Vec::new(),
             members: Members::new(),
@@ -126,6 +128,8 @@ pub(crate) struct Thread {
     gsi: Gsi,
     service: Service,
     selective_repeat: SelectiveRepeat,
+    /// Idle time of connections' keepalives, if it is configured.
+    keepalive_ms: Option<u32>,
     waiting: Vec<Waiting>,
     last_words: Vec<LastWord>,
     members: Members,

@@ -19,7 +19,12 @@ pub(crate) struct ServiceContext<'a> {
     pub(crate) ports: &'a mut Ports,
     pub(crate) gsi: &'a mut Gsi,
     pub(crate) selective_repeat: SelectiveRepeat,
+    /// Idle time of connections' keepalives, if it is configured.
+    pub(crate) keepalive_ms: Option<u32>,
 }
+
+/// Idle time of connections' keepalives in milliseconds, unless it is configured.
+const KEEPALIVE_MS: u32 = 10_000;
 
 impl ServiceContext<'_> {
     /// Returns the packet headers of a connected QP's path; `None` while the next hop is being
@@ -100,6 +105,15 @@ impl ServiceContext<'_> {
     /// Tells whether connections may agree on selective repeat.
     pub(super) fn agrees_on_selective_repeat(&self) -> bool {
         self.selective_repeat != SelectiveRepeat::Never
+    }
+
+    /// Returns the idle time of the keepalive of connections by a port, in milliseconds; 0 means
+    /// none.
+    pub(super) fn keepalive_ms(&self, port: u8) -> u32 {
+        let watch = self.ports.watches.get(usize::from(port).wrapping_sub(1));
+        //= check J15 — a port that reports the end of the peer's process needs no keepalive
+        let tells = watch.is_some_and(|watch| watch.is_always_active());
+        self.keepalive_ms.unwrap_or(if tells { 0 } else { KEEPALIVE_MS })
     }
 
     /// Tells whether a QP that the application modifies is an RC QP of this device before RTR. It

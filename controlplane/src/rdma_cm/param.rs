@@ -46,6 +46,10 @@ pub struct ConnParam {
     pub own_ack_timeout: Option<u8>,
     /// Path MTU, at most the port's; `None` means the port's. The connecting side decides.
     pub path_mtu: Option<PathMtu>,
+    /// Silence of the peer, in milliseconds, after which the QP (RC) asks for a sign of life while
+    /// nothing is outstanding; 0 means never. `None` means the device's configuration: 10 s unless
+    /// that says otherwise, and never at a port that reports the end of the peer's process.
+    pub keepalive_ms: Option<u32>,
     /// Access that the peer has to registered memory through the QP.
     pub access: AccessFlags,
     /// Treatment of an alternate path that the peer proposes.
@@ -70,6 +74,7 @@ impl Default for ConnParam {
             ack_timeout: ACK_TIMEOUT,
             own_ack_timeout: None,
             path_mtu: None,
+            keepalive_ms: None,
             access: AccessFlags::REMOTE_WRITE
                 | AccessFlags::REMOTE_READ
                 | AccessFlags::REMOTE_ATOMIC,

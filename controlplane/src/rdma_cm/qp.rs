@@ -20,6 +20,7 @@ pub(super) fn to_rtr(
     param: &ConnParam,
     path: PathAttr,
     alternate: Option<AltPath>,
+    keepalive_ms: u32,
 ) -> QpChange {
     let attr = RtrAttr {
         path_mtu: agreed.path_mtu,
@@ -32,6 +33,7 @@ pub(super) fn to_rtr(
         path: Some(path),
         alt_path: alternate,
         selective_repeat: agreed.selective_repeat.then_some(true),
+        keepalive_ms: (qp_type == QpType::Rc).then_some(keepalive_ms),
         ..QpChange::to_rtr(qp_type, &attr)
     }
 }

@@ -89,8 +89,11 @@ impl Service {
     }
 
     /// Handles an event of a QP that its lcore has reported.
-    pub(crate) fn notice(&mut self, qpn: Qpn, kind: EventKind) {
+    pub(crate) fn notice(&mut self, qpn: Qpn, kind: EventKind, context: &mut ServiceContext<'_>) {
         let Some(id) = self.common.by_qpn.get(&qpn).copied() else { return };
+        if kind == EventKind::PeerLost {
+            return self.peer_lost(id, context);
+        }
         self.with_known(id, |connection, common| match kind {
             EventKind::CommEst => connection.communication_established(common),
             EventKind::PathMig => connection.path_migrated(common),
@@ -105,6 +108,20 @@ impl Service {
         let id = self.common.by_qpn.get(&qpn)?;
         let agreed = self.connections.get(id).filter(|connection| !connection.is_over)?.agreed?;
         Some(agreed.selective_repeat && dest == Some(agreed.peer_qpn))
+    }
+
+    /// Returns the idle time, in milliseconds, of the keepalive of a QP that the application
+    /// connects to the peer's QP `dest`; `None` if it has no connection to that.
+    pub(crate) fn keepalive_ms(
+        &self,
+        qpn: Qpn,
+        dest: Option<Qpn>,
+        context: &ServiceContext<'_>,
+    ) -> Option<u32> {
+        let id = self.common.by_qpn.get(&qpn)?;
+        let connection = self.connections.get(id).filter(|connection| !connection.is_over)?;
+        let is_peer = dest == Some(connection.agreed?.peer_qpn);
+        is_peer.then(|| connection.keepalive_ms(context))
     }
 
     /// Handles timers, resolved neighbours, and events and messages of `uroce-cm`. Called after

@@ -46,7 +46,9 @@ impl Thread {
     pub(super) fn take_notices(&mut self) -> bool {
         let mut any = false;
         while let Some((qpn, kind)) = self.control.next_notice() {
-            self.service.notice(qpn, kind);
+            let now = self.now();
+            let (service, mut context) = self.split(now);
+            service.notice(qpn, kind, &mut context);
             any = true;
         }
         any
@@ -113,9 +115,9 @@ impl Thread {
     }
 
     /// Borrows the service, and the parts of the thread that it uses.
-    fn split(&mut self, now: Instant) -> (&mut Service, ServiceContext<'_>) {
-        let Self { control, ports, gsi, service, selective_repeat, .. } = self;
-        let selective_repeat = *selective_repeat;
-        (service, ServiceContext { now, control, ports, gsi, selective_repeat })
+    pub(super) fn split(&mut self, now: Instant) -> (&mut Service, ServiceContext<'_>) {
+        let Self { control, ports, gsi, service, selective_repeat, keepalive_ms, .. } = self;
+        let (selective_repeat, keepalive_ms) = (*selective_repeat, *keepalive_ms);
+        (service, ServiceContext { now, control, ports, gsi, selective_repeat, keepalive_ms })
     }
 }

@@ -120,6 +120,7 @@ impl Thread {
             path: primary.filter(|_| modify.vector.is_some()),
             alt_path: given.map(|(alternate, path)| alternate.resolved(path)),
             selective_repeat: self.selective_repeat_of(modify),
+            keepalive_ms: self.keepalive_of(modify),
             ..modify.change
         };
         let result = self.control.modify_qp(modify.qpn, &change);
@@ -131,14 +132,24 @@ impl Thread {
     /// it, the QP's connection decides, and for a QP without a connection the configuration.
     fn selective_repeat_of(&self, modify: &ModifyQp) -> Option<bool> {
         let change = &modify.change;
-        // Only RC takes this attribute on the way to RTR.
-        let is_rc_to_rtr = change.state == Some(QpState::Rtr) && change.min_rnr_timer.is_some();
-        if change.selective_repeat.is_some() || !is_rc_to_rtr {
+        if change.selective_repeat.is_some() || !is_rc_to_rtr(change) {
             return change.selective_repeat;
         }
         let agreed = self.service.agreement(modify.qpn, change.dest_qpn);
         let is_wanted = agreed.unwrap_or(self.selective_repeat == SelectiveRepeat::Always);
         is_wanted.then_some(true)
+    }
+
+    /// Returns the attribute `keepalive_ms` of a Modify QP. If the application does not give it,
+    /// the QP's connection decides.
+    fn keepalive_of(&mut self, modify: &ModifyQp) -> Option<u32> {
+        let change = &modify.change;
+        if change.keepalive_ms.is_some() || !is_rc_to_rtr(change) {
+            return change.keepalive_ms;
+        }
+        let now = self.now();
+        let (service, context) = self.split(now);
+        service.keepalive_ms(modify.qpn, change.dest_qpn, &context)
     }
 
     fn route(&self, vector: &AddressVector, port: u8) -> Result<Route, PathError> {
@@ -219,6 +230,13 @@ impl Then {
             Then::Handle(reply) => reply.give(Err(error)),
         }
     }
+}
+
+/// Tells whether a change takes an RC QP to RTR, with which it gets the attributes of its
+/// connection.
+fn is_rc_to_rtr(change: &QpChange) -> bool {
+    // Only RC takes this attribute.
+    change.state == Some(QpState::Rtr) && change.min_rnr_timer.is_some()
 }
 
 /// Tells whether a change with paths is allowed in this state and has all required attributes.

@@ -5,6 +5,7 @@ mod agreement;
 mod alternate;
 mod datagrams;
 mod hostile;
+mod keepalive;
 mod lab;
 mod log;
 mod refused;

@@ -161,6 +161,7 @@ pub(crate) fn drive(traffic: &mut Traffic, plan: &Plan) -> Result<(), String> {
         if let Some(flaw) = traffic.world.take_flaw() {
             return Err(flaw);
         }
+        traffic.judge_lost_peers()?;
         traffic.world.take_completions(&mut completions);
         for completed in completions.drain(..) {
             traffic.judge(&completed)?;
@@ -175,6 +176,7 @@ pub(crate) fn drive(traffic: &mut Traffic, plan: &Plan) -> Result<(), String> {
         if phase == Phase::Closing && step != Step::Done && traffic.is_finished() {
             phase = Phase::Finished;
             traffic.world.end_troubles();
+            traffic.end_keepalives()?;
         }
         match step {
             Step::Done => {}

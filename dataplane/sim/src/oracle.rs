@@ -11,6 +11,7 @@
 //! - Without any fault nothing is sent twice, except after an RNR NAK.
 
 mod last;
+mod lost;
 
 use uroce_wire::Qpn;
 

@@ -173,6 +173,7 @@ impl Pair {
                 selective_repeat: self.terms.selective_repeat.then_some(true),
                 udp_source_ports: (self.terms.udp_source_ports > 1)
                     .then_some(self.terms.udp_source_ports),
+                keepalive_ms: (qp_type == QpType::Rc).then_some(me.keepalive_ms),
                 ..QpChange::to_rtr(qp_type, &rtr)
             },
             QpChange::to_rts(qp_type, &rts),

@@ -59,6 +59,9 @@ fn search_of(bug: Bug) -> Search {
         | Bug::HeldRepeated
         | Bug::RestForgotten
         | Bug::HeldAfterReset
+        | Bug::KeepaliveNew
+        | Bug::KeepaliveEarly
+        | Bug::KeepaliveDeaf
         | Bug::RnrTableTypo => Search::Random(LARGE_BUDGET),
         Bug::PaceDrift | Bug::LatenessKept | Bug::KibibitsForKilobits | Bug::AcksUnpaid => {
             Search::Paced
@@ -72,7 +75,6 @@ fn search_of(bug: Bug) -> Search {
         Bug::MigReqNever
         | Bug::MigReqAlways
         | Bug::ArmedByAnyMigReq
-        | Bug::DiesThoughArmed
         | Bug::MigratesTwice
         | Bug::PathMigTwice
         | Bug::FormerAddresses
@@ -86,6 +88,7 @@ fn search_of(bug: Bug) -> Search {
         | Bug::SqDrainedUnasked => Search::Control(BUDGET),
         Bug::AlternateNotValidated
         | Bug::BudgetNotReloaded
+        | Bug::DiesThoughArmed
         | Bug::FormerRate
         | Bug::FormerPathForEver => Search::Control(LARGE_BUDGET),
         _ => Search::Random(BUDGET),

@@ -117,6 +117,8 @@ bitflags! {
         const SELECTIVE_REPEAT = 1 << 20;
         /// `udp_source_ports`
         const UDP_SOURCE_PORTS = 1 << 21;
+        /// `keepalive_ms`
+        const KEEPALIVE_MS = 1 << 22;
     }
 }
 
@@ -224,6 +226,11 @@ pub struct QpAttr {
     ///
     /// [`selective_repeat`]: QpAttr::selective_repeat
     pub udp_source_ports: u8,
+    /// Silence of the peer, in milliseconds, after which a connection in which nothing is
+    /// outstanding asks the peer for a sign of life (RC); 0 means never. If the peer does not
+    /// answer within [`timeout`](QpAttr::timeout) and [`retry_cnt`](QpAttr::retry_cnt) retries, the
+    /// QP goes to ERR. Without a timeout (code 0) the peer is not asked.
+    pub keepalive_ms: u32,
 }
 
 impl Default for QpAttr {
@@ -284,6 +291,7 @@ qp_change! {
     en_sqd_async_notify: bool => EN_SQD_ASYNC_NOTIFY,
     selective_repeat: bool => SELECTIVE_REPEAT,
     udp_source_ports: u8 => UDP_SOURCE_PORTS,
+    keepalive_ms: u32 => KEEPALIVE_MS,
 }
 
 /// Largest `max_dest_rd_atomic`: number of the peer's READ and ATOMIC requests that a QP keeps

@@ -17,6 +17,7 @@ crate::counted! {
             "The transport retry counter ran out."
         RnrRetriesExceeded "req_rnr_retries_exceeded" "The RNR retry counter ran out."
         TailProbes "roce_adp_retrans" "A packet sent again because the peer was silent."
+        Keepalives "tx_keepalives" "A request sent because the peer of an idle connection was silent."
         RetransmittedPackets "retransmitted_packets" "A request packet sent again."
         RespRemoteAccessErrors "resp_remote_access_errors" "A request refused for its key or range."
         ReqRemoteAccessErrors "req_remote_access_errors" "A remote access NAK received."

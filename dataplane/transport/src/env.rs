@@ -232,6 +232,9 @@ pub enum AsyncEvent {
     /// The peer requested migration to a path other than the alternate one; the QP has not
     /// migrated.
     PathMigErr,
+    /// The peer has not answered, and all retries are used up; only of a QP with a keepalive. Not
+    /// an event of the verbs: it is for the connection's management. The QP goes to ERR.
+    PeerLost,
 }
 
 /// Result of looking for a receive for a message.

@@ -21,6 +21,7 @@ use uroce_wire::{PathMtu, Qpn};
 
 use crate::attr::{AttrMask, Attributes, QpAttr, QpChange, QpType};
 use crate::congestion::{Congestion, Notification, Reaction};
+use crate::context::Context;
 use crate::cqe::WcStatus;
 use crate::env::{Accessor, AsyncEvent, Env, Pd};
 use crate::queue::QpCaps;
@@ -129,7 +130,8 @@ impl Qp {
 
     /// All attributes, as last set.
     pub fn attr(&self) -> QpAttr {
-        self.attr.query()
+        let keepalive_ms = self.service.keepalive().map_or(0, |keepalive| keepalive.idle_ms);
+        QpAttr { keepalive_ms, ..self.attr.query() }
     }
 
     /// Returns whether all messages that were begun are completed. In SQD: whether the send queue
@@ -202,7 +204,7 @@ impl Qp {
         match (from, to) {
             (_, QpState::Reset) => self.reset(),
             (QpState::Init, QpState::Rtr) => self.service.start_responder(&self.attr),
-            (QpState::Rtr, QpState::Rts) => self.service.start_requester(&self.attr),
+            (QpState::Rtr, QpState::Rts) => self.service.start_requester(&self.attr, now),
             (QpState::Rts, QpState::Sqd) => {
                 let is_asked = change.en_sqd_async_notify == Some(true);
                 self.owes_drained = is_asked || seeded!(SqDrainedUnasked);
@@ -212,7 +214,17 @@ impl Qp {
             (QpState::Sqd, QpState::Sqd) => self.service.retune(&self.attr),
             _ => {}
         }
+        self.change_keepalive(now, change);
         Ok(())
+    }
+
+    /// Applies the idle time that a change gives.
+    fn change_keepalive(&mut self, now: Instant, change: &QpChange) {
+        let Some(idle_ms) = change.keepalive_ms else { return };
+        let context = Context { by: self.by, recv_pd: self.recv_pd, attr: &self.attr, now };
+        if let Service::Rc(rc) = &mut self.service {
+            rc.set_keepalive(idle_ms, &context);
+        }
     }
 
     /// Moves the QP to ERR for a reason outside of it, such as an overrun CQ.
@@ -340,6 +352,9 @@ impl Qp {
         self.owes_drained = false;
         self.service.flush_sends(self.by.qpn, env);
         self.service.flush_receives(self.by.qpn, env);
+        if let Some(keepalive) = self.service.keepalive_mut() {
+            keepalive.stop();
+        }
         if self.service.rq().uses_srq() && !was_error {
             env.event(AsyncEvent::LastWqeReached);
         }
@@ -378,6 +393,6 @@ mod tests {
         // size asked for. Both paths are included, one of them as ready headers.
         let resources = usize::from(crate::MAX_RD_ATOMIC) * 20;
         let size = size_of::<Qp>() + resources;
-        assert!(size <= 888, "{size} bytes");
+        assert!(size <= 904, "{size} bytes");
     }
 }

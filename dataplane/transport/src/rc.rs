@@ -7,6 +7,7 @@
 //! responder is independent of both.
 
 mod completer;
+mod keepalive;
 mod requester;
 mod resources;
 mod responder;
@@ -16,6 +17,11 @@ mod selective;
 
 use uroce_wire::Psn;
 
+use crate::context::Context;
+use crate::cqe::WcStatus;
+use crate::env::Output;
+use crate::time::Instant;
+pub(crate) use keepalive::Keepalive;
 pub(crate) use requester::Requester;
 pub(crate) use responder::Responder;
 pub use selective::SelectiveRepeat;
@@ -27,6 +33,7 @@ pub use selective::{PsnSet, SPAN};
 pub(crate) struct Rc {
     pub(crate) requester: Requester,
     pub(crate) responder: Responder,
+    pub(crate) keepalive: Keepalive,
 }
 
 impl Rc {
@@ -43,6 +50,36 @@ impl Rc {
     /// Returns whether the QP has the memory of selective repeat.
     pub(crate) fn is_equipped(&self) -> bool {
         self.requester.sent.is_some()
+    }
+
+    /// Handles timers that have expired by `context.now`.
+    ///
+    /// # Errors
+    /// The status with which the oldest WQE fails, or the QP if it has none.
+    pub(crate) fn handle_timeout(
+        &mut self,
+        context: &Context<'_>,
+        out: &mut impl Output,
+    ) -> Result<(), WcStatus> {
+        let Rc { requester, responder, keepalive } = self;
+        keepalive.look(requester, responder, context, out)?;
+        requester.handle_timeout(context, out)
+    }
+
+    /// Sets the idle time, in milliseconds, and starts it at `context.now`; 0 turns the keepalive
+    /// off.
+    pub(crate) fn set_keepalive(&mut self, idle_ms: u32, context: &Context<'_>) {
+        self.keepalive.idle_ms = idle_ms;
+        self.requester.end_life(context);
+        if context.attr.state.sends() {
+            self.start_keepalive(context.now);
+        }
+    }
+
+    /// Starts the idle time at `now`, if the keepalive is on.
+    pub(crate) fn start_keepalive(&mut self, now: Instant) {
+        (self.requester.has_heard, self.responder.has_heard) = (false, false);
+        self.keepalive.begin(now, &self.responder);
     }
 
     /// PSN of the next packet to send, and the position of the message that it belongs to.

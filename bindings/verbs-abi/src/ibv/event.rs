@@ -42,7 +42,7 @@ fn number_of(kind: EventKind) -> ibv_event_type {
     match kind {
         EventKind::CommEst => IBV_EVENT_COMM_EST,
         EventKind::SqDrained => IBV_EVENT_SQ_DRAINED,
-        EventKind::QpFatal => IBV_EVENT_QP_FATAL,
+        EventKind::QpFatal | EventKind::PeerLost => IBV_EVENT_QP_FATAL,
         EventKind::QpReqErr => IBV_EVENT_QP_REQ_ERR,
         EventKind::QpAccessErr => IBV_EVENT_QP_ACCESS_ERR,
         EventKind::LastWqeReached => IBV_EVENT_QP_LAST_WQE_REACHED,

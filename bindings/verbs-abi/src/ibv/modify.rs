@@ -143,6 +143,7 @@ fn change_of(attr: &ibv_qp_attr, mask: u32) -> Result<QpChange, Errno> {
             .then_some(attr.en_sqd_async_notify != 0),
         selective_repeat: None,
         udp_source_ports: None,
+        keepalive_ms: None,
     })
 }
 

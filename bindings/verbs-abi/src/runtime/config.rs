@@ -10,6 +10,7 @@
 //! - A port's Ethernet address is known before the port is opened, except if a NIC or a kernel
 //!   interface has its own.
 
+use std::ffi::OsString;
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -27,6 +28,9 @@ pub(crate) const MEMORY_MB: u32 = 128;
 /// Directory of the local fabric in the run directory.
 pub(crate) const FABRIC: &str = "fabric";
 
+/// The variable with the idle time of keepalives of all devices, in milliseconds.
+const KEEPALIVE: &str = "UROCE_KEEPALIVE_MS";
+
 /// One of the alternative configurations of a process.
 #[derive(Clone, Debug)]
 pub(crate) struct Identity {
@@ -41,9 +45,27 @@ pub(crate) struct Identity {
 ///
 /// [`Problem`] if a configuration cannot be read or used.
 pub(crate) fn identities() -> Result<Vec<Identity>, Problem> {
-    match place::variable("UROCE_CONFIG") {
+    let mut identities = match place::variable("UROCE_CONFIG") {
         None => embedded(),
         Some(files) => read(std::env::split_paths(&files).filter(|file| file != Path::new(""))),
+    }?;
+    if let Some(keepalive_ms) = keepalive(place::variable(KEEPALIVE))? {
+        let devices = identities.iter_mut().flat_map(|identity| &mut identity.config.devices);
+        devices.for_each(|device| device.keepalive_ms = Some(keepalive_ms));
+    }
+    Ok(identities)
+}
+
+/// Reads the value of [`KEEPALIVE`].
+///
+/// # Errors
+///
+/// [`Problem::Milliseconds`] if it is no number of milliseconds.
+fn keepalive(value: Option<OsString>) -> Result<Option<u32>, Problem> {
+    let Some(value) = value.filter(|value| !value.is_empty()) else { return Ok(None) };
+    match value.to_str().and_then(|text| text.parse().ok()) {
+        Some(keepalive_ms) => Ok(Some(keepalive_ms)),
+        None => Err(Problem::Milliseconds { name: KEEPALIVE, value }),
     }
 }
 

@@ -1,5 +1,6 @@
 //! Errors of a process's surroundings, with advice for its user.
 
+use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -31,6 +32,10 @@ pub(crate) enum Problem {
     )]
     NoFile,
 
+    /// An environment variable has a value that cannot be used.
+    #[error("{name} is {value:?}, not a number of milliseconds (0 turns keepalives off).")]
+    Milliseconds { name: &'static str, value: OsString },
+
     /// No directory can be used for locks and sockets.
     #[error(
         "no directory for sockets and locks: {tried}\nSet XDG_RUNTIME_DIR to a directory of your \
@@ -54,9 +59,10 @@ impl Problem {
     /// The errno for a C program.
     pub(crate) fn errno(&self) -> rustix::io::Errno {
         match self {
-            Self::Config { .. } | Self::Alternatives { .. } | Self::NoFile => {
-                rustix::io::Errno::NODEV
-            }
+            Self::Config { .. }
+            | Self::Alternatives { .. }
+            | Self::NoFile
+            | Self::Milliseconds { .. } => rustix::io::Errno::NODEV,
             Self::NoRunDir { .. } => rustix::io::Errno::ACCESS,
             Self::File { error, .. } => {
                 rustix::io::Errno::from_io_error(error).unwrap_or(rustix::io::Errno::IO)

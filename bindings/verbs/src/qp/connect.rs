@@ -68,6 +68,11 @@ pub struct ConnectOptions {
     /// Number of UDP source ports that requests use in turn, with selective repeat: 1, 2, 4, 8 or
     /// 16. Default: as `udp_source_ports` of the device's configuration says.
     pub udp_source_ports: Option<u8>,
+    /// RC: silence of the peer, in milliseconds, after which a connection in which nothing is
+    /// outstanding asks the peer for a sign of life. If the peer does not answer within `timeout`
+    /// and `retry_cnt` retries, the queue pair goes to ERR. Default 0, never; see also
+    /// [`QpControl::set_keepalive`].
+    pub keepalive_ms: u32,
     /// Alternate path for automatic path migration. It is loaded, not armed: see
     /// [`QpControl::rearm`]. Default: none.
     pub alternate: Option<AlternateVector>,
@@ -95,6 +100,7 @@ impl Default for ConnectOptions {
             rate_limit: 0,
             selective_repeat: None,
             udp_source_ports: None,
+            keepalive_ms: 0,
             alternate: None,
         }
     }
@@ -164,6 +170,7 @@ impl QpControl {
             access: Some(options.access),
             selective_repeat: options.selective_repeat,
             udp_source_ports: options.udp_source_ports,
+            keepalive_ms: (options.keepalive_ms > 0).then_some(options.keepalive_ms),
             ..QpChange::to_rtr(self.shared.qp_type, &rtr)
         };
         self.modify_paths(&to_rtr, Some(&path), options.alternate.as_ref())?;
@@ -179,6 +186,18 @@ impl QpControl {
             ..QpChange::to_rts(self.shared.qp_type, &rts)
         };
         self.modify(&to_rts, None)
+    }
+
+    /// Sets the silence of the peer, in milliseconds, after which a connected RC QP in which
+    /// nothing is outstanding asks the peer for a sign of life; 0 means never. The time begins now.
+    /// If the peer does not answer within the QP's ACK timeout and retries, the QP goes to ERR: its
+    /// receives complete flushed, and a QP of the connection manager's connection is disconnected.
+    ///
+    /// # Errors
+    ///
+    /// See [`RequestError`]; the QP is unchanged.
+    pub fn set_keepalive(&self, idle_ms: u32) -> Result<(), RequestError> {
+        self.modify(&QpChange { keepalive_ms: Some(idle_ms), ..QpChange::default() }, None)
     }
 
     /// Modifies a UD QP from RESET to RTS. It receives datagrams with this Q_Key from now on. Of

@@ -192,8 +192,14 @@ impl Connection {
         context: &mut ServiceContext<'_>,
     ) -> Result<(), RequestError> {
         let path = self.primary_path.ok_or(ConnError::WrongState)?;
-        let change = qp::to_rtr(own.qp_type, agreed, &self.param, path, self.alternate_path);
+        let idle = self.keepalive_ms(context);
+        let change = qp::to_rtr(own.qp_type, agreed, &self.param, path, self.alternate_path, idle);
         Ok(context.modify_qp(own.qpn, &change)?)
+    }
+
+    /// Returns the idle time of the connection's keepalive in milliseconds; 0 means none.
+    pub(super) fn keepalive_ms(&self, context: &ServiceContext<'_>) -> u32 {
+        self.param.keepalive_ms.unwrap_or_else(|| context.keepalive_ms(self.primary.port))
     }
 
     /// Builds the private data of a REQ or SIDR_REQ: the address header, then the application's

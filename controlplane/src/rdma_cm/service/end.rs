@@ -41,12 +41,20 @@ impl Service {
         tracing::debug!(port, connections = ended.len(), "the peer's process has ended");
         for id in ended {
             self.with_known(id, |connection, common| {
-                connection.take_back(&common.cm);
-                if let Some(conn) = connection.conn {
-                    common.cm.peer_ended(context.now, conn);
-                }
+                connection.end_with_peer(common, context);
             });
         }
+        self.take_events(context);
+    }
+
+    /// Ends the connection of a QP that has got no answer from its peer in all its retries.
+    //= check J15 — the connection ends as if the peer's process had told its end
+    pub(super) fn peer_lost(&mut self, id: CmId, context: &mut ServiceContext<'_>) {
+        self.with_known(id, |connection, common| {
+            let peer = connection.peer;
+            tracing::info!(id = id.0, %peer, "the peer does not answer");
+            connection.end_with_peer(common, context);
+        });
         self.take_events(context);
     }
 
@@ -88,6 +96,14 @@ impl Service {
 }
 
 impl Connection {
+    /// Ends the connection because its peer is gone.
+    fn end_with_peer(&mut self, common: &mut Common, context: &ServiceContext<'_>) {
+        self.take_back(&common.cm);
+        if let Some(conn) = self.conn {
+            common.cm.peer_ended(context.now, conn);
+        }
+    }
+
     /// Holds the QPN for the connection until `uroce-cm` releases the connection.
     pub(super) fn hold(&self, common: &mut Common, context: &mut ServiceContext<'_>) {
         if let Some(own) = self.qp {

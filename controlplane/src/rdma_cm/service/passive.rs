@@ -5,7 +5,7 @@
 use std::net::SocketAddr;
 
 use uroce_cm::{AcceptParams, ConnId, Request};
-use uroce_transport::Instant;
+use uroce_transport::{Instant, QpChange, QpType};
 use uroce_wire::cm::{CmTimeout, Failover, IpHeader, PrivateData, RejectReason, ServiceId};
 
 use super::active::check_param;
@@ -274,9 +274,25 @@ impl Connection {
         {
             return self.fail(error.into(), common, context);
         }
+        self.keep_alive(context);
         self.hand_over();
         common.count(Tally::Passive);
         self.tell(ConnEvent::Established { agreed, private_data });
+    }
+
+    /// Turns on the keepalive of a QP that its application had taken to RTR before it accepted. Any
+    /// other QP has got it with RTR.
+    //= check J15 — a QP that the application modifies asks, too
+    fn keep_alive(&self, context: &mut ServiceContext<'_>) {
+        let idle = self.keepalive_ms(context);
+        let Some(own) = self.qp.filter(|own| own.qp_type == QpType::Rc && !own.is_driven) else {
+            return;
+        };
+        if idle > 0 {
+            let change = QpChange { keepalive_ms: Some(idle), ..QpChange::default() };
+            // Without an effect if the application has yet to take the QP to RTS.
+            let _ = context.modify_qp(own.qpn, &change);
+        }
     }
 
     /// Establishes the connection when a packet has arrived at the QP before the RTU.

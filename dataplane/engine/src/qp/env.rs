@@ -231,7 +231,9 @@ impl Output for QpEnv<'_> {
 
     fn event(&mut self, event: AsyncEvent) {
         self.path.migrated |= event == AsyncEvent::PathMig;
-        self.events.raiser.raise(event.into());
+        if event != AsyncEvent::PeerLost {
+            self.events.raiser.raise(event.into());
+        }
         if let Some(slot) = self.events.notices {
             self.memory.tables.notices.raise(slot, event.into());
         }

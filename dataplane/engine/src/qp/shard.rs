@@ -4,7 +4,9 @@
 //! - A QP is in at most one port's active list, at most once; it is there if it may have something
 //!   to send.
 //! - The timer wheel's deadline of a QP is never later than the QP's own. It may be earlier: each
-//!   ACK moves the QP's deadline, and the wheel is set again only when the old one has come.
+//!   ACK moves the QP's deadline, and the wheel is set again only when the old one has come. The
+//!   keepalive's time moves forward only with a Modify QP or an expired timer, so that only these
+//!   set the wheel for it.
 //!
 //! Not here: the source of inputs ([`crate::rx`], [`crate::lcore`]); the order in which QPs send
 //! ([`crate::qp::schedule`]).
@@ -158,6 +160,7 @@ impl Shard {
         }
         context.rebuild(turn.lanes);
         self.note_looper(index);
+        self.set_timer(index);
         self.activate(index);
         Some(result)
     }
@@ -177,7 +180,7 @@ impl Shard {
             self.completed.push(index);
         }
         let migrated = std::mem::take(&mut context.path.migrated);
-        if let Some(deadline) = context.qp.next_timeout()
+        if let Some(deadline) = context.qp.next_near_timeout()
             && self.timers.get(index).is_none_or(|set| deadline < set)
         {
             self.timers.set(index, deadline);
@@ -306,7 +309,19 @@ impl Shard {
     fn time_out(&mut self, index: u32, turn: &mut TurnContext<'_>) {
         let now = turn.now;
         self.input(index, turn, |qp, _, env| qp.handle_timeout(now, env));
+        self.set_timer(index);
         self.activate(index);
+    }
+
+    /// Sets the wheel to the QP's deadline, with that of its keepalive, unless an earlier one is
+    /// set.
+    fn set_timer(&mut self, index: u32) {
+        let Some(deadline) = self.get(index).and_then(|context| context.qp.next_timeout()) else {
+            return;
+        };
+        if self.timers.get(index).is_none_or(|set| deadline < set) {
+            self.timers.set(index, deadline);
+        }
     }
 
     /// Returns whether no QP may have something to send.

@@ -85,6 +85,7 @@ event_kinds! {
     PortErr "A port's link has gone down."
     GidChange "A port's addresses have changed."
     SrqErr "Receives of an SRQ are lost with the lcore that had taken them."
+    PeerLost "A QP failed: its peer is gone. For the control plane; applications do not get it."
     DeviceFatal "An lcore has ended in the middle of its work; its QPs are lost."
 }
 
@@ -111,6 +112,7 @@ impl From<uroce_transport::AsyncEvent> for EventKind {
             AsyncEvent::LastWqeReached => EventKind::LastWqeReached,
             AsyncEvent::PathMig => EventKind::PathMig,
             AsyncEvent::PathMigErr => EventKind::PathMigErr,
+            AsyncEvent::PeerLost => EventKind::PeerLost,
         }
     }
 }

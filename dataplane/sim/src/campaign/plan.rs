@@ -49,6 +49,8 @@ pub(crate) struct Connection {
     pub(crate) selective_repeat: bool,
     /// Number of UDP source ports of each end.
     pub(crate) udp_source_ports: u8,
+    /// Idle time of each end's keepalive, in milliseconds; 0 means none.
+    pub(crate) keepalive_ms: [u32; 2],
     pub(crate) ends: [End; 2],
 }
 
@@ -110,7 +112,27 @@ impl Plan {
         }
         let mut shape = Shape { settings, nodes, is_ipv6, second_port, connections };
         self.choose_recovery(&mut shape);
+        if !is_perfect {
+            self.choose_keepalive(&mut shape);
+        }
         shape
+    }
+
+    /// Chooses the ends with a keepalive: in half of all runs about half of them. The random
+    /// numbers are its own.
+    fn choose_keepalive(&self, shape: &mut Shape) {
+        const SALT: u64 = 0x0a11_7e57;
+        let mut rng = Rng::with_seed(self.seed ^ SALT);
+        if rng.bool() {
+            return;
+        }
+        for connection in &mut shape.connections {
+            connection.keepalive_ms = [0; 2].map(|_| if rng.bool() { rng.u32(1..=4) } else { 0 });
+            if rng.u8(..4) == 0 {
+                // Idle times between the posts.
+                connection.ends.iter_mut().for_each(|end| end.pace = Duration::from_millis(4));
+            }
+        }
     }
 
     /// Chooses the connections with selective repeat: in half of all runs about half of them. The
@@ -151,6 +173,7 @@ fn connection(rng: &mut Rng, nodes: u16, is_perfect: bool) -> Connection {
         control_pace: None,
         selective_repeat: false,
         udp_source_ports: 1,
+        keepalive_ms: [0; 2],
         ends,
     }
 }

@@ -54,6 +54,7 @@ impl Traffic {
             dead: 0,
             operations: 0,
             sges: Vec::new(),
+            happened: Vec::new(),
         };
         let mut congested = Congested::of(plan);
         congested.narrow(&mut traffic.world, shape.nodes, shape.settings.gbps);
@@ -225,6 +226,7 @@ fn changes(connection: &Connection, side: usize, path: Encap, dest_qpn: Qpn) -> 
             path: Some(path.into()),
             selective_repeat: connection.selective_repeat.then_some(true),
             udp_source_ports: connection.selective_repeat.then_some(connection.udp_source_ports),
+            keepalive_ms: Some(connection.keepalive_ms[side]),
             ..QpChange::to_rtr(QpType::Rc, &rtr)
         },
         QpChange::to_rts(QpType::Rc, &rts),

@@ -24,6 +24,7 @@ use crate::campaign::plan::{Connection, End};
 use crate::world::World;
 use crate::world::memory::Mr;
 use crate::world::names::At;
+use crate::world::node::Happened;
 use uroce_transport::{PostError, SendOp, SendWr, Sge, WcOpcode};
 
 /// Length of the region that all SENDs and WRITEs of a node are gathered from, in bytes.
@@ -158,6 +159,8 @@ pub(crate) struct Traffic {
     /// Number of control operations that were carried out.
     pub(crate) operations: u64,
     pub(crate) sges: Vec<Sge>,
+    /// Buffer of the events that are judged.
+    pub(crate) happened: Vec<Happened>,
 }
 
 impl Traffic {

@@ -27,6 +27,8 @@ pub struct Half {
     pub retry_cnt: u8,
     /// RNR retries.
     pub rnr_retry: u8,
+    /// Silence of the peer after which it is asked for a sign of life, in milliseconds; 0: never.
+    pub keepalive_ms: u32,
     /// Q_Key of a UD QP.
     pub qkey: Qkey,
     /// Receives come from the node's shared receive queue, which is of this protection domain.
@@ -118,6 +120,7 @@ impl Default for Terms {
             timeout: 8,
             retry_cnt: 7,
             rnr_retry: 7,
+            keepalive_ms: 0,
             qkey: Qkey(0x1111_1111),
             srq: None,
         };

@@ -145,6 +145,9 @@ impl World {
         if let Some(code) = change.min_rnr_timer {
             self.tap_rnr_timer(at, code);
         }
+        if let Some(idle_ms) = change.keepalive_ms {
+            self.tap_keepalive(at, idle_ms);
+        }
         let alternate = attr.alt_path.as_ref().map(|alt| timed(&Way::of(alt)));
         match (change.path_mig_state, alternate) {
             (Some(PathMigState::Rearm), Some(alternate)) => {

@@ -131,6 +131,11 @@ impl World {
         self.tell_checker(at, |checker, qp| checker.set_rnr_timer(qp, code));
     }
 
+    /// Notes that a QP has another idle time from now on.
+    pub(crate) fn tap_keepalive(&mut self, at: At, idle_ms: u32) {
+        self.tell_checker(at, |checker, qp| checker.set_keepalive(qp, keepalive_ns(idle_ms)));
+    }
+
     /// Returns whether everything that a QP has sent is acknowledged, and no message is in
     /// progress.
     pub(crate) fn tap_is_quiet(&self, at: At) -> bool {
@@ -250,6 +255,11 @@ fn nanos(now: Instant) -> u64 {
     now.as_nanos()
 }
 
+/// The idle time of a keepalive in nanoseconds; `None` if it is off.
+fn keepalive_ns(idle_ms: u32) -> Option<u64> {
+    (idle_ms > 0).then_some(u64::from(idle_ms) * 1_000_000)
+}
+
 /// Terms of a QP for the checker, as plain numbers.
 fn peer(qp: &Qp, addr: [u8; 16], cnp_gap_ns: u64) -> Peer {
     let attr = qp.attr();
@@ -272,5 +282,6 @@ fn peer(qp: &Qp, addr: [u8; 16], cnp_gap_ns: u64) -> Peer {
         timeout_ns: ack_timeout(attr.timeout).map(|timeout| timeout.as_nanos() as u64),
         cnp_gap_ns,
         selective_repeat: attr.selective_repeat,
+        keepalive_ns: keepalive_ns(attr.keepalive_ms),
     }
 }

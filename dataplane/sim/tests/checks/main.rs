@@ -17,6 +17,7 @@ mod go_back_n;
 mod gone;
 mod headers;
 mod integrity;
+mod keepalive;
 mod many;
 mod memory;
 mod migration;

@@ -49,6 +49,8 @@ pub struct Peer {
     pub cnp_gap_ns: u64,
     /// Both ends have agreed on selective repeat.
     pub selective_repeat: bool,
+    /// Silence of its peer after which it may send a keepalive, in nanoseconds; `None` means never.
+    pub keepalive_ns: Option<u64>,
 }
 
 /// Identifier of a queue pair in a [`Checker`].
@@ -95,6 +97,7 @@ impl Watch {
                 let mut requester =
                     Requester::new(peer.mtu, peer.first_psn, peer.max_reads, peer.timeout_ns);
                 let mut responder = Responder::new(peer.mtu, peer.expected_psn, peer.rnr_timer);
+                requester.keepalive_ns = peer.keepalive_ns;
                 if peer.selective_repeat {
                     requester.repeat_selectively();
                     responder.hold_early();
@@ -201,6 +204,14 @@ impl Checker {
         }
     }
 
+    /// Sets the silence of its peer after which the queue pair may send a keepalive, in
+    /// nanoseconds; `None` means never.
+    pub fn set_keepalive(&mut self, qp: Watched, keepalive_ns: Option<u64>) {
+        if let Roles::Reliable(roles) = &mut self.watches[qp.0].roles {
+            roles.0.keepalive_ns = keepalive_ns;
+        }
+    }
+
     /// Returns whether everything that the queue pair has sent is acknowledged, and no message is
     /// in progress.
     pub fn is_quiet(&self, qp: Watched) -> bool {
@@ -275,6 +286,7 @@ impl Checker {
         watch.migration.arrived(seen);
         let Roles::Reliable(roles) = &mut watch.roles else { return };
         let Some(shape) = Shape::of(seen.opcode) else { return };
+        roles.0.heard(now_ns);
         if shape.is_request() {
             roles.1.arrived(now_ns, seen, &shape);
         } else {

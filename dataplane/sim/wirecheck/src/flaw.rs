@@ -54,6 +54,8 @@ rules! {
     RepeatedAlone "A packet is sent again though none sent after it is known to have arrived."
     TimeoutTooLate "A repetition comes later than four timeouts after the last packet or progress."
     ProbeUnasked "A probe requests no answer."
+    KeepaliveEffect "A keepalive is something else than a WRITE of no bytes."
+    KeepaliveTooSoon "A keepalive though the peer was heard not long ago, or within the ACK timeout."
     BeforeRnrTimer "A request is sent before the RNR timer has run out."
     Changed "A repeated request differs from the first one."
     MessageOrder "First, middle and last packets do not follow one another."

@@ -79,6 +79,14 @@ pub(crate) struct Requester {
     pub(crate) rewinds: u64,
     /// With selective repeat: what is known of each packet.
     known: Option<Known>,
+    /// Silence of the peer after which a keepalive may be sent, in nanoseconds; `None` means never.
+    pub(crate) keepalive_ns: Option<u64>,
+    /// Time of the last keepalive, if nothing has been heard and no path has changed since.
+    keepalive_at: Option<u64>,
+    /// Time at which the peer was heard last.
+    heard_at: u64,
+    /// Time at which the last silence of `keepalive_ns` or longer ended.
+    silent_until: u64,
 }
 
 impl Requester {
@@ -102,6 +110,10 @@ impl Requester {
             repeated: 0,
             rewinds: 0,
             known: None,
+            keepalive_ns: None,
+            keepalive_at: None,
+            heard_at: 0,
+            silent_until: 0,
         }
     }
 
@@ -133,6 +145,9 @@ impl Requester {
     ) -> Result<bool, Flaw> {
         let due = self.not_before.unwrap_or(0);
         ensure(now >= due, Rule::BeforeRnrTimer, now, due)?;
+        if self.keepalive_ns.is_some() && self.is_quiet() && add(seen.psn, 1) == self.end {
+            return self.keepalive(now, slack, seen, shape).map(|()| false);
+        }
         let may_probe = seen.psn == self.una && self.may_probe(now);
         if may_probe && let Some(known) = &mut self.known {
             known.probed();
@@ -204,16 +219,44 @@ impl Requester {
         Ok(())
     }
 
+    /// Checks a keepalive, a duplicate without effect while nothing is outstanding.
+    fn keepalive(&mut self, now: u64, slack: u64, seen: &Seen, shape: &Shape) -> Result<(), Flaw> {
+        let is_empty_write = shape.kind == Kind::Write && shape.is_first && shape.is_last;
+        let has_effect = seen.payload_len > 0 || seen.dma_len > 0 || shape.has_imm;
+        ensure(is_empty_write && !has_effect, Rule::KeepaliveEffect, seen.opcode, 0x0a_u8)?;
+        ensure(seen.ack_req, Rule::ProbeUnasked, seen.psn, self.next)?;
+        // A keepalive that is due may be sent a little after the silence has ended.
+        let earliest = self.heard_at + self.keepalive_ns.unwrap_or(u64::MAX);
+        let is_silent = now >= earliest || now <= self.silent_until + slack;
+        ensure(is_silent, Rule::KeepaliveTooSoon, now, earliest)?;
+        if let Some((at, timeout)) = self.keepalive_at.zip(self.timeout) {
+            ensure(now >= at + timeout, Rule::KeepaliveTooSoon, now, at + timeout)?;
+        }
+        // What ended the silence before it was sent ends the wait for its answer, too.
+        self.keepalive_at = (now >= earliest).then_some(now);
+        Ok(())
+    }
+
+    /// Notes that the peer was heard.
+    pub(crate) fn heard(&mut self, now: u64) {
+        if self.keepalive_ns.is_some_and(|idle| now >= self.heard_at + idle) {
+            self.silent_until = now;
+        }
+        (self.heard_at, self.keepalive_at) = (now, None);
+    }
+
     /// Notes that requests take another path from now on, which is a cause to repeat what is
     /// unacknowledged.
     pub(crate) fn takes_other_path(&mut self, timeout: Option<u64>) {
         self.timeout = timeout;
         self.has_cause = true;
+        self.keepalive_at = None;
     }
 
     /// Notes that the queue pair has migrated.
     pub(crate) fn migrated(&mut self) {
         self.has_cause = true;
+        self.keepalive_at = None;
     }
 
     /// Returns whether everything is acknowledged, and no message is in progress.

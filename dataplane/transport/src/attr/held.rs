@@ -198,6 +198,8 @@ impl Attributes {
             en_sqd_async_notify: self.en_sqd_async_notify,
             selective_repeat: self.selective_repeat,
             udp_source_ports: self.udp_source_ports,
+            // The service of the QP has it.
+            keepalive_ms: 0,
         }
     }
 

@@ -19,6 +19,7 @@ use crate::context::{Context, Outcome, Step};
 use crate::cqe::WcStatus;
 use crate::drop_reason::DropReason;
 use crate::env::{AsyncEvent, Env};
+use crate::rc::Keepalive;
 use crate::time::Instant;
 
 /// Number of answers sent in a row before a request is sent, if one is ready.
@@ -246,20 +247,31 @@ impl Qp {
             return;
         }
         let context = Context { by: self.by, recv_pd: self.recv_pd, attr: &self.attr, now };
-        let result = rc.requester.handle_timeout(&context, env);
+        let result = rc.handle_timeout(&context, env);
         self.note_timeout(now, env);
         if let Err(status) = result {
             self.fail_or_migrate(status, now, env);
         }
     }
 
-    /// Handles an oldest send WQE that cannot continue on this path: migrates if it can, otherwise
-    /// fails it with `status`.
+    /// Handles a requester that cannot continue on this path: migrates if it can, otherwise fails
+    /// the oldest send WQE with `status`.
     #[cold]
     fn fail_or_migrate(&mut self, status: WcStatus, now: Instant, env: &mut impl Env) {
-        if status != WcStatus::RetryExcErr || !self.survives_exhaustion(now, env) {
-            self.fail_send(status, env);
+        if status != WcStatus::RetryExcErr {
+            return self.fail_send(status, env);
         }
+        if self.survives_exhaustion(now, env) {
+            return;
+        }
+        if self.service.keepalive().is_some_and(|keepalive| keepalive.idle_ms > 0) {
+            env.event(AsyncEvent::PeerLost);
+        }
+        //= check B16 — with no send WQE whose completion would tell, an event does
+        if self.send_wrs() == 0 {
+            env.event(AsyncEvent::QpFatal);
+        }
+        self.fail_send(status, env);
     }
 
     /// Sends up to `budget` packets: answers to the peer first, then requests, but at most sixteen
@@ -284,8 +296,16 @@ impl Qp {
     }
 
     /// Time at which [`handle_timeout`](Qp::handle_timeout) is due next; `None` if no timer runs.
-    #[inline]
     pub fn next_timeout(&self) -> Option<Instant> {
+        let look = self.service.keepalive().and_then(Keepalive::next_look);
+        look.into_iter().chain(self.next_near_timeout()).min()
+    }
+
+    /// Time of [`next_timeout`](Qp::next_timeout), but without the keepalive, the time of which is
+    /// brought forward only by [`modify`](Qp::modify) and [`handle_timeout`](Qp::handle_timeout).
+    /// For a caller that asks after each packet whether a timer has to be set earlier.
+    #[inline]
+    pub fn next_near_timeout(&self) -> Option<Instant> {
         let resend = match &self.service {
             Service::Rc(rc) => rc.requester.next_timeout(),
             Service::Uc(_) | Service::Ud(_) => None,

@@ -5,7 +5,7 @@ use crate::context::{Context, Step};
 use crate::cqe::WcStatus;
 use crate::env::{Env, Output};
 use crate::queue::QpCaps;
-use crate::rc::{self, Rc};
+use crate::rc::{self, Keepalive, Rc};
 use crate::recv_queue::RecvQueue;
 use crate::send_queue::SendQueue;
 use crate::time::Instant;
@@ -39,6 +39,7 @@ impl Service {
             QpType::Rc => Service::Rc(Rc {
                 requester: rc::Requester::new(caps),
                 responder: rc::Responder::new(caps, uses_srq),
+                keepalive: rc::Keepalive::default(),
             }),
             QpType::Uc => Service::Uc(Uc {
                 requester: uc::Requester::new(caps),
@@ -150,8 +151,20 @@ impl Service {
     }
 
     /// Starts the requester when the QP enters RTS from RTR.
-    pub(super) fn start_requester(&mut self, attr: &Attributes) {
+    pub(super) fn start_requester(&mut self, attr: &Attributes, now: Instant) {
         each!(self, roles => roles.requester.start(attr));
+        if let Service::Rc(rc) = self {
+            rc.start_keepalive(now);
+        }
+    }
+
+    /// The keepalive; only RC has one.
+    pub(super) fn keepalive(&self) -> Option<&Keepalive> {
+        if let Service::Rc(rc) = self { Some(&rc.keepalive) } else { None }
+    }
+
+    pub(super) fn keepalive_mut(&mut self) -> Option<&mut Keepalive> {
+        if let Service::Rc(rc) = self { Some(&mut rc.keepalive) } else { None }
     }
 
     /// Applies changed attributes of a QP that has drained.
@@ -180,5 +193,8 @@ impl Service {
             roles.requester.reset();
             roles.responder.reset();
         });
+        if let Some(keepalive) = self.keepalive_mut() {
+            *keepalive = Keepalive::default();
+        }
     }
 }

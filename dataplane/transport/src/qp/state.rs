@@ -164,16 +164,23 @@ const RC: Rows = {
     let requester = PATIENCE.union(AttrMask::MAX_QP_RD_ATOMIC);
     Rows {
         rtr: UC.rtr.union(responder),
-        rtr_optional: UC.rtr_optional.union(PATIENCE).union(RECOVERY),
+        rtr_optional: UC.rtr_optional.union(PATIENCE).union(RECOVERY).union(KEEPALIVE),
         rts: UC.rts.union(requester),
-        live: UC.live.union(AttrMask::MIN_RNR_TIMER),
-        drained: UC.drained.union(AttrMask::PORT).union(responder).union(requester),
+        live: UC.live.union(AttrMask::MIN_RNR_TIMER).union(KEEPALIVE),
+        drained: UC
+            .drained
+            .union(AttrMask::PORT)
+            .union(responder)
+            .union(requester)
+            .union(KEEPALIVE),
         ..UC
     }
 };
 
 /// Attributes that both ends of a connection have agreed on.
 const RECOVERY: AttrMask = AttrMask::SELECTIVE_REPEAT.union(AttrMask::UDP_SOURCE_PORTS);
+
+const KEEPALIVE: AttrMask = AttrMask::KEEPALIVE_MS;
 
 const MIGRATION: AttrMask = AttrMask::ALT_PATH.union(AttrMask::PATH_MIG_STATE);
 

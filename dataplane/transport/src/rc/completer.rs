@@ -56,6 +56,10 @@ impl Requester {
         }
         if is_old || !psn.is_before(self.end_psn) {
             env.count(Counter::StaleResponse);
+            if !seeded!(KeepaliveDeaf) {
+                self.has_heard = true;
+                self.end_life(context);
+            }
             if psn.next() == self.unacked_psn && packet.op.operation == Operation::Acknowledge {
                 self.take_credits(&packet.ext.aeth);
             }
@@ -88,6 +92,9 @@ impl Requester {
         context: &Context<'_>,
         out: &mut impl Output,
     ) -> Result<(), WcStatus> {
+        if self.retry.waits_for_life() {
+            return Ok(());
+        }
         if self.retry.expire_rnr(context.now) {
             self.retry.set_probe(context.attr, self.trip.quiet());
             // With selective repeat, a copy of the refused packet may have been accepted meanwhile,

@@ -18,8 +18,10 @@
 //! - `rd_atomic` is the number of READ and ATOMIC WQEs between head and cursor.
 //!
 //! Not here: the effects of responses ([`super::completer`]), the time of a retry
-//! ([`super::retry`]), which packets are sent again one by one ([`repeat`]).
+//! ([`super::retry`]), which packets are sent again one by one ([`repeat`]), what is sent while
+//! nothing is outstanding ([`keepalive`]).
 
+mod keepalive;
 mod repeat;
 
 use uroce_wire::{AtomicEth, ExtHeaders, Msn, OpCode, Psn, Qpn, Reth, Rkey, Va};
@@ -65,6 +67,8 @@ pub(crate) struct Requester {
     pub(super) trip: RoundTrip,
     /// Packets with AckReq to be sent before one is timed.
     untimed: u8,
+    /// A response came that acknowledges nothing new, since the keepalive has looked last.
+    pub(super) has_heard: bool,
     /// Selective repeat, if the QP has its memory.
     pub(super) sent: Option<Box<Sent>>,
 }
@@ -86,6 +90,7 @@ impl Requester {
             retry: Retry::default(),
             trip: RoundTrip::default(),
             untimed: 0,
+            has_heard: false,
             sent: None,
         }
     }
@@ -161,12 +166,18 @@ impl Requester {
     /// holds it back.
     #[inline]
     pub(crate) fn transmit(&mut self, context: &Context<'_>, env: &mut impl Env) -> Step {
-        if self.retry.waits_for_receiver() && !seeded!(EarlyRnrResend) {
-            return Step::Idle;
+        if self.retry.is_held() && !seeded!(EarlyRnrResend) {
+            return self.transmit_held(context, env);
         }
         if self.retry.owes_probe() {
             return self.transmit_probe(context, env);
         }
+        self.transmit_requests(context, env)
+    }
+
+    /// Sends the next packet of the requests, if there is one and nothing holds it back.
+    #[inline]
+    fn transmit_requests(&mut self, context: &Context<'_>, env: &mut impl Env) -> Step {
         if self.sent.is_some() {
             return self.transmit_selective(context, env);
         }

@@ -94,6 +94,8 @@ pub(crate) struct Responder {
     answer: Option<Answer>,
     /// `answer` is the NAK that ends the connection.
     is_refusing: bool,
+    /// A request came that was not executed, since the keepalive has looked last.
+    pub(super) has_heard: bool,
     /// Packets that came early, if the QP has the memory of selective repeat.
     pub(crate) held: Option<Box<Held>>,
 }
@@ -112,6 +114,7 @@ impl Responder {
             resources: Resources::new(),
             answer: None,
             is_refusing: false,
+            has_heard: false,
             held: None,
         }
     }
@@ -185,6 +188,7 @@ impl Responder {
         context: &Context<'_>,
         env: &mut impl Env,
     ) -> Result<Outcome, DropReason> {
+        self.has_heard = true;
         match verdict {
             Verdict::Done => {}
             Verdict::Drop(reason) => return Err(reason),
@@ -256,6 +260,11 @@ impl Responder {
         let psn = if seeded!(AckTooFar) && is_ack { psn.next() } else { psn };
         let psn = if seeded!(NakForWrongPsn) && !is_ack { psn.next() } else { psn };
         self.answer = Some(Answer { psn, syndrome });
+    }
+
+    /// PSN of the request that is expected next.
+    pub(super) fn expected_psn(&self) -> Psn {
+        self.expected_psn
     }
 
     /// Returns whether a NAK is still to be sent.

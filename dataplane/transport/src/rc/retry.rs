@@ -5,6 +5,7 @@
 //! Invariants
 //! - Progress reloads both counters.
 //! - The ACK timer does not run during an RNR wait.
+//! - A sign of life is waited for only while nothing is outstanding.
 
 use core::time::Duration;
 
@@ -27,8 +28,8 @@ const LEAD_SHIFT: u32 = 11;
 pub(super) struct Retry {
     /// Deadline of the ACK timer or of the RNR wait.
     deadline: Deadline,
-    /// `deadline` belongs to an RNR wait.
-    waits_rnr: bool,
+    /// What `deadline` belongs to.
+    waits: Waits,
     /// NAKs for the oldest PSN, and probes of it.
     noted: Noted,
     transport_left: u8,
@@ -45,6 +46,18 @@ pub(super) struct Retry {
 
 const _: () = assert!(size_of::<Retry>() == 32);
 
+/// What a requester waits for.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+enum Waits {
+    /// The answers to packets that are outstanding, if there are any.
+    #[default]
+    Answer,
+    /// The end of an RNR wait.
+    Receiver,
+    /// The answer to a keepalive.
+    Life,
+}
+
 bitflags! {
     /// NAKs, and the silence of the peer, that were acted upon since the last progress.
     #[derive(Clone, Copy, Default, Debug)]
@@ -53,7 +66,7 @@ bitflags! {
         const IMPLIED = 1;
         /// A PSN sequence NAK.
         const SEQUENCE = 1 << 1;
-        /// The peer was silent, and a probe is to be sent.
+        /// The peer was silent, and a probe or keepalive is to be sent.
         const PROBE_DUE = 1 << 2;
         /// A probe was sent.
         const PROBED = 1 << 3;
@@ -88,9 +101,13 @@ impl Retry {
         Retry { transport_left: attr.retry_cnt, rnr_left: attr.rnr_retry, ..Retry::default() }
     }
 
-    /// Applies changed attributes of a drained QP.
+    /// Applies changed attributes of a drained QP. A wait for a sign of life goes on.
     pub(super) fn retune(&mut self, attr: &Attributes) {
-        *self = Retry { last_progress: self.last_progress, ..Retry::new(attr) };
+        let Retry { deadline, waits, noted, last_progress, .. } = *self;
+        *self = Retry { last_progress, ..Retry::new(attr) };
+        if waits == Waits::Life {
+            (self.deadline, self.waits, self.noted) = (deadline, waits, noted);
+        }
     }
 
     /// Reloads the transport retry counter and stops the ACK timer.
@@ -99,6 +116,7 @@ impl Retry {
         self.transport_left = if is_forgotten { self.transport_left } else { attr.retry_cnt };
         self.noted = Noted::empty();
         self.stop_ack();
+        self.noted.set(Noted::PROBE_DUE, self.waits_for_life());
     }
 
     pub(super) fn last_progress(&self) -> Option<Instant> {
@@ -123,7 +141,7 @@ impl Retry {
     /// Notes that the peer has received something, though nothing new is acknowledged: starts the
     /// time until the next probe, and the ACK timer, again. The retry counters stay as they are.
     pub(super) fn heard(&mut self, attr: &Attributes, now: Instant) {
-        if self.deadline != Deadline::NEVER && !self.waits_rnr {
+        if self.deadline != Deadline::NEVER && !self.waits_for_receiver() {
             self.stop_ack();
             self.arm(attr, now);
         }
@@ -153,7 +171,7 @@ impl Retry {
 
     /// Stops the ACK timer, but not an RNR wait.
     fn stop_ack(&mut self) {
-        if !self.waits_rnr {
+        if !self.waits_for_receiver() {
             self.deadline = Deadline::NEVER;
         }
     }
@@ -216,7 +234,7 @@ impl Retry {
     /// expires before.
     //= check B2 — with timeout code 0 nothing is sent again, and there is no probe either
     pub(super) fn set_probe(&mut self, attr: &Attributes, quiet: Option<Duration>) {
-        if self.waits_rnr {
+        if self.is_held() {
             return;
         }
         let lead = quiet.and_then(|quiet| ack_timeout(attr.timeout)?.checked_sub(quiet));
@@ -269,21 +287,72 @@ impl Retry {
         }
         let code = if seeded!(RnrTableTypo) && code == 13 { 12 } else { code };
         self.deadline = Deadline(now + rnr_timeout(code));
-        self.waits_rnr = true;
+        self.waits = Waits::Receiver;
         // The end of the wait has no probe before it.
         self.lead = 0;
         true
     }
 
+    #[inline]
     pub(super) fn waits_for_receiver(&self) -> bool {
-        self.waits_rnr
+        self.waits == Waits::Receiver
+    }
+
+    /// Returns whether packets are not simply sent: an RNR wait goes on, or a sign of life is
+    /// waited for.
+    #[inline]
+    pub(super) fn is_held(&self) -> bool {
+        self.waits != Waits::Answer
+    }
+
+    /// Returns whether nothing is waited for.
+    pub(super) fn is_idle(&self) -> bool {
+        !self.is_held() && self.deadline == Deadline::NEVER
+    }
+
+    /// Begins to wait for a sign of life: a keepalive is to be sent, and repeated as often as a
+    /// request.
+    pub(super) fn begin_life(&mut self, attr: &Attributes) {
+        self.waits = Waits::Life;
+        self.transport_left = attr.retry_cnt;
+        self.noted = Noted::PROBE_DUE;
+        self.lead = 0;
+    }
+
+    /// Returns whether a sign of life is waited for.
+    pub(super) fn waits_for_life(&self) -> bool {
+        self.waits == Waits::Life
+    }
+
+    /// Notes that a keepalive was sent, and starts the ACK timer.
+    pub(super) fn sent_keepalive(&mut self, attr: &Attributes, now: Instant) {
+        self.noted -= Noted::PROBE_DUE;
+        self.arm(attr, now);
+    }
+
+    /// Returns whether the answer to a keepalive is overdue.
+    pub(super) fn is_life_overdue(&self, now: Instant) -> bool {
+        self.waits_for_life() && self.deadline.is_due(now)
+    }
+
+    /// Takes one transport retry for a keepalive that was not answered in time; another one is to
+    /// be sent. Returns false if no retry was left.
+    pub(super) fn charge_keepalive(&mut self) -> bool {
+        self.noted |= Noted::PROBE_DUE;
+        self.charge()
+    }
+
+    /// Ends the wait for a sign of life, with a full retry counter.
+    pub(super) fn end_life(&mut self, attr: &Attributes) {
+        self.waits = Waits::Answer;
+        self.reload(attr);
     }
 
     /// Returns whether an RNR wait is over by `now`; if so it ends.
     pub(super) fn expire_rnr(&mut self, now: Instant) -> bool {
-        let is_over = self.waits_rnr && self.deadline.is_due(now);
+        let is_over = self.waits_for_receiver() && self.deadline.is_due(now);
         if is_over {
-            self.waits_rnr = false;
+            self.waits = Waits::Answer;
             self.deadline = Deadline::NEVER;
         }
         is_over
@@ -291,7 +360,7 @@ impl Retry {
 
     /// Returns whether the ACK timer has expired; if so it stops until it is armed again.
     pub(super) fn expire_ack(&mut self, now: Instant) -> bool {
-        let expired = !self.waits_rnr && self.deadline.is_due(now);
+        let expired = !self.is_held() && self.deadline.is_due(now);
         if expired {
             self.deadline = Deadline::NEVER;
             self.noted = Noted::empty();

@@ -32,6 +32,7 @@ pub(crate) fn peer(number: u32) -> Peer {
         timeout_ns: Some(TIMEOUT),
         cnp_gap_ns: 4000,
         selective_repeat: false,
+        keepalive_ns: None,
     }
 }
 

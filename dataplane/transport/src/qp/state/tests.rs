@@ -32,6 +32,7 @@ fn everything() -> QpChange {
         rate_limit: Some(1_000_000),
         selective_repeat: Some(true),
         udp_source_ports: Some(4),
+        keepalive_ms: Some(10_000),
         ..QpChange::default()
     }
 }
@@ -63,6 +64,7 @@ fn exactly(from: QpState, to: QpState, mask: AttrMask) -> QpChange {
             AttrMask::RATE_LIMIT => change.rate_limit = None,
             AttrMask::SELECTIVE_REPEAT => change.selective_repeat = None,
             AttrMask::UDP_SOURCE_PORTS => change.udp_source_ports = None,
+            AttrMask::KEEPALIVE_MS => change.keepalive_ms = None,
             other => panic!("a new attribute: {other:?}"),
         }
     }
@@ -249,7 +251,7 @@ const fn digest(qp_type: QpType, row: usize) -> (AttrMask, AttrMask) {
     const CUR_ACCESS: M = M::CUR_STATE.union(M::ACCESS);
     // The rate limit is an addition of this project; the digest has no column for it.
     const LIVE: M = CUR_ACCESS.union(M::ALT_PATH).union(M::PATH_MIG_STATE).union(M::RATE_LIMIT);
-    const LIVE_RNR: M = LIVE.union(M::MIN_RNR_TIMER);
+    const LIVE_RC: M = LIVE.union(M::MIN_RNR_TIMER).union(M::KEEPALIVE_MS);
     const UC_RTR_OPTIONAL: M = M::ALT_PATH.union(M::ACCESS).union(M::PKEY);
     const UC_INIT: M = M::PKEY.union(M::PORT).union(M::ACCESS);
     const UC_RTR: M = M::AV.union(M::PATH_MTU).union(M::DEST_QPN).union(M::RQ_PSN);
@@ -267,7 +269,8 @@ const fn digest(qp_type: QpType, row: usize) -> (AttrMask, AttrMask) {
         .union(M::RNR_RETRY)
         .union(M::MAX_QP_RD_ATOMIC)
         .union(M::MAX_DEST_RD_ATOMIC)
-        .union(M::MIN_RNR_TIMER);
+        .union(M::MIN_RNR_TIMER)
+        .union(M::KEEPALIVE_MS);
     match (row, qp_type) {
         (0, QpType::Ud) => (PKEY_QKEY.union(M::PORT), NONE),
         (0, QpType::Gsi) => (PKEY_QKEY, NONE),
@@ -277,18 +280,19 @@ const fn digest(qp_type: QpType, row: usize) -> (AttrMask, AttrMask) {
         (1, QpType::Rc) => {
             let required = UC_RTR.union(M::MAX_DEST_RD_ATOMIC).union(M::MIN_RNR_TIMER);
             let patience = M::TIMEOUT.union(M::RETRY_CNT).union(M::RNR_RETRY);
-            // Selective repeat, too, is an addition of this project.
+            // Selective repeat and the keepalive, too, are additions of this project.
             let recovery = M::SELECTIVE_REPEAT.union(M::UDP_SOURCE_PORTS);
-            (required, UC_RTR_OPTIONAL.union(patience).union(recovery))
+            let added = recovery.union(M::KEEPALIVE_MS);
+            (required, UC_RTR_OPTIONAL.union(patience).union(added))
         }
         (2, QpType::Gsi) => (M::SQ_PSN, CUR_QKEY),
         (2, QpType::Ud) => (M::SQ_PSN, CUR_QKEY.union(M::RATE_LIMIT)),
         (2, QpType::Uc) => (M::SQ_PSN, LIVE),
-        (2, QpType::Rc) => (RC_RTS, LIVE_RNR),
+        (2, QpType::Rc) => (RC_RTS, LIVE_RC),
         (3, QpType::Gsi) => (NONE, CUR_QKEY),
         (3, QpType::Ud) => (NONE, CUR_QKEY.union(M::RATE_LIMIT)),
         (3, QpType::Uc) => (NONE, LIVE),
-        (3, QpType::Rc) => (NONE, LIVE_RNR),
+        (3, QpType::Rc) => (NONE, LIVE_RC),
         (4, QpType::Ud | QpType::Gsi) => (NONE, PKEY_QKEY),
         (4, QpType::Uc) => (NONE, UC_DRAINED),
         (4, QpType::Rc) => (NONE, RC_DRAINED),
