@@ -29,6 +29,7 @@ mod process;
 mod refusal;
 mod say;
 mod shim;
+mod signal;
 mod speed;
 mod start;
 mod tree;

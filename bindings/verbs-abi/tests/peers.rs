@@ -4,8 +4,9 @@
 mod common;
 
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
@@ -33,6 +34,26 @@ impl Link {
     fn start(&self, arguments: &[&str]) -> Running {
         let mut command = self.place.command(&self.program, "none".as_ref());
         command.env_remove("UROCE_CONFIG").args(arguments);
+        Running::of(command)
+    }
+
+    /// Starts the program on a link that does not tell of the end of the process at its other end,
+    /// as a NIC's. `keepalive_ms` is the idle time of connections' keepalives.
+    fn start_untold(&self, keepalive_ms: u32, arguments: &[&str]) -> Running {
+        let run = self.place.path().display();
+        let file = |(role, host): (&str, u8)| {
+            let vdev = format!("net_memif0,role={role},socket={run}/m.sock,socket-abstract=no");
+            let device = "[[device]]\nname = \"uroce0\"\nidle = \"sleep\"\n[[device.port]]\n";
+            let port = format!("ethdev = {{ vdev = \"{vdev}\" }}\nip = [\"192.0.2.{host}/24\"]\n");
+            let path = self.place.path().join(format!("{role}.toml"));
+            let eal = "[eal]\nhuge = false\nmemory_mb = 128\n";
+            std::fs::write(&path, format!("{eal}{device}{port}")).expect("a directory of its own");
+            path
+        };
+        let files = [("server", 1), ("client", 2)].map(file);
+        let mut command = self.place.command(&self.program, "none".as_ref());
+        command.env("UROCE_CONFIG", std::env::join_paths(files).expect("no colons"));
+        command.env("UROCE_KEEPALIVE_MS", keepalive_ms.to_string()).args(arguments);
         Running::of(command)
     }
 }
@@ -78,6 +99,11 @@ impl Running {
         let pid = self.child.id().to_string();
         let sent = Command::new("kill").args(["-s", name, &pid]).status();
         assert!(sent.expect("kill is there").success());
+    }
+
+    /// Waits for its end.
+    fn status(mut self) -> ExitStatus {
+        self.child.wait().expect("ours")
     }
 
     /// Closes its input and waits for its end.
@@ -225,4 +251,82 @@ fn a_process_that_starts_after_the_address_was_resolved_is_found() {
     client.tell("");
     client.says("connected");
     server.says("accepted");
+}
+
+#[test] //= check J15 test
+fn a_peer_that_is_killed_or_stands_still_is_noticed_where_no_link_tells() {
+    for signal in ["KILL", "STOP"] {
+        let link = Link::new();
+        let server = link.start_untold(400, &["serve"]);
+        server.says("listens");
+        let client = link.start_untold(0, &["connect", "192.0.2.1"]);
+        client.says("connected");
+        server.says("accepted");
+        // Longer than the idle time: a client that lives answers.
+        server.is_silent();
+        client.signal(signal);
+        assert_disconnected(&server);
+        client.signal("CONT");
+        server.ends();
+    }
+}
+
+#[test] //= check J15 test
+fn an_idle_time_that_is_no_number_is_an_error_and_not_ignored() {
+    let link = Link::new();
+    let mut command = link.place.command(&link.program, "none".as_ref());
+    command.env_remove("UROCE_CONFIG").env("UROCE_KEEPALIVE_MS", "10s").args(["serve"]);
+    let output = command.output().expect("it was compiled");
+    assert!(!output.status.success());
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("UROCE_KEEPALIVE_MS is \"10s\", not a number of milliseconds"), "{said}");
+}
+
+#[test] //= check J16 test
+fn a_process_that_a_signal_ends_says_farewell_and_its_status_is_the_signal() {
+    for (name, number) in [("INT", libc::SIGINT), ("TERM", libc::SIGTERM)] {
+        let link = Link::new();
+        let server = link.start_untold(0, &["serve"]);
+        server.says("listens");
+        let client = link.start_untold(0, &["wait", "192.0.2.1"]);
+        client.says("connected");
+        server.says("accepted");
+        client.signal(name);
+        assert_disconnected(&server);
+        assert_eq!(client.status().signal(), Some(number));
+        server.ends();
+    }
+}
+
+#[test] //= check J16 test
+fn a_handler_of_the_program_s_own_works_as_without_the_library() {
+    for when in ["before", "after"] {
+        let link = Link::new();
+        let server = link.start_untold(0, &["serve"]);
+        server.says("listens");
+        let client = link.start_untold(0, &["handle", "192.0.2.1", when]);
+        client.says("connected");
+        client.says("ready");
+        server.says("accepted");
+        client.signal("TERM");
+        client.says("caught 15");
+        assert_eq!(client.status().code(), Some(7));
+        // It returned from main.
+        assert_disconnected(&server);
+        server.ends();
+    }
+}
+
+#[test] //= check J16 test
+fn a_signal_to_a_forked_child_ends_it_alone() {
+    let link = Link::new();
+    let server = link.start_untold(0, &["serve"]);
+    server.says("listens");
+    let client = link.start_untold(0, &["child", "192.0.2.1"]);
+    client.says("connected");
+    server.says("accepted");
+    client.says("child ended by 15");
+    server.is_silent();
+    client.ends();
+    assert_disconnected(&server);
 }

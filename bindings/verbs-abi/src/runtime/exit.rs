@@ -12,7 +12,7 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -22,7 +22,7 @@ use rustix::thread::futex::{self, Flags, Timespec};
 use uroce::Context;
 
 use super::say::say;
-use super::{counting, start};
+use super::{counting, signal, start};
 
 /// How long `exit` waits for the engine to stop.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -66,6 +66,9 @@ struct Moment(AtomicU32);
 static BEGUN: Moment = Moment(AtomicU32::new(0));
 static DONE: Moment = Moment(AtomicU32::new(0));
 
+/// The signal that ends the process; 0 if none does.
+static SIGNAL: AtomicI32 = AtomicI32::new(0);
+
 impl Moment {
     fn is_here(&self) -> bool {
         self.0.load(Ordering::Acquire) != 0
@@ -107,14 +110,36 @@ pub(super) fn watch(running: fn() -> Vec<Context>) -> io::Result<()> {
     start::spawn("uroce-exit", move || {
         BEGUN.wait(None);
         counting::update();
-        running().iter().for_each(|context| context.shut_down(DRAIN));
+        let signal = SIGNAL.load(Ordering::Acquire);
+        // Like the kernel, a process that is ended by a signal does not send what was posted.
+        let drain = if signal == 0 { DRAIN } else { Duration::ZERO };
+        running().iter().for_each(|context| context.shut_down(drain));
+        if signal != 0 {
+            signal::end(signal);
+        }
         DONE.announce();
     })?;
     if EXIT.set(exit).is_ok() {
         // SAFETY: `at_exit` stays valid because the library is never unloaded.
         unsafe { libc::atexit(at_exit) };
+        signal::install();
     }
     Ok(())
+}
+
+//= check J16 — the peers learn it at once, and the status is the signal's
+/// Called in the handler of `signal`. Lets the engine stop in order, and the process end by the
+/// signal, and waits for that. Returns if that is not possible: in a forked child, in an exit or
+/// farewell that goes on already, or when it takes too long. It takes no lock and allocates no
+/// memory.
+pub(super) fn say_farewell(signal: i32) {
+    let is_own = EXIT.get().is_some_and(|exit| exit.pid == std::process::id() && exit.has_files());
+    let is_first =
+        || SIGNAL.compare_exchange(0, signal, Ordering::AcqRel, Ordering::Acquire).is_ok();
+    if is_own && !BEGUN.is_here() && is_first() {
+        BEGUN.announce();
+        DONE.wait(Some(PATIENCE));
+    }
 }
 
 /// Blocks the calling thread while the process exits, for longer than the exit takes. Programs

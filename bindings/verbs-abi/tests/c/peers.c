@@ -7,9 +7,11 @@
 #include <poll.h>
 #include <rdma/rdma_cma.h>
 #include <rdma/rdma_verbs.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define CHECK(is_so)                                                                               \
@@ -191,6 +193,50 @@ static void fork_at(const char *node) {
     go_on();
 }
 
+static volatile sig_atomic_t caught;
+
+static void on_signal(int signal) {
+    caught = signal;
+}
+
+static void handle_signals(void) {
+    struct sigaction action = {.sa_handler = on_signal};
+    CHECK(!sigaction(SIGINT, &action, NULL) && !sigaction(SIGTERM, &action, NULL));
+}
+
+/// `handle NODE WHEN`: like `connect`, with handlers of its own for SIGINT and SIGTERM, installed
+/// `before` or `after` the engine starts. It returns from main with status 7 when it has got one.
+static int handle(const char *node, const char *when) {
+    sigset_t before, all;
+    CHECK(!sigfillset(&all));
+    if (!strcmp(when, "before"))
+        handle_signals();
+    connected(node);
+    if (!strcmp(when, "after"))
+        handle_signals();
+    CHECK(!sigprocmask(SIG_BLOCK, &all, &before));
+    puts("ready");
+    while (!caught)
+        sigsuspend(&before);
+    printf("caught %d\n", caught);
+    return 7;
+}
+
+/// `child NODE`: like `connect`, with a child that a signal ends.
+static void child_of(const char *node) {
+    connected(node);
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        raise(SIGTERM);
+        _exit(0);
+    }
+    int status;
+    CHECK(waitpid(child, &status, 0) == child && WIFSIGNALED(status));
+    printf("child ended by %d\n", WTERMSIG(status));
+    go_on();
+}
+
 /// `raw OWN OTHER`: connects a queue pair by hand. Prints its number and reads the peer's, is idle
 /// until a line is read, and then sends.
 static void raw(const char *own, const char *other) {
@@ -263,6 +309,10 @@ int main(int argc, char **argv) {
         wait_at(one);
     else if (!strcmp(what, "fork"))
         fork_at(one);
+    else if (!strcmp(what, "handle"))
+        return handle(one, two);
+    else if (!strcmp(what, "child"))
+        child_of(one);
     else if (!strcmp(what, "raw"))
         raw(one, two);
     else

@@ -39,6 +39,13 @@ fn keepalives(pair: &Pair, from: usize) -> Vec<Seen> {
     seen
 }
 
+/// The next `count` packets of an end are lost.
+fn lose(pair: &mut Pair, from: usize, count: u32) {
+    for nth in 1..=count {
+        pair.rule(Rule::drop().from(from).nth(nth));
+    }
+}
+
 fn assert_no_flaw(pair: &mut Pair) {
     assert_eq!(pair.world.take_flaw(), None, "{:#?}", pair.trace(40));
 }
@@ -114,19 +121,18 @@ fn a_packet_from_the_peer_of_any_kind_starts_the_idle_time_again() {
         let mut pair = pair_with(&[A]);
         for _ in 0..20 {
             match kind {
-                // A request of the peer, an answer to a request, a duplicate of the peer.
-                0 => drop(pair.write(B, 10)),
-                1 => drop(pair.write(A, 10)),
+                // A request of the peer, and an answer to a request.
+                0 => assert!(pair.write(B, 10) > 0),
+                1 => assert!(pair.write(A, 10) > 0),
+                // A duplicate of the peer, and an acknowledgement that was never asked for.
                 2 => {
-                    drop(pair.deliver(
-                        B,
-                        &pair.craft(B, OpCode::RC_SEND_ONLY).psn(pair.psn(B, 0).minus(1)),
-                    ))
+                    let before = pair.psn(B, 0).minus(1);
+                    pair.deliver(B, &pair.craft(B, OpCode::RC_SEND_ONLY).psn(before));
                 }
-                // A packet of the peer that was never asked for.
-                _ => drop(
-                    pair.deliver(B, &pair.craft(B, OpCode::RC_ACKNOWLEDGE).psn(pair.psn(A, 77))),
-                ),
+                _ => {
+                    let never = pair.psn(A, 77);
+                    pair.deliver(B, &pair.craft(B, OpCode::RC_ACKNOWLEDGE).psn(never));
+                }
             }
             pair.run_for(IDLE / 2);
         }
@@ -191,12 +197,12 @@ fn a_peer_that_is_gone_is_given_up_after_all_retries() {
 fn lost_keepalives_and_lost_answers_are_repeated_and_the_connection_lives() {
     for from in [A, B] {
         let mut pair = pair_with(&[A]);
-        (1..=7).for_each(|nth| drop(pair.rule(Rule::drop().from(from).nth(nth))));
+        lose(&mut pair, from, 7);
         pair.run_for(IDLE * 20);
         assert_eq!(pair.qp(A).state(), QpState::Rts);
         assert_eq!(pair.count(A, Counter::LocalAckTimeoutErr), 7);
         // Each silence has all retries again.
-        (1..=7).for_each(|nth| drop(pair.rule(Rule::drop().from(from).nth(nth))));
+        lose(&mut pair, from, 7);
         pair.run_for(IDLE * 20);
         assert_eq!(pair.qp(A).state(), QpState::Rts);
         assert_eq!(pair.count(A, Counter::LocalAckTimeoutErr), 14);
@@ -254,7 +260,7 @@ fn a_request_while_a_keepalive_is_unanswered_has_its_own_timeout_and_all_retries
 #[test] //= check B16 test
 fn an_answered_request_ends_the_wait_for_a_keepalive() {
     let mut pair = pair_with(&[A]);
-    (1..=3).for_each(|nth| drop(pair.rule(Rule::drop().from(A).nth(nth))));
+    lose(&mut pair, A, 3);
     pair.run_until(|pair| keepalives(pair, A).len() == 3);
     let write = pair.write(A, 10);
     pair.run_for(IDLE / 2);
