@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Callable
 
-from . import faults
+from . import faults, keepalive
 from .ends import Loss, last_words
 
 SECONDS = 30
@@ -115,7 +115,7 @@ class Session:
 
 def table():
     """All cases."""
-    return [*sessions(), *faults.table(Case)]
+    return [*sessions(), *faults.table(Case), *keepalive.table(Case)]
 
 
 def sessions():

@@ -88,6 +88,8 @@ class Ends:
         self.work = work
         self.log, self.said, self.processes, self.runs = [], [], [], []
         self.loss = Loss()
+        # Idle time of connections of Debian's programs over uroce; `None` is its default.
+        self.keepalive_ms = None
         self.captured = None
 
     def begin(self):
@@ -97,6 +99,7 @@ class Ends:
             shutil.rmtree(folder)
         self.runs.clear()
         self.loss = Loss()
+        self.keepalive_ms = None
 
     def capture_file(self):
         """Writes the capture so far to a file."""
@@ -125,7 +128,7 @@ class Ends:
 
     def ours(self, program, words, seconds):
         """Starts a program over uroce."""
-        if program not in OF_UROCE_PERF:
+        if program not in OF_UROCE_PERF or self.keepalive_ms:
             return self.over_uroce(program, words, seconds)
         addresses = [word for family, address in OURS.items()
                      for word in ("--ip", f"{address}/{PREFIXES[family]}")]
@@ -140,8 +143,9 @@ class Ends:
         folder.mkdir()
         path = configuration(self.link, folder, self.loss.setting() if self.loss.share else "")
         self.runs.append(folder)
-        command = ["env", f"XDG_RUNTIME_DIR={folder}", self.uroce_run, "--config", path, "--",
-                   program, *words]
+        idle = [f"UROCE_KEEPALIVE_MS={self.keepalive_ms}"] if self.keepalive_ms else []
+        command = ["env", f"XDG_RUNTIME_DIR={folder}", *idle, self.uroce_run, "--config", path,
+                   "--", program, *words]
         return OverUroce(self, [str(word) for word in command], seconds)
 
     def lost(self):

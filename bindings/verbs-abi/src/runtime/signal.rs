@@ -10,7 +10,7 @@
 //! threads go on for the milliseconds that the farewell takes.
 //!
 //! Invariants
-//! - The handler is installed only in place of SIG_DFL. Signals that the program ignores, handles or
+//! - The handler is installed only in place of SIG_DFL. Signals that a program ignores, handles or
 //!   blocks and waits for are its own, and a handler that it installs later replaces ours.
 //! - The process ends by the signal: its parent sees the same status as without the handler.
 //! - The handler allocates nothing and takes no lock. The thread that it interrupts may hold a lock
