@@ -275,6 +275,15 @@ forward! {
     /// See [`RequestError`]; the QP is unchanged.
     [&mut] fn resume() -> Result<(), RequestError>;
 
+    /// Sets the silence of the peer, in milliseconds, after which a connected RC QP in which
+    /// nothing is outstanding asks the peer for a sign of life; 0 means never. See
+    /// [`QpControl::set_keepalive`].
+    ///
+    /// # Errors
+    ///
+    /// See [`RequestError`]; the QP is unchanged.
+    [&mut] fn set_keepalive(idle_ms: u32) -> Result<(), RequestError>;
+
     /// Loads an alternate path and resolves its next hop. Replaces a path that was loaded before.
     ///
     /// # Errors

@@ -2,10 +2,13 @@
 
 mod common;
 
+use std::time::Duration;
+
 use common::{SOON, Setup, Side, connected, pattern, post};
+use uroce::config::LossConfig;
 use uroce::{
     ConnectOptions, ControlError, EventKind, EventSource, ModifyError, PostError, QpCaps, QpChange,
-    QpInit, QpState, RecvWr, RequestError, SendWr,
+    QpInit, QpState, RecvWr, RequestError, SendWr, WcStatus,
 };
 
 fn state(side: &Side) -> QpState {
@@ -143,6 +146,38 @@ fn a_queue_pair_connected_by_hand_uses_selective_repeat_if_its_options_say_so() 
     let ends = pairs.each_ref().map(|qp| qp.endpoint(1, 0).unwrap());
     pairs[0].connect(&ends[1], &ConnectOptions::default()).unwrap();
     assert!(!pairs[0].query().unwrap().attr.selective_repeat);
+}
+
+#[test] //= check B16 test
+fn a_queue_pair_connected_by_hand_notices_that_its_peer_is_gone_if_it_is_told_to() {
+    let idle = |side: &Side| side.qp.query().unwrap().attr.keepalive_ms;
+    let mut setup = Setup::default();
+    (setup.options.timeout, setup.options.retry_cnt) = (12, 2);
+    let (mut left, right) = setup.connect();
+    assert_eq!([idle(&left), idle(&right)], [0; 2], "off without being told to");
+    left.qp.set_keepalive(40).unwrap();
+    assert_eq!(idle(&left), 40);
+    left.qp.post_recv(&RecvWr::new(&[]).id(7)).unwrap();
+    std::thread::sleep(Duration::from_millis(200));
+    assert_eq!(state(&left), QpState::Rts);
+    assert!(left.counter("tx_keepalives") >= 3);
+    right.context.set_loss(1, LossConfig { rx: 1.0, tx: 1.0, seed: 1 }).unwrap();
+    let event = left.context.next_async_event(Some(SOON)).unwrap();
+    assert_eq!(event.kind, EventKind::QpFatal);
+    assert_eq!(event.source, EventSource::QueuePair(left.qp.qpn()));
+    assert_eq!(state(&left), QpState::Err);
+    let completion = left.completion();
+    assert_eq!((completion.wr_id, completion.status), (7, WcStatus::WrFlushErr));
+}
+
+#[test] //= check B14 test
+fn a_queue_pair_connected_by_hand_has_the_keepalive_of_its_options() {
+    let mut setup = Setup::default();
+    setup.options.keepalive_ms = 70;
+    let (one, other) = setup.connect();
+    for side in [one, other] {
+        assert_eq!(side.qp.query().unwrap().attr.keepalive_ms, 70);
+    }
 }
 
 #[test]

@@ -5,11 +5,13 @@
 //! ```
 //!
 //! A hashed wheel: each slot is a list, linked through arrays by QP index, of the deadlines with a
-//! tick that falls on it in this round or in a later one. Deadlines of a later round are visited
-//! and left.
+//! tick that falls on it within a round from now. Later deadlines, such as those of keepalives, are
+//! in one list for each round, and go to their slots when the round begins. So a far deadline is
+//! not visited in each round.
 //!
 //! Invariants
-//! - An index with a deadline is in the list of its slot; one without is in no list.
+//! - An index with a deadline is in one list; one without is in no list.
+//! - The lists of rounds have no deadline of the present round.
 //! - A list is in the order of setting, so an index that is set again does not overtake others.
 //! - No deadline is reported early, and each one that has passed is reported.
 //!
@@ -22,8 +24,8 @@ use uroce_transport::Instant;
 const TICK_SHIFT: u32 = 13;
 /// Number of slots: one round is 33.6 ms.
 const SLOTS: usize = 4096;
-/// Deadlines that [`TimerWheel::next`] visits before it gives up.
-const LOOKS: u32 = 4096;
+/// Number of rounds with lists of their own, 34 s. Later deadlines share lists with these.
+const FAR: usize = 1024;
 /// No index.
 const NIL: u32 = u32::MAX;
 
@@ -36,6 +38,7 @@ pub const BYTES_PER_INDEX: usize = size_of::<Entry>();
 /// The deadlines of the indices 0 to n − 1.
 #[derive(Debug)]
 pub struct TimerWheel {
+    /// The first entries of the slots' lists, then of the rounds' lists.
     heads: Box<[u32]>,
     entries: Box<[Entry]>,
     /// The first tick with a slot that may still hold a deadline that has passed.
@@ -60,7 +63,7 @@ impl TimerWheel {
     pub fn new(indices: u32, now: Instant) -> TimerWheel {
         let entry = Entry { deadline: NEVER, next: NIL, previous: NIL, slot: 0 };
         TimerWheel {
-            heads: vec![NIL; SLOTS].into(),
+            heads: vec![NIL; SLOTS + FAR].into(),
             entries: vec![entry; indices as usize].into(),
             tick: now.as_nanos() >> TICK_SHIFT,
             len: 0,
@@ -80,7 +83,9 @@ impl TimerWheel {
         // The last nanosecond of 584 years stands for no deadline.
         let deadline = deadline.as_nanos().min(NEVER - 1);
         // A deadline that has passed goes into the slot at which the next call begins.
-        let slot = slot((deadline >> TICK_SHIFT).max(self.tick));
+        let tick = (deadline >> TICK_SHIFT).max(self.tick);
+        let is_near = tick - self.tick < SLOTS as u64;
+        let slot = if is_near { slot(tick) } else { list_of_round(tick / SLOTS as u64) };
         let first = self.heads[slot];
         let previous = match first {
             NIL => index,
@@ -126,8 +131,35 @@ impl TimerWheel {
             return None;
         }
         // One round visits each slot, however much time has passed.
-        self.tick = self.tick.max(end.saturating_sub(SLOTS as u64 - 1));
+        let least = end.saturating_sub(SLOTS as u64 - 1);
+        if least > self.tick {
+            self.skip_to(least);
+        }
         self.walk(now, end)
+    }
+
+    /// Skips the slots before `tick`; the deadlines of rounds that have begun go to their slots.
+    #[cold]
+    fn skip_to(&mut self, tick: u64) {
+        let before = self.tick / SLOTS as u64;
+        self.tick = tick;
+        let rounds = (tick / SLOTS as u64 - before).min(FAR as u64);
+        (before + 1..=before + rounds).for_each(|round| self.begin_round(round));
+    }
+
+    /// Moves the deadlines of a round that has begun to their slots. Those of a later round that
+    /// shares the list stay in it.
+    #[cold]
+    fn begin_round(&mut self, round: u64) {
+        let mut index = std::mem::replace(&mut self.heads[list_of_round(round)], NIL);
+        while index != NIL {
+            let Entry { deadline, next, .. } = self.entries[index as usize];
+            // It is in no list now.
+            self.entries[index as usize].deadline = NEVER;
+            self.len -= 1;
+            self.set(index, Instant::from_nanos(deadline));
+            index = next;
+        }
     }
 
     /// Visits the slots from the last one visited up to `end`, until a deadline has passed.
@@ -150,45 +182,47 @@ impl TimerWheel {
                 return None;
             }
             self.tick += 1;
+            if self.tick.is_multiple_of(SLOTS as u64) {
+                self.begin_round(self.tick / SLOTS as u64);
+            }
         }
     }
 
-    /// Returns a time before which no deadline comes: the earliest deadline if it is within a
-    /// round, else the end of the round or of the part that `LOOKS` deadlines cover. `None` if
-    /// none is set.
+    /// Returns a time before which no deadline comes: the earliest deadline if it is near, else the
+    /// beginning of a round with one. `None` if none is set.
     #[cold]
     pub fn next(&self) -> Option<Instant> {
         if self.len == 0 {
             return None;
         }
-        let (mut looks, end) = (0, self.tick + SLOTS as u64);
-        for tick in self.tick..end {
+        let round = self.tick / SLOTS as u64;
+        let has_any = |round: &u64| self.heads[list_of_round(*round)] != NIL;
+        let far = (round + 1..=round + FAR as u64).find(has_any).map(|round| round * SLOTS as u64);
+        let end = self.tick + SLOTS as u64;
+        for tick in self.tick..far.unwrap_or(end).min(end) {
             let mut earliest = NEVER;
             let mut index = self.heads[slot(tick)];
             while index != NIL {
                 let entry = self.entries[index as usize];
-                // A deadline of a later round is not due; one that had passed when it was set is
-                // due.
-                if entry.deadline >> TICK_SHIFT <= tick {
-                    earliest = earliest.min(entry.deadline);
-                }
+                earliest = earliest.min(entry.deadline);
                 index = entry.next;
-                looks += 1;
             }
             if earliest != NEVER {
                 return Some(Instant::from_nanos(earliest));
             }
-            if looks >= LOOKS {
-                return Some(Instant::from_nanos((tick + 1) << TICK_SHIFT));
-            }
         }
-        Some(Instant::from_nanos(end << TICK_SHIFT))
+        Some(Instant::from_nanos(far.unwrap_or(end) << TICK_SHIFT))
     }
 }
 
 #[inline]
 fn slot(tick: u64) -> usize {
     tick as usize % SLOTS
+}
+
+/// The list of a round in [`TimerWheel::heads`].
+fn list_of_round(round: u64) -> usize {
+    SLOTS + round as usize % FAR
 }
 
 #[cfg(test)]
@@ -228,7 +262,8 @@ mod tests {
             match random.below(8) {
                 0..=3 => {
                     // From the past to several rounds ahead.
-                    let span = [1 << 10, 1 << 16, 1 << 24, 1 << 28][random.below(4) as usize];
+                    let spans = [1 << 10, 1 << 16, 1 << 24, 1 << 28, 1 << 34, 1 << 37];
+                    let span = spans[random.below(6) as usize];
                     let deadline = (now + random.below(span)).saturating_sub(span / 4);
                     list.retain(|&(_, other)| other != index);
                     list.insert((deadline, index));
@@ -239,7 +274,8 @@ mod tests {
                     wheel.clear(index);
                 }
                 _ => {
-                    now += [0, 100, 10_000, 1_000_000, 1 << 27][random.below(5) as usize];
+                    let steps = [0, 100, 10_000, 1_000_000, 1 << 27, 1 << 33];
+                    now += steps[random.below(6) as usize];
                     let mut due: Vec<_> = list.iter().take_while(|&&(at, _)| at <= now).collect();
                     due.sort_by_key(|&&(_, index)| index);
                     let due: Vec<_> = due.into_iter().map(|&(_, index)| index).collect();
@@ -312,10 +348,41 @@ mod tests {
     }
 
     #[test]
-    fn many_deadlines_of_later_rounds_are_not_all_looked_at() {
-        let mut wheel = TimerWheel::new(2 * LOOKS, Instant::ZERO);
+    fn far_deadlines_are_not_looked_at_before_their_round() {
         let round = (SLOTS as u64) << TICK_SHIFT;
-        (0..2 * LOOKS).for_each(|index| wheel.set(index, Instant::from_nanos(2 * round)));
-        assert_eq!(wheel.next(), Some(Instant::from_nanos(1 << TICK_SHIFT)));
+        // Rounds before, at and after the end of the lists.
+        for rounds in [2, FAR as u64 - 1, FAR as u64, FAR as u64 + 1, 3 * FAR as u64] {
+            let mut wheel = TimerWheel::new(3, Instant::ZERO);
+            let deadline = rounds * round + 77;
+            (0..3).for_each(|index| wheel.set(index, Instant::from_nanos(deadline)));
+            let mut now = 0;
+            while wheel.len == 3 {
+                let next = wheel.next().unwrap().as_nanos();
+                assert!(next > now && next <= deadline, "{next} after {now} for {deadline}");
+                now = next;
+                assert_eq!(wheel.expire(Instant::from_nanos(now - 1)), None);
+                if now == deadline {
+                    assert_eq!(expired(&mut wheel, now), [0, 1, 2]);
+                } else {
+                    assert_eq!(expired(&mut wheel, now), []);
+                }
+            }
+            assert_eq!(now, deadline);
+        }
+    }
+
+    #[test]
+    fn far_deadlines_are_cleared_and_set_again_like_others() {
+        let mut wheel = TimerWheel::new(4, Instant::ZERO);
+        let at = Instant::from_nanos;
+        let far = (SLOTS as u64) << TICK_SHIFT << 3;
+        (0..4).for_each(|index| wheel.set(index, at(far + u64::from(index))));
+        [3, 0].into_iter().for_each(|index| wheel.clear(index));
+        wheel.set(1, at(5));
+        wheel.set(0, at(far * 2));
+        assert_eq!(expired(&mut wheel, far + 100), [1, 2]);
+        // The whole time was skipped.
+        assert_eq!(expired(&mut wheel, far * 5000), [0]);
+        assert_eq!(wheel.next(), None);
     }
 }

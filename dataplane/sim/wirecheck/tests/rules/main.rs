@@ -1,5 +1,6 @@
 //! Each rule about sequences, broken by frames that are built here.
 
+mod keepalive;
 mod migration;
 mod selective;
 mod tap;
