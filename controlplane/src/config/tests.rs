@@ -90,6 +90,20 @@ fn every_field_can_be_written() {
 }
 
 #[test]
+fn the_idle_time_of_keepalives_is_a_number_of_milliseconds() {
+    let of = |key: &str| {
+        let config = Config::from_toml(&format!("{DEVICE}{key}{PORT}"));
+        config.map(|config| config.devices[0].keepalive_ms)
+    };
+    assert_eq!(of("").unwrap(), None);
+    assert_eq!(of("keepalive_ms = 0\n").unwrap(), Some(0));
+    assert_eq!(of("keepalive_ms = 10000\n").unwrap(), Some(10_000));
+    for wrong in ["-1", "4294967296", "\"10s\"", "0.5"] {
+        assert!(of(&format!("keepalive_ms = {wrong}\n")).is_err(), "{wrong}");
+    }
+}
+
+#[test]
 fn selective_repeat_is_agreed_on_unless_configured() {
     let of = |key: &str| {
         let config = Config::from_toml(&format!("{DEVICE}{key}{PORT}")).unwrap();

@@ -238,6 +238,8 @@ pub(super) struct Terms {
     pub(super) retries: u8,
     /// RC: the ends have agreed on selective repeat.
     pub(super) selective_repeat: bool,
+    /// RC: idle time of the keepalive, in milliseconds; 0 means none.
+    pub(super) keepalive_ms: u32,
 }
 
 /// The changes from RESET to INIT, to RTR and to RTS.
@@ -264,6 +266,7 @@ fn steps(terms: &Terms) -> [QpChange; 3] {
         QpChange {
             path: Some(path().into()),
             selective_repeat: terms.selective_repeat.then_some(true),
+            keepalive_ms: (terms.keepalive_ms > 0).then_some(terms.keepalive_ms),
             ..QpChange::to_rtr(terms.qp_type, &rtr)
         },
         QpChange::to_rts(terms.qp_type, &rts),

@@ -11,14 +11,15 @@
 //!   it.
 
 use super::peer::{
-    LOCAL, MTU, OPEN, OURS, THEIRS, Terms, World, buffer, first_psn, packet_bytes, path, qp_in,
+    LOCAL, MTU, OPEN, OURS, Sent, THEIRS, Terms, World, buffer, first_psn, packet_bytes, path,
+    qp_in,
 };
 use crate::Input;
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 use uroce_transport::{Inbound, Instant, Qp, QpState, QpType, SendOp, SendWr, Side, WcStatus};
 use uroce_wire::{
-    Bth, ExtHeaders, NakCode, OpCode, Operation, Packet, Pkey, Psn, Rkey, Syndrome, Va,
+    Bth, ExtHeaders, NakCode, OpCode, Operation, Packet, Pkey, Psn, Reth, Rkey, Syndrome, Va,
 };
 
 /// A posted request that has not completed.
@@ -96,6 +97,7 @@ struct Siege {
     causes: Causes,
     told: Told,
     is_selective: bool,
+    has_keepalive: bool,
     /// No request is a READ or ATOMIC.
     is_plain: bool,
     has_failed: bool,
@@ -105,6 +107,7 @@ pub(super) fn run(input: &mut Input<'_>) {
     let start = first_psn(input);
     let (rd_atomic, choice) = (1 + input.below(4) as u8, input.u8());
     let (selective_repeat, is_plain) = (choice & 0x80 != 0, choice & 0xc0 == 0xc0);
+    let has_keepalive = choice & 0x20 != 0;
     let qp_type = QpType::Rc;
     let terms = Terms {
         qp_type,
@@ -113,6 +116,7 @@ pub(super) fn run(input: &mut Input<'_>) {
         rd_atomic,
         retries: choice & 7,
         selective_repeat,
+        keepalive_ms: if has_keepalive { 20 } else { 0 },
     };
     let mut world = World::new();
     let qp = qp_in(QpState::Rts, &terms, &mut world);
@@ -126,10 +130,13 @@ pub(super) fn run(input: &mut Input<'_>) {
         causes: Causes::default(),
         told: Told { unacked: start, ..Told::default() },
         is_selective: selective_repeat,
+        has_keepalive,
         is_plain,
         has_failed: false,
     };
-    for wr_id in 0..1 + input.below(8) as u64 {
+    // A connection with a keepalive has few requests, so that nothing is outstanding soon.
+    let posts = if has_keepalive { input.below(3) } else { 1 + input.below(8) };
+    for wr_id in 0..posts as u64 {
         siege.post(input, wr_id);
     }
     for _ in 0..64 {
@@ -165,6 +172,12 @@ impl Siege {
 
     fn pass_time(&mut self, input: &mut Input<'_>) {
         let step = Duration::from_micros(1 << input.below(22));
+        // The keepalive looks at the connection several times before it is due.
+        let times = if self.has_keepalive { 1 + input.below(8) } else { 1 };
+        (0..times).for_each(|_| self.pass(step));
+    }
+
+    fn pass(&mut self, step: Duration) {
         self.now = self.now + step;
         let is_due = self.qp.next_timeout().is_some_and(|deadline| deadline <= self.now);
         self.causes.has_timed_out |= is_due;
@@ -183,6 +196,10 @@ impl Siege {
             assert!(row.is_request(), "{}", row.name);
             assert_eq!(sent.bth.dest_qpn, THEIRS);
             let psn = sent.bth.psn;
+            if self.is_keepalive(&sent) {
+                input.reach(0x3000, self.causes.has_timed_out.into());
+                continue;
+            }
             if psn != self.end {
                 // A repetition: the PSN was sent before.
                 assert!(psn.is_before(self.end) && !psn.is_before(self.start), "{psn:?}");
@@ -206,6 +223,18 @@ impl Siege {
                 self.end = psn.next();
             }
         }
+    }
+
+    /// Returns whether a packet is a keepalive, which must ask for an answer and have no effect.
+    /// Nothing is outstanding then.
+    fn is_keepalive(&self, sent: &Sent) -> bool {
+        let is_idle = self.requests.front().is_none_or(|request| request.first.is_none());
+        let is_keepalive = self.has_keepalive && is_idle && sent.bth.psn.next() == self.end;
+        if is_keepalive {
+            assert!(sent.bth.opcode == OpCode::RC_RDMA_WRITE_ONLY && sent.bth.ack_req);
+            assert_eq!((sent.len, sent.ext.reth), (0, Reth::default()));
+        }
+        is_keepalive
     }
 
     fn answer(&mut self, input: &mut Input<'_>) {
@@ -398,7 +427,13 @@ impl Siege {
                 self.check_failure(cqe.status);
             }
         }
-        assert_eq!(self.has_failed, self.qp.state() == QpState::Err);
+        let is_in_error = self.qp.state() == QpState::Err;
+        if is_in_error && !self.has_failed && self.has_keepalive {
+            // The peer was given up while nothing was outstanding.
+            assert!(self.requests.is_empty() && self.causes.has_timed_out);
+            self.has_failed = true;
+        }
+        assert_eq!(self.has_failed, is_in_error);
         assert!(!self.has_failed || self.requests.is_empty(), "not flushed");
     }
 

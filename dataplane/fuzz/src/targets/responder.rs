@@ -61,7 +61,9 @@ pub(super) fn run(input: &mut Input<'_>) {
     let choice = input.u8();
     let rd_atomic = choice & 3;
     let selective_repeat = qp_type == QpType::Rc && choice & 0xc0 != 0;
-    let terms = Terms { qp_type, uses_srq, psn, rd_atomic, retries: 1, selective_repeat };
+    let (retries, keepalive_ms) = (1, 0);
+    let terms =
+        Terms { qp_type, uses_srq, psn, rd_atomic, retries, selective_repeat, keepalive_ms };
     let mut world = World::new();
     let qp = qp_in(state, &terms, &mut world);
     let (posted, announced, held) = (VecDeque::new(), (0, 0), BTreeMap::new());
