@@ -191,6 +191,10 @@ pub struct DeviceConfig {
     /// Most address handles at a time, 1 to 2^20; default 65536.
     #[serde(default = "text::default_max_ahs")]
     pub max_ahs: u32,
+    /// Whether the device answers the commands of `uroce` on the process's control socket. Default:
+    /// true. With the environment variable `UROCE_CONTROL=off` no device of the process does.
+    #[serde(default = "text::yes")]
+    pub control: bool,
     /// Congestion control of the device's QPs. Default: none. In the file: `[device.congestion]`.
     #[serde(default)]
     pub congestion: CongestionConfig,
@@ -225,6 +229,7 @@ impl DeviceConfig {
             max_qps: text::default_max_qps(),
             max_mrs: text::default_max_mrs(),
             max_ahs: text::default_max_ahs(),
+            control: true,
             congestion: CongestionConfig::default(),
             selective_repeat: SelectiveRepeat::Agreed,
             udp_source_ports: 1,

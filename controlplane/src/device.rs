@@ -29,6 +29,7 @@ use uroce_wire::{Gid, Mac, Psn, Qpn};
 
 use crate::call::{Calls, Count, PortStatus, RequestError};
 use crate::config::{BottleneckConfig, Config, DeviceConfig, LossConfig};
+use crate::control_socket::{self, Registration};
 use crate::gsi::Gsi;
 use crate::log;
 use crate::netdev::Watch;
@@ -49,6 +50,8 @@ pub struct Device {
     /// ends.
     netdevs: Option<Watch>,
     thread: Mutex<Option<JoinHandle<()>>>,
+    /// Answers commands of `uroce` about the device.
+    served: Mutex<Option<Registration>>,
     /// Ends of ring links. They are given back after the thread has closed the ports.
     leases: Vec<RingLease>,
 }
@@ -70,11 +73,12 @@ impl Device {
         let (calls, inbox) = Calls::new(opened.control.waker().clone());
         let cpu = thread::choose_cpu(config, device);
         let ports = opened.ports.table.clone();
+        let guid = ca_guid(&ports.all());
         let seed = random_seed().map_err(OpenError::NoRandomness)?;
         let parts = Parts {
             gsi: Gsi::new(opened.control.ports(), random_psn().map_err(OpenError::NoRandomness)?)
                 .map_err(OpenError::Gsi)?,
-            service: Service::new(ca_guid(&ports.all()), seed),
+            service: Service::new(guid, seed),
             control: opened.control,
             ports: opened.ports,
             selective_repeat: device.selective_repeat,
@@ -88,12 +92,16 @@ impl Device {
             calls,
             netdevs: None,
             thread: Mutex::new(Some(thread)),
+            served: Mutex::new(None),
             leases: opened.leases,
         };
         if let Some(netdevs) = opened.netdevs {
             let watch = netdevs.watch(device.calls.clone()).map_err(OpenError::Netdevs)?;
             device.netdevs = Some(watch);
         }
+        let Self { config, engine, ports, calls, .. } = &device;
+        let served = control_socket::serve(config, guid, engine, ports, calls);
+        device.served = Mutex::new(served);
         let (ports, lcores) = (device.config.ports.len(), &device.config.lcores);
         tracing::info!(device = name, ports, ?lcores, "device opened");
         Ok(device)
@@ -284,6 +292,7 @@ impl Device {
     /// is sent for at most `patience`; then lcores and ports stop. Every later request is refused
     /// with [`RequestError::Gone`].
     pub fn shut_down(&self, patience: Duration) {
+        drop(self.served.lock().unwrap_or_else(PoisonError::into_inner).take());
         // An error means that the thread has ended already, and with it lcores and ports.
         let _ = self.calls.send(move |thread| thread.shut_down(patience));
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();

@@ -31,6 +31,7 @@
 
 mod call;
 pub mod config;
+mod control_socket;
 pub mod device;
 mod gsi;
 mod log;

@@ -26,6 +26,7 @@ mod gone;
 mod groups;
 mod last_words;
 mod ports;
+mod seen;
 mod waiting;
 
 use std::sync::mpsc::{Receiver, TryRecvError};
@@ -46,6 +47,7 @@ use groups::Members;
 use last_words::LastWord;
 use waiting::Waiting;
 
+pub(crate) use seen::{PortSeen, QpPage};
 pub(crate) use waiting::ModifyQp;
 
 /// Longest sleep while lcores are adopted or MADs wait to be sent. Adopted lcores, which

@@ -37,6 +37,7 @@ UNSAFE = (
     "bindings/dpdk-sys/src/lib.rs",
     "bindings/verbs/src/mr.rs",
     "bindings/verbs/src/raw/memory.rs",
+    "controlplane/command/src/run_dir.rs",
     *(
         f"dataplane/engine/src/{name}.rs"
         for name in (
@@ -68,8 +69,12 @@ LAYERS = {
     "uroce-engine": (
         "dpdk-sys", "uroce-local", "uroce-shared", "uroce-transport", "uroce-wire",
     ),
-    "uroce-controlplane": ("uroce-cm", "uroce-engine", "uroce-transport", "uroce-wire"),
+    "uroce-command": (),
+    "uroce-controlplane": (
+        "uroce-cm", "uroce-command", "uroce-engine", "uroce-transport", "uroce-wire",
+    ),
     "uroce": ("uroce-controlplane", "uroce-engine", "uroce-transport", "uroce-wire"),
+    "uroce-cli": ("uroce-command",),
 }
 
 # Folders whose modules stand on floors, from the ground up: each imports from those before it only.

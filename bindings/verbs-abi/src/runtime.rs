@@ -37,11 +37,11 @@ mod tree;
 pub(crate) use config::{gid_table_len, lid, lid_source};
 pub(crate) use exit::hold_up;
 pub(crate) use keep::opened;
-pub(crate) use place::is_privileged;
 pub(crate) use say::say;
 pub(crate) use speed::codes as speed_codes;
 pub(crate) use start::spawn;
 pub(crate) use tree::PORT_CAPS;
+pub(crate) use uroce_command::run_dir::is_privileged;
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};

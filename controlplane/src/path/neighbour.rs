@@ -24,7 +24,7 @@ mod icmp;
 mod ndp;
 mod table;
 
-pub use table::{ASKED_MAX, FIRST_INTERVAL, HINTED_MAX, REACHABLE, Resolution, TRIES};
+pub use table::{ASKED_MAX, FIRST_INTERVAL, HINTED_MAX, REACHABLE, Reach, Resolution, TRIES};
 
 use std::net::IpAddr;
 
@@ -104,6 +104,11 @@ impl Neighbours {
     /// Returns the number of table entries, at most [`ASKED_MAX`] + [`HINTED_MAX`].
     pub fn known(&self) -> usize {
         self.table.len()
+    }
+
+    /// Returns all table entries: IP address, Ethernet address if known, and state.
+    pub fn entries(&self, now: Instant) -> impl Iterator<Item = (IpAddr, Option<Mac>, Reach)> + '_ {
+        self.table.entries(now)
     }
 
     /// Announces the port's addresses (gratuitous ARP, unsolicited advertisement). Called at the

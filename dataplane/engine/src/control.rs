@@ -384,6 +384,16 @@ impl Control {
         self.qps.iter().map(|record| record.qpn)
     }
 
+    /// Returns the numbers of QPs in order of their slots, with the slots, from slot `from` on.
+    pub fn qps_from(&self, from: u32) -> impl Iterator<Item = (u32, Qpn)> + '_ {
+        self.qps.iter_from(from).map(|record| (record.index, record.qpn))
+    }
+
+    /// Returns the number of QPs of each lcore.
+    pub fn qps_of_lcores(&self) -> impl Iterator<Item = u32> + '_ {
+        self.lcores.iter().map(|lcore| lcore.qps)
+    }
+
     /// Returns the number of ports.
     pub fn ports(&self) -> usize {
         self.ports.len()

@@ -47,7 +47,7 @@ mod qp;
 mod rx;
 
 pub use control::config::EngineConfig;
-pub use control::engine::{Engine, EngineError};
+pub use control::engine::{Engine, EngineError, ObjectCounts};
 pub use control::poller::Poller;
 pub use control::{Control, ControlError, QpHandle, QpInfo, QpSpec, SendFrameError};
 pub use counters::{Counters, EngineCounter};

@@ -1,31 +1,20 @@
-//! The run directory, for locks, sockets and trees of one user's processes.
+//! The run directory, for locks, sockets and trees of one user's processes, and files in it.
 //!
 //! Only its user may write to it, so that no other user can take an identity or listen on a link.
 
 use std::ffi::OsString;
 use std::fs;
-use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Access, access};
+use uroce_command::run_dir;
 
 use super::problem::Problem;
-
-/// Longest path of the run directory in bytes. Paths of sockets in it must be shorter than 108
-/// bytes.
-const LEN_MAX: usize = 80;
-
-/// Whether the program has privileges that its user does not have (setuid, file capabilities).
-pub(crate) fn is_privileged() -> bool {
-    // SAFETY: `getauxval` has no preconditions.
-    (unsafe { libc::getauxval(libc::AT_SECURE) }) != 0
-}
 
 /// An environment variable. `None` in a privileged program: its user must not choose which files it
 /// opens or writes.
 pub(crate) fn variable(name: &str) -> Option<OsString> {
-    std::env::var_os(name).filter(|_| !is_privileged())
+    run_dir::variable(name)
 }
 
 /// The run directory. It is made if it does not exist.
@@ -34,16 +23,7 @@ pub(crate) fn variable(name: &str) -> Option<OsString> {
 ///
 /// [`Problem::NoRunDir`] if no candidate can be used.
 pub(crate) fn run_dir() -> Result<PathBuf, Problem> {
-    let mut tried = String::new();
-    for candidate in candidates() {
-        match prepare(&candidate) {
-            Ok(()) => return Ok(candidate),
-            Err(error) => {
-                tried.push_str(&format!("\n  {}: {error}", candidate.display()));
-            }
-        }
-    }
-    Err(Problem::NoRunDir { tried })
+    Ok(run_dir::run_dir()?)
 }
 
 /// A directory in the run directory. It is made if it does not exist.
@@ -52,22 +32,7 @@ pub(crate) fn run_dir() -> Result<PathBuf, Problem> {
 ///
 /// The errors of [`run_dir`], and [`Problem::File`] if the directory cannot be made.
 pub(crate) fn sub_dir(name: &str) -> Result<PathBuf, Problem> {
-    let path = run_dir()?.join(name);
-    prepare(&path).map_err(|error| Problem::File { path: path.clone(), error })?;
-    Ok(path)
-}
-
-fn candidates() -> Vec<PathBuf> {
-    let user = rustix::process::geteuid();
-    let mut candidates = Vec::new();
-    if let Some(runtime) = variable("XDG_RUNTIME_DIR").filter(|dir| !dir.is_empty()) {
-        candidates.push(Path::new(&runtime).join("uroce"));
-    }
-    if user.is_root() {
-        candidates.push(PathBuf::from("/run/uroce"));
-    }
-    candidates.push(PathBuf::from(format!("/tmp/uroce-{}", user.as_raw())));
-    candidates
+    Ok(run_dir::sub_dir(name)?)
 }
 
 /// A directory for files that a program may need after it has changed its user: below
@@ -82,37 +47,9 @@ pub(crate) fn public_dir(name: &str) -> Result<PathBuf, Problem> {
     let base = Path::new("/run/uroce-lib");
     let path = base.join(name);
     let is_root = rustix::process::geteuid().is_root();
-    let made = || prepare_for(base, 0o755).and_then(|()| prepare_for(&path, 0o755));
+    let made =
+        || run_dir::prepare_for(base, 0o755).and_then(|()| run_dir::prepare_for(&path, 0o755));
     if is_root && made().is_ok() { Ok(path) } else { sub_dir(name) }
-}
-
-/// Makes the directory if necessary, and checks that only this user can use it.
-fn prepare(path: &Path) -> io::Result<()> {
-    prepare_for(path, 0o700)
-}
-
-/// Makes the directory with this mode if necessary, and checks that only this user may write to it.
-fn prepare_for(path: &Path, mode: u32) -> io::Result<()> {
-    if path.as_os_str().len() > LEN_MAX || !path.is_absolute() {
-        return Err(io::Error::other("the path must be absolute, and shorter for sockets in it"));
-    }
-    match fs::DirBuilder::new().mode(mode).create(path) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-        _ => {}
-    }
-    // A symbolic link is not followed: another user may have put it there.
-    let metadata = fs::symlink_metadata(path)?;
-    if !metadata.is_dir() {
-        return Err(io::Error::other("is not a directory"));
-    }
-    if metadata.uid() != rustix::process::geteuid().as_raw() {
-        return Err(io::Error::other("belongs to another user"));
-    }
-    if metadata.mode() & 0o022 != 0 {
-        return Err(io::Error::other("other users may write to it"));
-    }
-    // Fails, for one, on a file system that is mounted read-only.
-    Ok(access(path, Access::WRITE_OK | Access::EXEC_OK)?)
 }
 
 /// Replaces a file atomically: a concurrent reader sees the old or the new text. A file that has
@@ -152,31 +89,12 @@ pub(crate) fn digest(text: &str) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::{PermissionsExt, symlink};
 
     fn scratch(name: &str) -> PathBuf {
         let path = PathBuf::from(format!("/tmp/uroce-place-{}-{name}", std::process::id()));
         let _ = fs::remove_dir_all(&path);
         fs::create_dir(&path).unwrap();
         path
-    }
-
-    #[test]
-    fn a_directory_that_others_could_change_is_refused() {
-        let base = scratch("refused");
-        let own = base.join("own");
-        prepare(&own).unwrap();
-        prepare(&own).unwrap();
-        assert_eq!(fs::metadata(&own).unwrap().mode() & 0o777, 0o700);
-        fs::set_permissions(&own, fs::Permissions::from_mode(0o777)).unwrap();
-        assert!(prepare(&own).is_err());
-        symlink("/tmp", base.join("link")).unwrap();
-        assert!(prepare(&base.join("link")).is_err());
-        fs::write(base.join("file"), "").unwrap();
-        assert!(prepare(&base.join("file")).is_err());
-        assert!(prepare(&base.join("x".repeat(LEN_MAX))).is_err());
-        assert!(prepare(Path::new("relative")).is_err());
-        fs::remove_dir_all(&base).unwrap();
     }
 
     #[test]

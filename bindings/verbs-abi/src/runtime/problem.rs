@@ -5,6 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use uroce::ConfigError;
+use uroce_command::run_dir::RunDirError;
 
 /// Why a process has no device. The text says what to do about it.
 #[derive(Debug, thiserror::Error)]
@@ -53,6 +54,16 @@ pub(crate) enum Problem {
          give this one a port of its own: uroce-run --vdev or --pci with --ip, or --config FILE."
     )]
     Taken { holders: String },
+}
+
+impl From<RunDirError> for Problem {
+    fn from(error: RunDirError) -> Problem {
+        match error {
+            RunDirError::File { path, error } => Problem::File { path, error },
+            RunDirError::NoDirectory { tried } => Problem::NoRunDir { tried },
+            other => Problem::NoRunDir { tried: other.to_string() },
+        }
+    }
 }
 
 impl Problem {

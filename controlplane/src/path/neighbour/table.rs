@@ -55,6 +55,34 @@ pub enum Resolution {
     Failed,
 }
 
+/// State of a neighbour, by the names of RFC 4861 as Linux shows them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// The address was confirmed within [`REACHABLE`].
+    Reachable,
+    /// The address is not confirmed, or not any more.
+    Stale,
+    /// The address is being confirmed.
+    Probe,
+    /// The address is being requested and not known.
+    Incomplete,
+    /// The neighbour has not answered.
+    Failed,
+}
+
+impl Reach {
+    /// Returns the name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Reach::Reachable => "REACHABLE",
+            Reach::Stale => "STALE",
+            Reach::Probe => "PROBE",
+            Reach::Incomplete => "INCOMPLETE",
+            Reach::Failed => "FAILED",
+        }
+    }
+}
+
 /// A request that is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Question {
@@ -143,6 +171,23 @@ impl Table {
         };
         self.entries.remove(&oldest);
         true
+    }
+
+    /// Returns all entries: IP address, Ethernet address if known, and state.
+    pub(super) fn entries(
+        &self,
+        now: Instant,
+    ) -> impl Iterator<Item = (IpAddr, Option<Mac>, Reach)> + '_ {
+        self.entries.iter().map(move |(ip, entry)| {
+            let reach = match entry.state {
+                State::Known { confirmed: Some(at) } if now < at + REACHABLE => Reach::Reachable,
+                State::Known { .. } => Reach::Stale,
+                State::Asking { .. } if entry.mac.is_some() => Reach::Probe,
+                State::Asking { .. } => Reach::Incomplete,
+                State::Failed { .. } => Reach::Failed,
+            };
+            (*ip, entry.mac, reach)
+        })
     }
 
     /// Tells whether `ip` is being requested.

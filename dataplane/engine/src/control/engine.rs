@@ -99,6 +99,19 @@ pub enum EngineError {
     },
 }
 
+/// Numbers of the objects of an engine that any thread may make.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ObjectCounts {
+    /// Completion queues.
+    pub cqs: u32,
+    /// Shared receive queues.
+    pub srqs: u32,
+    /// Memory regions and windows together.
+    pub mrs: u32,
+    /// Address handles.
+    pub ahs: u32,
+}
+
 /// State that all clones of an engine share.
 #[derive(Debug)]
 pub(crate) struct Shared {
@@ -236,6 +249,19 @@ impl Engine {
     /// Returns all counters, summed over the lcores.
     pub fn counters(&self) -> Counters {
         Counters::read(self.shared.counters.iter().map(|block| &**block))
+    }
+
+    /// Returns the counters of one lcore.
+    pub fn lcore_counters(&self, lcore: usize) -> Option<Counters> {
+        let block = self.shared.counters.get(lcore)?;
+        Some(Counters::read([&**block]))
+    }
+
+    /// Returns how many objects there are. Locks tables for a moment, so it is not for lcores.
+    pub fn objects(&self) -> ObjectCounts {
+        let (cqs, srqs) = self.shared.events.queues();
+        let (mrs, ahs) = (self.shared.regions.count(), self.shared.tables.handles.count());
+        ObjectCounts { cqs, srqs, mrs, ahs }
     }
 
     /// Returns a number that grows while the lcore runs, by two per turn.

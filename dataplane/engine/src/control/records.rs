@@ -108,6 +108,11 @@ impl Records {
         self.slots.iter().flatten()
     }
 
+    /// Returns the records from slot `from` on.
+    pub(super) fn iter_from(&self, from: u32) -> impl Iterator<Item = &Record> + '_ {
+        self.slots.get(from as usize..).unwrap_or_default().iter().flatten()
+    }
+
     /// Returns the number of QPs that may migrate.
     pub(super) fn migrating(&self) -> u32 {
         self.migrating

@@ -204,6 +204,11 @@ impl MrTable {
         &self.gone
     }
 
+    /// Returns the number of regions and windows, including those that are being removed.
+    pub fn count(&self) -> u32 {
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner).taken()
+    }
+
     /// Returns the turns that removals wait for.
     pub fn turns(&self) -> &Arc<Turns> {
         &self.turns

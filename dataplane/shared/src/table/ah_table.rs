@@ -97,6 +97,13 @@ impl AhTable {
         AhTable { handles, index_bits, places: Mutex::new(places) }
     }
 
+    /// Returns the number of handles that are not destroyed.
+    pub fn count(&self) -> u32 {
+        let places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
+        // Every place has a number, and a free one is in `free` once.
+        (places.numbers.len() - places.free.len()) as u32
+    }
+
     /// Publishes a handle of a port, counted from 0.
     ///
     /// # Errors

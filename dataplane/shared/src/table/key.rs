@@ -231,6 +231,12 @@ impl Slots {
         None
     }
 
+    /// Returns the number of slots that are taken.
+    pub fn taken(&self) -> u32 {
+        // There are at most `count` generations, and as many free slots at most.
+        (self.generations.len() - self.free.len()) as u32
+    }
+
     /// Gives a slot back; its name is void from now on.
     pub fn give_back(&mut self, index: u32) {
         let generation = &mut self.generations[index as usize];

@@ -160,6 +160,19 @@ struct Book {
     stretches: Vec<Places>,
     /// The stretch to be looked at first.
     next: usize,
+    /// Open sources that are completion queues, and those that are shared receive queues.
+    queues: (u32, u32),
+}
+
+impl Book {
+    /// Returns the count of sources with such a subject, if these are counted.
+    fn count_of(&mut self, subject: Subject) -> Option<&mut u32> {
+        match subject {
+            Subject::Cq(_) => Some(&mut self.queues.0),
+            Subject::Srq(_) => Some(&mut self.queues.1),
+            Subject::Qp(_) | Subject::Port(_) | Subject::Device => None,
+        }
+    }
 }
 
 /// The places of a stretch.
@@ -203,6 +216,9 @@ impl EventChannel {
         let mut book = self.lock();
         let stretch = self.find_place(&mut book)?;
         book.stretches[stretch].sources += 1;
+        if let Some(count) = book.count_of(subject) {
+            *count += 1;
+        }
         let source = Arc::new(Source {
             subject,
             stretch,
@@ -212,6 +228,12 @@ impl EventChannel {
             out: AtomicU32::new(0),
         });
         Some(EventGuard { source, channel: Arc::clone(self) })
+    }
+
+    /// Returns the number of completion queues and that of shared receive queues among the open
+    /// sources.
+    pub fn queues(&self) -> (u32, u32) {
+        self.lock().queues
     }
 
     /// Returns a stretch that has room for one more source; allocates one if there is none.
@@ -307,6 +329,9 @@ impl EventChannel {
         let mut book = self.lock();
         if source.closed.swap(true, Ordering::Relaxed) {
             return;
+        }
+        if let Some(count) = book.count_of(source.subject) {
+            *count -= 1;
         }
         let places = &mut book.stretches[source.stretch];
         places.sources -= 1;

@@ -1,0 +1,162 @@
+//! A connection to a process.
+
+use std::io::{self, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::net::sockopt::socket_peercred;
+use uroce_command::frame::{self, Decoder, FrameError};
+use uroce_command::{Answer, Refusal, Reply, Request};
+
+/// Longest wait for a part of an answer: longer than a process waits for its lcores.
+const PATIENCE: Duration = Duration::from_secs(70);
+/// Longest answer in bytes. The state of a million QPs is shorter.
+const ANSWER_MAX: usize = 1 << 30;
+
+/// Reason for which there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ClientError {
+    /// There is no such process, or it does not use uroce.
+    #[error("{0}")]
+    NoProcess(String),
+    /// The process is another user's.
+    #[error("{0}: permission denied")]
+    Denied(String),
+    /// The system refused the connection.
+    #[error("{}: {error}", path.display())]
+    Connect { path: PathBuf, error: io::Error },
+    /// The connection has ended.
+    #[error("the process has ended, or closed its last device")]
+    Ended,
+    /// The process is silent.
+    #[error("the process does not answer")]
+    Silent,
+    /// The connection failed.
+    #[error("connection lost: {0}")]
+    Lost(io::Error),
+    /// The reply is not one of this release.
+    #[error("the reply is not understood; the process is of another release: {0}")]
+    Strange(String),
+    /// The process refused the request.
+    #[error("{0}")]
+    Refused(Refusal),
+}
+
+/// A connection to a process.
+#[derive(Debug)]
+pub(crate) struct Client {
+    path: PathBuf,
+    stream: UnixStream,
+    inbox: Decoder,
+}
+
+impl Client {
+    /// Connects to a control socket.
+    ///
+    /// # Errors
+    ///
+    /// See [`ClientError`].
+    pub(crate) fn connect(path: &Path) -> Result<Client, ClientError> {
+        let stream = UnixStream::connect(path).map_err(|error| match error.kind() {
+            io::ErrorKind::PermissionDenied => {
+                ClientError::Denied(format!("{} is another user's", path.display()))
+            }
+            io::ErrorKind::ConnectionRefused => ClientError::NoProcess(format!(
+                "{}: its process has ended; `uroce ps` lists those that run",
+                path.display()
+            )),
+            _ => ClientError::Connect { path: path.to_owned(), error },
+        })?;
+        check_owner(&stream)?;
+        let client =
+            Client { path: path.to_owned(), stream, inbox: Decoder::new(frame::REPLY_MAX) };
+        client.set_patience(PATIENCE)?;
+        Ok(client)
+    }
+
+    /// Returns the path of the socket.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Sets the longest wait for a part of an answer.
+    ///
+    /// # Errors
+    ///
+    /// The system's.
+    pub(crate) fn set_patience(&self, patience: Duration) -> Result<(), ClientError> {
+        let set = self.stream.set_read_timeout(Some(patience));
+        set.and_then(|()| self.stream.set_write_timeout(Some(patience))).map_err(ClientError::Lost)
+    }
+
+    /// Sends a request and returns its whole answer.
+    ///
+    /// # Errors
+    ///
+    /// See [`ClientError`]. After all but [`ClientError::Refused`] the connection is of no use.
+    pub(crate) fn ask(&mut self, request: &Request) -> Result<Answer, ClientError> {
+        let request = frame::encode(request, frame::REQUEST_MAX)
+            .map_err(|error| ClientError::Strange(error.to_string()))?;
+        self.stream.write_all(&request).map_err(lost)?;
+        let (mut joined, mut size) = (Answer::Done, 0);
+        loop {
+            let (part, is_last) = match self.reply(&mut size)? {
+                Reply::More(part) => (part, false),
+                Reply::Last(part) => (part, true),
+                Reply::Refused(refusal) => return Err(ClientError::Refused(refusal)),
+            };
+            match (&mut joined, part) {
+                (_, Answer::Done) => {}
+                (Answer::Done, first) => joined = first,
+                (joined, next) => {
+                    if !joined.join(next) {
+                        return Err(ClientError::Strange("parts do not fit".to_owned()));
+                    }
+                }
+            }
+            if is_last {
+                return Ok(joined);
+            }
+        }
+    }
+
+    fn reply(&mut self, size: &mut usize) -> Result<Reply, ClientError> {
+        let strange = |error: FrameError| ClientError::Strange(error.to_string());
+        let mut bytes = vec![0; 1 << 16];
+        loop {
+            if let Some(reply) = self.inbox.take().map_err(strange)? {
+                return Ok(reply);
+            }
+            match self.stream.read(&mut bytes).map_err(lost)? {
+                0 => return Err(ClientError::Ended),
+                len => {
+                    *size += len;
+                    self.inbox.push(&bytes[..len]);
+                }
+            }
+            if *size > ANSWER_MAX {
+                return Err(ClientError::Strange("the answer does not end".to_owned()));
+            }
+        }
+    }
+}
+
+/// Checks that the process at the other end is this user's, so that no other user can pose as it.
+/// Root may talk to any process.
+fn check_owner(stream: &UnixStream) -> Result<(), ClientError> {
+    let user = rustix::process::geteuid();
+    let peer = socket_peercred(stream).map_err(|error| ClientError::Lost(error.into()))?;
+    if peer.uid == user || peer.uid.is_root() || user.is_root() {
+        return Ok(());
+    }
+    Err(ClientError::Denied(format!("the process is user {}'s", peer.uid.as_raw())))
+}
+
+fn lost(error: io::Error) -> ClientError {
+    match error.kind() {
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => ClientError::Silent,
+        io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => ClientError::Ended,
+        _ => ClientError::Lost(error),
+    }
+}

@@ -1,0 +1,141 @@
+//! `uroce`: commands to running processes, from the shell, a file or a prompt.
+//!
+//! ```text
+//!   uroce ps ──────────────────────────> each process of this user: a line
+//!   uroce -s PID show port stats all ──> one command
+//!   uroce -s PID -f FILE ──────────────> the commands of a file
+//!   uroce -s PID ──────────────────────> a prompt
+//! ```
+//!
+//! Exit codes: 0, 1 if a command has failed, 2 for wrong usage.
+//!
+//! Not here: the grammar and the texts of answers (`uroce-command`).
+
+#![forbid(unsafe_code)]
+
+mod client;
+mod find;
+mod prompt;
+mod session;
+mod style;
+
+use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Parser;
+use uroce_command::render;
+use uroce_command::tree::{Line, parse};
+
+use client::Client;
+use session::{Outcome, Session};
+
+/// Commands to processes that use uroce
+#[derive(Debug, Parser)]
+#[command(name = "uroce", version, after_help = AFTER)]
+struct Options {
+    /// Process: its number, or the path of its control socket
+    #[arg(short, long, value_name = "PID|SOCKET")]
+    socket: Option<String>,
+    /// Print answers as JSON
+    #[arg(short, long)]
+    json: bool,
+    /// End at the first command that fails
+    #[arg(short, long)]
+    end: bool,
+    /// Print each command before it runs
+    #[arg(short = 'x', long)]
+    trace: bool,
+    /// Run the commands of a file; may be given several times
+    #[arg(short, long, value_name = "FILE")]
+    file: Vec<PathBuf>,
+    /// A command, or `ps`, which lists the processes; without one, a prompt
+    #[arg(trailing_var_arg = true, value_name = "COMMAND")]
+    command: Vec<String>,
+}
+
+const AFTER: &str = "\
+Examples:
+  uroce ps                            processes of this user; of all users, for root
+  uroce -s 1234 show port stats all   one command to process 1234
+  uroce -s 1234                       a prompt
+  uroce help all                      all commands
+
+Exit codes: 0; 1 if a command has failed; 2 for wrong usage.";
+
+/// Exit code of wrong usage.
+const USAGE: u8 = 2;
+
+fn main() -> ExitCode {
+    let options = Options::parse();
+    if options.command == ["ps"] && options.socket.is_none() {
+        return ps(options.json);
+    }
+    let line = join(&options.command);
+    let Some(target) = &options.socket else {
+        return without_a_process(&options, &line);
+    };
+    let client = match find::socket(target).and_then(|path| Client::connect(&path)) {
+        Ok(client) => client,
+        Err(error) => {
+            style::error(&error.to_string());
+            return ExitCode::FAILURE;
+        }
+    };
+    run(&options, Session::new(Some(client), options.json), &line)
+}
+
+/// Runs the commands that need no process.
+fn without_a_process(options: &Options, line: &str) -> ExitCode {
+    let needs_one = match parse(line) {
+        Ok(Some(Line::Help { .. } | Line::Version)) => false,
+        Ok(_) => true,
+        Err(_) => line.is_empty(),
+    };
+    if needs_one {
+        style::error("which process? Name it: uroce -s PID. `uroce ps` lists the processes.");
+        return ExitCode::from(USAGE);
+    }
+    run(options, Session::new(None, options.json), line)
+}
+
+fn run(options: &Options, mut session: Session, line: &str) -> ExitCode {
+    session.stop_at_error = options.end;
+    session.trace = options.trace;
+    let outcome = if !line.is_empty() {
+        session.one_shot(line)
+    } else if !options.file.is_empty() {
+        session.files(&options.file)
+    } else if std::io::stdin().is_terminal() {
+        prompt::run(&mut session)
+    } else {
+        session.lines(&mut std::io::stdin().lock(), "stdin")
+    };
+    match outcome {
+        Outcome::Done | Outcome::Quit if !session.has_failed => ExitCode::SUCCESS,
+        Outcome::Usage => ExitCode::from(USAGE),
+        _ => ExitCode::FAILURE,
+    }
+}
+
+/// Joins the words of the shell to a line. Words with spaces are put between quotation marks.
+fn join(words: &[String]) -> String {
+    let quoted = |word: &String| match word.contains(char::is_whitespace) {
+        true => format!("\"{word}\""),
+        false => word.clone(),
+    };
+    words.iter().map(quoted).collect::<Vec<_>>().join(" ")
+}
+
+fn ps(json: bool) -> ExitCode {
+    let processes = find::processes();
+    let text = if json {
+        let answering: Vec<_> = processes.iter().flatten().collect();
+        serde_json::to_string_pretty(&answering).unwrap_or_default() + "\n"
+    } else {
+        render::processes(&processes)
+    };
+    // An error means that the reader has gone.
+    let _ = std::io::stdout().write_all(text.as_bytes());
+    ExitCode::SUCCESS
+}

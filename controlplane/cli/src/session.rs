@@ -1,0 +1,221 @@
+//! A session: lines that are carried out one after the other, from the shell, a file or a prompt.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use uroce_command::tree::{Line, help, parse};
+use uroce_command::{Request, render};
+
+use crate::client::{Client, ClientError};
+use crate::style;
+
+/// Deepest nesting of files that load files.
+const DEPTH: usize = 8;
+/// Longest line in bytes.
+const LINE_MAX: u64 = 64 * 1024;
+
+/// How a line, or all lines of a file, ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// It was carried out.
+    Done,
+    /// It failed; the next line may still work.
+    Failed,
+    /// The line is not a command.
+    Usage,
+    /// The session is to end.
+    Quit,
+    /// Nothing can work any more.
+    Over,
+}
+
+/// A session.
+#[derive(Debug)]
+pub(crate) struct Session {
+    client: Option<Client>,
+    json: bool,
+    /// The session ends at the first line that fails.
+    pub(crate) stop_at_error: bool,
+    /// Lines are printed before they are carried out.
+    pub(crate) trace: bool,
+    /// Some line has failed.
+    pub(crate) has_failed: bool,
+    /// Files that are being read.
+    depth: usize,
+}
+
+impl Session {
+    /// Begins a session with a process, if there is one.
+    pub(crate) fn new(client: Option<Client>, json: bool) -> Session {
+        Session { client, json, stop_at_error: false, trace: false, has_failed: false, depth: 0 }
+    }
+
+    /// Returns the process's socket.
+    pub(crate) fn socket(&self) -> Option<&Path> {
+        self.client.as_ref().map(Client::path)
+    }
+
+    /// Carries out the one line of a command line.
+    pub(crate) fn one_shot(&mut self, line: &str) -> Outcome {
+        self.note(line);
+        self.line(line, Some(""))
+    }
+
+    /// Carries out the lines of files.
+    pub(crate) fn files(&mut self, files: &[PathBuf]) -> Outcome {
+        for file in files {
+            let outcome = self.load(file);
+            if matches!(outcome, Outcome::Quit | Outcome::Over) {
+                return outcome;
+            }
+        }
+        Outcome::Done
+    }
+
+    /// Carries out all lines of a reader. With [`stop_at_error`](Session::stop_at_error), the first
+    /// that fails is the last.
+    pub(crate) fn lines(&mut self, reader: &mut dyn BufRead, name: &str) -> Outcome {
+        for number in 1.. {
+            let mut bytes = Vec::new();
+            let read = Read::take(&mut *reader, LINE_MAX).read_until(b'\n', &mut bytes);
+            match read {
+                Ok(0) => break,
+                Ok(len) if len as u64 == LINE_MAX && bytes.last() != Some(&b'\n') => {
+                    style::error(&format!("{name}:{number}: the line is too long"));
+                    self.has_failed = true;
+                    return Outcome::Over;
+                }
+                Ok(_) => {}
+                Err(error) => {
+                    style::error(&format!("{name}: {error}"));
+                    self.has_failed = true;
+                    return Outcome::Failed;
+                }
+            }
+            let text = String::from_utf8_lossy(&bytes);
+            let line = text.trim_end_matches(['\n', '\r']);
+            self.note(line);
+            let outcome = self.line(line, Some(&format!("{name}:{number}: ")));
+            match outcome {
+                Outcome::Done => {}
+                Outcome::Quit | Outcome::Over => return outcome,
+                Outcome::Failed | Outcome::Usage if self.stop_at_error => return Outcome::Over,
+                Outcome::Failed | Outcome::Usage => {}
+            }
+        }
+        Outcome::Done
+    }
+
+    /// Prints a line that is about to be carried out, if that is wanted.
+    fn note(&self, line: &str) {
+        if self.trace {
+            let _ = writeln!(std::io::stdout(), "> {line}");
+        }
+    }
+
+    /// Carries out one line. Where it was not typed at the prompt, a mistake is shown below a copy
+    /// of the line, which begins with `place`.
+    pub(crate) fn line(&mut self, line: &str, place: Option<&str>) -> Outcome {
+        let outcome = match parse(line) {
+            Ok(None) => Outcome::Done,
+            Ok(Some(line)) => self.execute(&line),
+            Err(mistake) => {
+                match place {
+                    Some(place) => {
+                        let line = render::harmless(line);
+                        let _ = writeln!(std::io::stderr(), "{place}{line}");
+                        style::error(&mistake.text(place.chars().count()));
+                    }
+                    None => style::error(&mistake.text(crate::prompt::PROMPT.len())),
+                }
+                Outcome::Usage
+            }
+        };
+        self.has_failed |= !matches!(outcome, Outcome::Done | Outcome::Quit);
+        outcome
+    }
+
+    fn execute(&mut self, line: &Line) -> Outcome {
+        match line {
+            Line::Request(request) => self.request(request),
+            Line::Help { words } => match help(words) {
+                Some(text) => print(&text),
+                None => fail("no such section or command; type \"help\""),
+            },
+            Line::Sleep { ms } => {
+                std::thread::sleep(Duration::from_millis(u64::from(*ms)));
+                Outcome::Done
+            }
+            Line::Load { file } => self.load(file),
+            Line::LoadEcho { file } => {
+                let before = std::mem::replace(&mut self.trace, true);
+                let outcome = self.load(file);
+                self.trace = before;
+                outcome
+            }
+            Line::Version => print(&format!("uroce {}\n", env!("CARGO_PKG_VERSION"))),
+            Line::Quit => Outcome::Quit,
+        }
+    }
+
+    fn load(&mut self, path: &Path) -> Outcome {
+        if self.depth >= DEPTH {
+            return fail(&format!("{}: files load files {DEPTH} deep", path.display()));
+        }
+        let file = match File::open(path) {
+            Ok(file) => file,
+            Err(error) => {
+                self.has_failed = true;
+                return fail(&format!("{}: {error}", path.display()));
+            }
+        };
+        self.depth += 1;
+        let outcome = self.lines(&mut BufReader::new(file), &path.display().to_string());
+        self.depth -= 1;
+        outcome
+    }
+
+    fn request(&mut self, request: &Request) -> Outcome {
+        let Some(client) = &mut self.client else {
+            return fail("there is no process; name one: uroce -s PID");
+        };
+        match client.ask(request) {
+            Ok(answer) if self.json => match serde_json::to_string_pretty(&answer) {
+                Ok(text) => print(&(text + "\n")),
+                Err(error) => fail(&error.to_string()),
+            },
+            Ok(answer) => print(&render::text(&answer)),
+            Err(error @ ClientError::Refused(_)) => self.refused(&error),
+            Err(error) => {
+                self.refused(&error);
+                Outcome::Over
+            }
+        }
+    }
+
+    /// Tells why a request has no answer; with JSON on stdout, as the answer would be.
+    fn refused(&self, error: &ClientError) -> Outcome {
+        let text = render::harmless(&error.to_string());
+        if self.json {
+            let _ = print(&format!("{}\n", serde_json::json!({ "error": text })));
+            return Outcome::Failed;
+        }
+        fail(&text)
+    }
+}
+
+/// Prints to stdout. If its reader has gone, the session is over.
+fn print(text: &str) -> Outcome {
+    let mut stdout = std::io::stdout().lock();
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+        Ok(()) => Outcome::Done,
+        Err(_) => Outcome::Over,
+    }
+}
+
+fn fail(text: &str) -> Outcome {
+    style::error(text);
+    Outcome::Failed
+}

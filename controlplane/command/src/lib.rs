@@ -1,0 +1,33 @@
+//! The commands of uroce: what people type, the requests that processes answer, and the texts of
+//! the answers.
+//!
+//! ```text
+//!   line ──> tree ──> Request ── frame ──> control socket ──> process
+//!                                                                │
+//!   text <── render <── Answer <── frame ────────────────────────┘
+//! ```
+//!
+//! A [`Request`] is at the same time a command of the tree and the value that travels: the tree is
+//! derived from it, so that no command exists without its request. An [`Answer`] has all that is
+//! shown; texts are made by the reader.
+//!
+//! Invariants
+//! - No input causes a panic: lines, frames and files are hostile.
+//! - A frame is bounded ([`frame::REQUEST_MAX`], [`frame::REPLY_MAX`]). Answers that may be longer
+//!   come in parts.
+//!
+//! Not here: collecting the answers (`uroce-controlplane`), the prompt (`uroce-cli`).
+
+#![deny(unsafe_code)]
+
+pub mod answer;
+pub mod frame;
+#[cfg(feature = "tree")]
+pub mod render;
+pub mod request;
+pub mod run_dir;
+#[cfg(feature = "tree")]
+pub mod tree;
+
+pub use answer::{Answer, Refusal, Reply};
+pub use request::{Clear, ClearPort, Request, Select, Show, ShowConfig, ShowPort};

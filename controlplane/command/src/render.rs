@@ -1,0 +1,231 @@
+//! Texts of answers, for people: as testpmd prints them where testpmd has the command, else tables.
+//!
+//! Invariants
+//! - Text that came from the process is printed without control characters: a hostile process
+//!   cannot write to the terminal what it likes.
+
+mod port;
+mod qp;
+mod table;
+
+use crate::answer::{
+    Answer, Core, Counter, Device, DropCount, Gid, Neighbour, ObjectCount, Process,
+};
+use table::Table;
+
+/// Returns the text of an answer; each line ends with a newline.
+pub fn text(answer: &Answer) -> String {
+    let text = match answer {
+        Answer::Done => String::new(),
+        Answer::Process(process) => of_process(process),
+        Answer::PortInfo(ports) => ports.iter().map(port::info).collect(),
+        Answer::PortSummary(ports) => port::summary(ports),
+        Answer::PortStats(ports) => ports.iter().map(port::stats).collect(),
+        Answer::PortXstats(ports) => ports.iter().map(port::xstats).collect(),
+        Answer::PortCap(ports) => ports.iter().map(port::capabilities).collect(),
+        Answer::Device(devices) => devices.iter().map(of_device).collect(),
+        Answer::Gid(gids) => of_gids(gids),
+        Answer::Qp(qps) => qp::list(qps),
+        Answer::QpDetail(qps) => qps.iter().map(qp::detail).collect(),
+        Answer::Path(paths) => qp::paths(paths),
+        Answer::Count(counts) => of_counts(counts),
+        Answer::Neigh(neighbours) => of_neighbours(neighbours),
+        Answer::Cores(cores) => of_cores(cores),
+        Answer::Roce(devices) => devices.iter().map(|of| pairs(&of.device, &of.settings)).collect(),
+        Answer::Counters(counters) => of_counters(counters),
+        Answer::Errors(drops) => of_drops(drops),
+    };
+    harmless(&text)
+}
+
+/// Returns the text of `uroce ps`: one line for each device. A process that does not answer has a
+/// line with its number.
+pub fn processes(processes: &[Result<Process, u32>]) -> String {
+    let mut table = Table::new(&["PID", "UID", "Program", "Device", "Addresses", "QPs", "State"]);
+    for process in processes {
+        let process = match process {
+            Ok(process) => process,
+            Err(pid) => {
+                let dash = || "-".to_owned();
+                let state = "does not answer".to_owned();
+                table.row([pid.to_string(), dash(), dash(), dash(), dash(), dash(), state]);
+                continue;
+            }
+        };
+        for device in &process.devices {
+            let addresses: Vec<String> = device.addresses.iter().map(ToString::to_string).collect();
+            table.row([
+                process.pid.to_string(),
+                process.uid.to_string(),
+                process.program.clone(),
+                device.name.clone(),
+                addresses.join(","),
+                device.qps.to_string(),
+                state_of(device.running).to_owned(),
+            ]);
+        }
+    }
+    harmless(&table.text())
+}
+
+/// Returns the text with `?` in place of control characters other than newlines.
+pub fn harmless(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() && c != '\n' { '?' } else { c }).collect()
+}
+
+/// Returns a list of names and values below a title.
+fn pairs(title: &str, pairs: &[(String, String)]) -> String {
+    let width = pairs.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0) + 1;
+    let line = |(name, value): &(String, String)| {
+        let name = format!("{name}:");
+        format!("    {name:<width$} {value}\n")
+    };
+    format!("{title}\n{}", pairs.iter().map(line).collect::<String>())
+}
+
+fn or_dash<T: ToString>(value: Option<T>) -> String {
+    value.map_or_else(|| "-".to_owned(), |value| value.to_string())
+}
+
+fn state_of(running: bool) -> &'static str {
+    if running { "running" } else { "dead" }
+}
+
+fn of_process(process: &Process) -> String {
+    let mut text = format!(
+        "{} (process {}, user {}), uroce {}\n",
+        process.program, process.pid, process.uid, process.version
+    );
+    for device in &process.devices {
+        let addresses: Vec<String> = device.addresses.iter().map(ToString::to_string).collect();
+        let (state, addresses) = (state_of(device.running), addresses.join(" "));
+        text.push_str(&format!("    {} {state}, {} QPs: {addresses}\n", device.name, device.qps));
+    }
+    text
+}
+
+fn of_device(device: &Device) -> String {
+    let of = |(now, most): (u32, u32)| format!("{now} of {most}");
+    let head = [
+        ("node_guid", guid(device.guid)),
+        ("state", state_of(device.running).to_owned()),
+        ("lcores", device.lcores.to_string()),
+        ("qps", of(device.qps)),
+        ("mrs", of(device.mrs)),
+        ("ahs", of(device.ahs)),
+        ("phys_port_cnt", device.ports.len().to_string()),
+    ];
+    let head = head.map(|(name, value)| (name.to_owned(), value));
+    let mut text = pairs(&format!("hca_id: {}", device.name), &head);
+    for port in &device.ports {
+        let state = if port.up { "PORT_ACTIVE (4)" } else { "PORT_DOWN (1)" };
+        let of = [
+            ("state", state.to_owned()),
+            ("dpdk_port", port.port.to_string()),
+            ("active_mtu", or_dash(port.path_mtu)),
+            ("link_layer", "Ethernet".to_owned()),
+            ("mac", port.mac.clone()),
+        ];
+        for (name, value) in of {
+            let name = format!("{name}:");
+            text.push_str(&format!("        port {:<3} {name:<12} {value}\n", port.number));
+        }
+        for address in &port.addresses {
+            text.push_str(&format!("        port {:<3} address:     {address}\n", port.number));
+        }
+    }
+    text
+}
+
+/// Returns a GUID as `ibv_devinfo` writes it: four groups of four digits.
+fn guid(guid: u64) -> String {
+    let digits = format!("{guid:016x}");
+    [&digits[..4], &digits[4..8], &digits[8..12], &digits[12..]].join(":")
+}
+
+fn of_gids(gids: &[Gid]) -> String {
+    let mut table = Table::new(&["Port", "Device", "Index", "GID", "Address", "Type"]);
+    for gid in gids {
+        table.row([
+            gid.port.to_string(),
+            format!("{}/{}", gid.device, gid.number),
+            gid.index.to_string(),
+            gid.gid.clone(),
+            gid.address.to_string(),
+            "RoCE v2".to_owned(),
+        ]);
+    }
+    table.text()
+}
+
+fn of_counts(counts: &[ObjectCount]) -> String {
+    let mut table = Table::new(&["Device", "Object", "Count", "Limit"]);
+    for count in counts {
+        let limit = or_dash(count.max);
+        table.row([count.device.clone(), count.object.clone(), count.count.to_string(), limit]);
+    }
+    table.text()
+}
+
+fn of_neighbours(neighbours: &[Neighbour]) -> String {
+    let mut table = Table::new(&["Device", "Address", "Ethernet address", "State"]);
+    for neighbour in neighbours {
+        table.row([
+            format!("{}/{}", neighbour.device, neighbour.port),
+            neighbour.address.to_string(),
+            or_dash(neighbour.mac.as_deref()),
+            neighbour.state.clone(),
+        ]);
+    }
+    table.text()
+}
+
+fn of_cores(cores: &[Core]) -> String {
+    let mut table = Table::new(&["Device", "Lcore", "CPU", "Idle", "Driver", "QPs", "Turns"]);
+    for core in cores {
+        table.row([
+            core.device.clone(),
+            core.lcore.to_string(),
+            core.cpu.map_or_else(|| "any".to_owned(), |cpu| cpu.to_string()),
+            core.idle.clone(),
+            core.driver.clone(),
+            core.qps.to_string(),
+            core.turns.to_string(),
+        ]);
+    }
+    table.text()
+}
+
+fn of_counters(counters: &[Counter]) -> String {
+    let mut table = Table::new(&["Device", "Counter", "Value", "Meaning"]);
+    for counter in counters {
+        table.row([
+            counter.device.clone(),
+            counter.name.clone(),
+            counter.value.to_string(),
+            counter.meaning.clone(),
+        ]);
+    }
+    table.text()
+}
+
+fn of_drops(drops: &[DropCount]) -> String {
+    let mut table = Table::new(&["Device", "Reason", "Count", "Lcores", "Meaning"]);
+    for drop in drops {
+        let counted = drop.lcores.iter().enumerate().filter(|(_, count)| **count > 0);
+        let lcores: Vec<String> =
+            counted.map(|(lcore, count)| format!("{lcore}:{count}")).collect();
+        let lcores = if lcores.is_empty() { "-".to_owned() } else { lcores.join(" ") };
+        table.row([
+            drop.device.clone(),
+            drop.reason.clone(),
+            drop.total().to_string(),
+            lcores,
+            drop.meaning.clone(),
+        ]);
+    }
+    table.text()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,120 @@
+//! Texts of ports, in testpmd's layout.
+
+use super::or_dash;
+use crate::answer::{PortCap, PortInfo, PortStats, PortXstats};
+
+/// Returns the text of `show port info`.
+pub(super) fn info(port: &PortInfo) -> String {
+    let stars = "*".repeat(21);
+    let mut text = format!("\n{stars} Infos for port {:<2} {stars}\n", port.port);
+    let mut line = |name: &str, value: String| text.push_str(&format!("{name}: {value}\n"));
+    line("MAC address", port.mac.clone());
+    line("Device name", port.name.clone());
+    line("Driver name", port.driver.clone());
+    line("Connect to socket", or_dash(port.numa_node));
+    line("Link status", status(port.up).to_owned());
+    line("Link speed", speed(port.speed_mbps));
+    line("MTU", port.mtu.to_string());
+    line("VLAN", or_dash(port.vlan));
+    line("Current number of RX queues", port.queue_pairs.to_string());
+    line("Max possible RX queues", port.max_queue_pairs.to_string());
+    line("Current number of TX queues", port.queue_pairs.to_string());
+    line("Max possible TX queues", port.max_queue_pairs.to_string());
+    line("RoCE device", format!("{}, port {}", port.device, port.number));
+    line("Path MTU", or_dash(port.path_mtu));
+    for address in &port.addresses {
+        line("IP address", address.to_string());
+    }
+    text
+}
+
+/// Returns the text of `show port summary`.
+pub(super) fn summary(ports: &[PortInfo]) -> String {
+    let mut text = format!("Number of available ports: {}\n", ports.len());
+    let mut line = |cells: [&str; 6]| {
+        let [port, mac, name, driver, status, link] = cells;
+        text.push_str(&format!("{port:<4} {mac:<17} {name:<12} {driver:<14} {status:<8} {link}\n"));
+    };
+    line(["Port", "MAC Address", "Name", "Driver", "Status", "Link"]);
+    for port in ports {
+        let (number, link) = (port.port.to_string(), speed(port.speed_mbps));
+        line([&number, &port.mac, &port.name, &port.driver, status(port.up), &link]);
+    }
+    text
+}
+
+/// Returns the text of `show port stats`.
+pub(super) fn stats(of: &PortStats) -> String {
+    let border = "#".repeat(24);
+    format!(
+        "\n  {border} NIC statistics for port {:<2} {border}\n  \
+         RX-packets: {:<10} RX-missed: {:<10} RX-bytes:  {}\n  \
+         RX-errors: {}\n  \
+         RX-nombuf:  {:<10}\n  \
+         TX-packets: {:<10} TX-errors: {:<10} TX-bytes:  {}\n\n  \
+         Throughput (since last show)\n  \
+         Rx-pps: {:>12}          Rx-bps: {:>12}\n  \
+         Tx-pps: {:>12}          Tx-bps: {:>12}\n  \
+         {border}############################{border}\n",
+        of.port,
+        of.rx_packets,
+        of.rx_missed,
+        of.rx_bytes,
+        of.rx_errors,
+        of.rx_nombuf,
+        of.tx_packets,
+        of.tx_errors,
+        of.tx_bytes,
+        of.rx_pps,
+        of.rx_bps,
+        of.tx_pps,
+        of.tx_bps,
+    )
+}
+
+/// Returns the text of `show port xstats`.
+pub(super) fn xstats(of: &PortXstats) -> String {
+    let mut text = format!("###### NIC extended statistics for port {:<2}\n", of.port);
+    for (name, value) in &of.xstats {
+        text.push_str(&format!("{name}: {value}\n"));
+    }
+    text
+}
+
+/// Returns the text of `show port cap`.
+pub(super) fn capabilities(of: &PortCap) -> String {
+    let stars = "*".repeat(12);
+    let unused = |has: bool| if has { "supported, not used" } else { "not supported" };
+    let used = |has: bool| if has { "supported" } else { "not supported" };
+    format!(
+        "\n{stars} Port {} supported features: {stars}\n\
+         Max MTU:            {}\n\
+         Max queue pairs:    {}\n\
+         RSS:                {}\n\
+         RX checksum:        {}\n\
+         TX checksum:        {}\n\
+         Link interrupt:     {}\n",
+        of.port,
+        or_dash(of.max_mtu),
+        of.max_queue_pairs,
+        used(of.rss),
+        unused(of.rx_checksum),
+        unused(of.tx_checksum),
+        used(of.link_interrupt),
+    )
+}
+
+fn status(up: bool) -> &'static str {
+    if up { "up" } else { "down" }
+}
+
+/// Returns a rate as DPDK writes it.
+fn speed(mbps: Option<u32>) -> String {
+    match mbps {
+        None => "Unknown".to_owned(),
+        Some(0) => "None".to_owned(),
+        Some(mbps) if mbps < 1000 => format!("{mbps} Mbps"),
+        Some(mbps) if mbps.is_multiple_of(1000) => format!("{} Gbps", mbps / 1000),
+        Some(mbps) => format!("{}.{} Gbps", mbps / 1000, mbps % 1000 / 100),
+    }
+}

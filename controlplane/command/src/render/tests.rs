@@ -1,0 +1,145 @@
+use super::*;
+use crate::answer::{PortInfo, PortStats, ProcessDevice, Qp};
+
+fn port() -> PortInfo {
+    PortInfo {
+        port: 0,
+        device: "uroce0".into(),
+        number: 1,
+        mac: "02:00:c0:00:02:01".into(),
+        name: "net_null0".into(),
+        driver: "net_null".into(),
+        numa_node: None,
+        up: true,
+        speed_mbps: Some(10_000),
+        mtu: 4200,
+        path_mtu: Some(4096),
+        vlan: None,
+        queue_pairs: 1,
+        max_queue_pairs: 16,
+        addresses: vec!["192.0.2.1".parse().unwrap()],
+    }
+}
+
+#[test]
+fn port_statistics_are_testpmds() {
+    let stats = PortStats { rx_packets: 1824, tx_bytes: 7, rx_pps: 12, ..PortStats::default() };
+    let golden = "
+  ######################## NIC statistics for port 0  ########################
+  RX-packets: 1824       RX-missed: 0          RX-bytes:  0
+  RX-errors: 0
+  RX-nombuf:  0         \n  TX-packets: 0          TX-errors: 0          TX-bytes:  7
+
+  Throughput (since last show)
+  Rx-pps:           12          Rx-bps:            0
+  Tx-pps:            0          Tx-bps:            0
+  ############################################################################
+";
+    assert_eq!(text(&Answer::PortStats(vec![stats])), golden);
+}
+
+#[test]
+fn a_port_summary_is_testpmds() {
+    let golden = "\
+Number of available ports: 1
+Port MAC Address       Name         Driver         Status   Link
+0    02:00:c0:00:02:01 net_null0    net_null       up       10 Gbps
+";
+    assert_eq!(text(&Answer::PortSummary(vec![port()])), golden);
+}
+
+#[test]
+fn a_table_is_as_wide_as_its_texts() {
+    let drops = DropCount {
+        device: "uroce0".into(),
+        reason: "rx_unknown_qpn".into(),
+        lcores: vec![0, 3],
+        meaning: "No QP has this number.".into(),
+    };
+    let golden = "\
+Device  Reason          Count  Lcores  Meaning
+uroce0  rx_unknown_qpn  3      1:3     No QP has this number.
+";
+    assert_eq!(text(&Answer::Errors(vec![drops])), golden);
+}
+
+#[test]
+fn a_hostile_process_writes_no_control_characters() {
+    let process = Process {
+        pid: 1,
+        program: "a\u{1b}[2Jb\u{7}\r".into(),
+        uid: 0,
+        version: "\u{9b}x".into(),
+        devices: vec![ProcessDevice {
+            name: "\0".into(),
+            addresses: vec![],
+            qps: 0,
+            running: false,
+        }],
+    };
+    let text = text(&Answer::Process(process));
+    assert!(text.chars().all(|c| c == '\n' || !c.is_control()), "{text:?}");
+    assert!(text.starts_with("a?[2Jb?? (process 1"), "{text}");
+}
+
+#[test]
+fn a_qp_has_a_line_or_all_its_attributes() {
+    let qp = Qp {
+        device: "uroce0".into(),
+        qpn: 0x1234,
+        service: "RC".into(),
+        state: "RTS".into(),
+        port: 1,
+        lcore: 0,
+        dest_qpn: 0xabcdef,
+        peer: Some("192.0.2.2".parse().unwrap()),
+        sq_psn: 1,
+        rq_psn: 2,
+        path_mtu: 4096,
+        pkey: 0xffff,
+        qkey: 0,
+        timeout: 14,
+        retry_cnt: 7,
+        rnr_retry: 7,
+        min_rnr_timer: 12,
+        max_rd_atomic: 16,
+        max_dest_rd_atomic: 16,
+        rate_limit: 0,
+        selective_repeat: false,
+        udp_source_ports: 1,
+        sends: 3,
+        max_send_wr: 128,
+        max_recv_wr: 128,
+        srq: false,
+        migration: "MIGRATED".into(),
+        migrations: 0,
+        failover_us: None,
+    };
+    let line = text(&Answer::Qp(vec![qp.clone()]));
+    let golden = "\
+Device    QPN       Type  State  Peer       DestQPN   SqPSN     RqPSN     MTU   Sends  Lcore
+uroce0/1  0x001234  RC    RTS    192.0.2.2  0xabcdef  0x000001  0x000002  4096  3      0
+";
+    assert_eq!(line, golden);
+    let detail = text(&Answer::QpDetail(vec![qp]));
+    assert!(detail.starts_with("QP 0x001234 of uroce0\n    type:               RC\n"), "{detail}");
+    assert!(detail.contains("    sends:              3 of 128\n"), "{detail}");
+}
+
+#[test]
+fn a_device_reads_as_ibv_devinfo() {
+    let device = Device {
+        name: "uroce0".into(),
+        guid: 0x0000_c0ff_fe00_0201,
+        lcores: 1,
+        running: true,
+        qps: (2, 65536),
+        mrs: (1, 1 << 20),
+        ahs: (0, 65536),
+        ports: vec![port()],
+    };
+    let text = text(&Answer::Device(vec![device]));
+    assert!(text.starts_with("hca_id: uroce0\n    node_guid:     0000:c0ff:fe00:0201\n"), "{text}");
+    assert!(text.contains("    qps:           2 of 65536\n"), "{text}");
+    assert!(text.contains("        port 1   state:       PORT_ACTIVE (4)\n"), "{text}");
+}

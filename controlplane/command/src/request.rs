@@ -1,0 +1,206 @@
+//! Requests: the commands that a process answers.
+
+use serde::{Deserialize, Serialize};
+
+/// A command that a running process answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "tree", derive(clap::Subcommand))]
+#[serde(rename_all = "snake_case")]
+pub enum Request {
+    /// Show information
+    #[cfg_attr(feature = "tree", command(subcommand))]
+    Show(Show),
+    /// Set counters back to zero
+    #[cfg_attr(feature = "tree", command(subcommand))]
+    Clear(Clear),
+}
+
+/// Objects of `show`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "tree", derive(clap::Subcommand))]
+#[serde(rename_all = "snake_case")]
+pub enum Show {
+    /// Ports, by DPDK's numbers, from 0
+    #[cfg_attr(feature = "tree", command(subcommand))]
+    Port(ShowPort),
+    /// The process: number, program, devices, addresses
+    Process,
+    /// RoCE devices with their limits and ports
+    Device,
+    /// GID tables
+    Gid,
+    /// Queue pairs: state, service, peer, PSNs; of one, all attributes
+    Qp {
+        /// Number of a QP, or `all`
+        #[cfg_attr(feature = "tree", arg(value_name = "QPN|all", default_value = "all"))]
+        qp: Select,
+    },
+    /// Paths of queue pairs: addresses, next hop, migration
+    Path {
+        /// Number of a QP, or `all`
+        #[cfg_attr(feature = "tree", arg(value_name = "QPN|all", default_value = "all"))]
+        qp: Select,
+    },
+    /// Number of completion queues
+    Cq,
+    /// Number of memory regions and windows
+    Mr,
+    /// Number of shared receive queues
+    Srq,
+    /// Number of address handles
+    Ah,
+    /// Neighbours: the Ethernet addresses of IP addresses
+    Neigh,
+    /// Configuration
+    #[cfg_attr(feature = "tree", command(subcommand))]
+    Config(ShowConfig),
+    /// Counters of engine, transport and control plane
+    Counters,
+    /// Reasons for which frames were dropped, with the lcores that did it
+    Errors,
+}
+
+/// Views of a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "tree", derive(clap::Subcommand))]
+#[serde(rename_all = "snake_case")]
+pub enum ShowPort {
+    /// Addresses, link, device, queues
+    Info {
+        /// Number of a port, or `all`
+        #[cfg_attr(feature = "tree", arg(value_name = "PORT|all"))]
+        port: Select,
+    },
+    /// One line a port
+    Summary {
+        /// Number of a port, or `all`
+        #[cfg_attr(feature = "tree", arg(value_name = "PORT|all"))]
+        port: Select,
+    },
+    /// Frames and bytes, and their rates since the last time
+    Stats {
+        /// Number of a port, or `all`
+        #[cfg_attr(feature = "tree", arg(value_name = "PORT|all"))]
+        port: Select,
+    },
+    /// The driver's own counters
+    Xstats {
+        /// Number of a port, or `all`
+        #[cfg_attr(feature = "tree", arg(value_name = "PORT|all"))]
+        port: Select,
+    },
+    /// Capabilities of the device
+    Cap {
+        /// Number of a port, or `all`
+        #[cfg_attr(feature = "tree", arg(value_name = "PORT|all"))]
+        port: Select,
+    },
+}
+
+/// Parts of the configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "tree", derive(clap::Subcommand))]
+#[serde(rename_all = "snake_case")]
+pub enum ShowConfig {
+    /// Lcores: CPUs, what they do when idle, their QPs
+    Cores,
+    /// Congestion control, selective repeat, limits
+    Roce,
+}
+
+/// Objects of `clear`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "tree", derive(clap::Subcommand))]
+#[serde(rename_all = "snake_case")]
+pub enum Clear {
+    /// Counters of ports
+    #[cfg_attr(feature = "tree", command(subcommand))]
+    Port(ClearPort),
+}
+
+/// Counters of a port that can be cleared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "tree", derive(clap::Subcommand))]
+#[serde(rename_all = "snake_case")]
+pub enum ClearPort {
+    /// What `show port stats` counts; other readers' counters stay
+    Stats {
+        /// Number of a port, or `all`
+        #[cfg_attr(feature = "tree", arg(value_name = "PORT|all"))]
+        port: Select,
+    },
+}
+
+/// One object by its number, or all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Select {
+    /// All objects.
+    All,
+    /// The object with this number.
+    One(u32),
+}
+
+impl Select {
+    /// Returns whether the object with this number is meant.
+    pub fn has(self, number: u32) -> bool {
+        match self {
+            Select::All => true,
+            Select::One(one) => one == number,
+        }
+    }
+}
+
+impl std::str::FromStr for Select {
+    type Err = &'static str;
+
+    /// Parses a decimal number, a number after `0x`, or the word `all` or its beginning.
+    fn from_str(text: &str) -> Result<Select, Self::Err> {
+        if !text.is_empty() && "all".starts_with(text) {
+            return Ok(Select::All);
+        }
+        let number = match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
+            // `from_str_radix` takes a sign.
+            Some(digits) if digits.starts_with(['+', '-']) => None,
+            Some(digits) => u32::from_str_radix(digits, 16).ok(),
+            None if text.starts_with('+') => None,
+            None => text.parse().ok(),
+        };
+        number.map(Select::One).ok_or("not a number, 0x and a number, or all")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_is_decimal_or_hexadecimal_and_all_may_be_short() {
+        for (text, select) in [
+            ("0", Select::One(0)),
+            ("17", Select::One(17)),
+            ("0x11", Select::One(17)),
+            ("0Xff", Select::One(255)),
+            ("4294967295", Select::One(u32::MAX)),
+            ("all", Select::All),
+            ("a", Select::All),
+        ] {
+            assert_eq!(text.parse(), Ok(select), "{text}");
+        }
+        for text in ["", "-1", "+1", "0x", "0x+1", "0x-1", "4294967296", "alle", "1.5", "ALL"] {
+            assert!(text.parse::<Select>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn requests_are_readable_json() {
+        let stats = Request::Show(Show::Port(ShowPort::Stats { port: Select::All }));
+        let text = serde_json::to_string(&stats).unwrap();
+        assert_eq!(text, r#"{"show":{"port":{"stats":{"port":"all"}}}}"#);
+        assert_eq!(serde_json::from_str::<Request>(&text).unwrap(), stats);
+        let qp = Request::Show(Show::Qp { qp: Select::One(17) });
+        assert_eq!(serde_json::to_string(&qp).unwrap(), r#"{"show":{"qp":{"qp":{"one":17}}}}"#);
+        let device = Request::Show(Show::Device);
+        assert_eq!(serde_json::to_string(&device).unwrap(), r#"{"show":"device"}"#);
+    }
+}

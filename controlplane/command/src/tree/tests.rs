@@ -1,0 +1,141 @@
+use super::*;
+use crate::request::{Clear, ClearPort, Select, Show, ShowConfig, ShowPort};
+
+fn request(line: &str) -> Request {
+    match parse(line) {
+        Ok(Some(Line::Request(request))) => request,
+        other => panic!("{line}: {other:?}"),
+    }
+}
+
+fn mistake(line: &str) -> String {
+    parse(line).expect_err("a mistake").text(0)
+}
+
+#[test]
+fn commands_are_testpmds() {
+    let stats = |port| Request::Show(Show::Port(ShowPort::Stats { port }));
+    assert_eq!(request("show port stats all"), stats(Select::All));
+    assert_eq!(request("show port stats 0"), stats(Select::One(0)));
+    assert_eq!(request("show qp"), Request::Show(Show::Qp { qp: Select::All }));
+    assert_eq!(request("show qp 0x11"), Request::Show(Show::Qp { qp: Select::One(17) }));
+    assert_eq!(request("show config cores"), Request::Show(Show::Config(ShowConfig::Cores)));
+    let clear = Request::Clear(Clear::Port(ClearPort::Stats { port: Select::All }));
+    assert_eq!(request("clear port stats all"), clear);
+    assert_eq!(parse("sleep 10").unwrap(), Some(Line::Sleep { ms: 10 }));
+    assert_eq!(parse("load \"a b\"").unwrap(), Some(Line::Load { file: "a b".into() }));
+    assert_eq!(parse("quit").unwrap(), Some(Line::Quit));
+    assert_eq!(parse("  # nothing").unwrap(), None);
+}
+
+#[test]
+fn a_unique_beginning_is_enough_and_a_whole_word_is_always_itself() {
+    assert_eq!(request("sh po sta a"), request("show port stats all"));
+    assert_eq!(request("cl p s 1"), request("clear port stats 1"));
+    let load = Line::Load { file: "x".into() };
+    assert_eq!(parse("load x").unwrap(), Some(load));
+    assert_eq!(parse("load_ x").unwrap(), Some(Line::LoadEcho { file: "x".into() }));
+}
+
+#[test]
+fn mistakes_have_three_lines() {
+    let golden = [
+        (
+            "show prot stats 0",
+            "Bad arguments\n     ^^^^ expected one of: port process device gid qp path cq mr srq ah \
+             neigh config counters errors\n     did you mean \"port\"?",
+        ),
+        (
+            "dance",
+            "Command not found\n^^^^^ expected one of: show clear help sleep load load_echo version \
+             quit\ntype \"help\" for all commands",
+        ),
+        (
+            "show port s 0",
+            "Ambiguous command\n          ^ expected one of: summary stats\n          type more of \
+             the word",
+        ),
+        (
+            "show port stats",
+            "Bad arguments\n                ^ expected PORT|all\n                type \"help show \
+             port stats\"",
+        ),
+        (
+            "show port",
+            "Bad arguments\n          ^ expected one of: info summary stats xstats cap\n          \
+             type \"help show port\"",
+        ),
+        (
+            "show port stats 5x",
+            "Bad arguments\n                ^^ expected PORT|all\n                type \"help show \
+             port stats\"",
+        ),
+        (
+            "show port stats -1",
+            "Bad arguments\n                ^^ expected PORT|all\n                type \"help show \
+             port stats\"",
+        ),
+        (
+            "quit now",
+            "Bad arguments\n     ^^^ expected the end of the line\n     type \"help quit\"",
+        ),
+        ("sleep 3600001", "Bad arguments\n      ^^^^^^^ expected MS\n      type \"help sleep\""),
+        ("load \"x", "Bad arguments\n     ^^ expected \"\n     close the quotation mark"),
+    ];
+    for (line, text) in golden {
+        assert_eq!(mistake(line), text, "{line}");
+    }
+}
+
+#[test]
+fn the_mark_moves_with_the_prompt() {
+    let mistake = parse("show prot").unwrap_err();
+    assert!(mistake.text(7).contains("\n            ^^^^ expected"));
+}
+
+/// Words of the tree, numbers, and rubbish, in any order.
+#[test]
+fn any_line_is_a_command_or_a_mistake_with_a_place_in_it() {
+    let words = [
+        "show",
+        "sh",
+        "port",
+        "stats",
+        "all",
+        "0",
+        "0x11",
+        "-1",
+        "--",
+        "-h",
+        "--help",
+        "qp",
+        "clear",
+        "help",
+        "load",
+        "\"",
+        "#",
+        "é",
+        "\u{0}",
+        "config",
+        "roce",
+        "sleep",
+        "\t",
+        "",
+        "=",
+        "4294967296",
+    ];
+    let mut random = fastrand::Rng::with_seed(2718);
+    for _ in 0..20_000 {
+        let picked: Vec<&str> =
+            (0..random.usize(..7)).map(|_| words[random.usize(..words.len())]).collect();
+        let mut line = picked.join(if random.bool() { " " } else { "" });
+        if random.u8(..4) == 0 {
+            line.push(random.char(..));
+        }
+        complete(&line);
+        if let Err(mistake) = parse(&line) {
+            assert!(mistake.column <= line.chars().count() + 1, "{line:?}: {mistake:?}");
+            assert_eq!(mistake.text(0).lines().count(), 3, "{line:?}: {mistake:?}");
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! The control socket: commands of `uroce` to this process.
+//!
+//! ```text
+//!   uroce ── requests ──> socket ──> server thread ── jobs ──> control-plane thread of each device
+//!         <─ replies ────                     └─────── reads ──> counters and tables of the engine
+//! ```
+//!
+//! A process that has an open device listens on a Unix socket in the run directory
+//! (`control/PID-NAMESPACE.sock`). One thread serves it. What it tells comes from the control-plane
+//! threads, as an application's calls do, and from counters that any thread may read. Environment
+//! variable `UROCE_CONTROL=off`, or `control = false` in the configuration of a device, turns it
+//! off.
+//!
+//! Invariants
+//! - Control-plane threads and lcores never read from or write to a client. A job of a request
+//!   takes at most a fraction of a millisecond.
+//! - A client costs its own connection only: its buffers are bounded, the number of clients is
+//!   bounded, and the next part of an answer is made when the client has taken the last one.
+//! - Only this user and root are answered.
+//! - A device opens, works and closes as if there were no socket if there can be none. A forked
+//!   child neither serves nor removes its parent's.
+//!
+//! Not here: grammar, requests, answers, frames (`uroce-command`).
+
+mod answer;
+mod client;
+mod own;
+mod place;
+mod server;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rustix::event::EventfdFlags;
+use uroce_command::run_dir;
+use uroce_engine::{Engine, EventFd};
+
+use crate::call::Calls;
+use crate::config::DeviceConfig;
+use crate::port_watch::PortTable;
+use place::Place;
+
+/// Environment variable that turns the socket off.
+const VARIABLE: &str = "UROCE_CONTROL";
+
+/// A device that is served: what is told of it comes from here.
+#[derive(Debug)]
+pub(crate) struct Served {
+    /// Number by which the devices of the process are ordered: later ones have larger numbers.
+    key: u64,
+    config: DeviceConfig,
+    guid: u64,
+    engine: Engine,
+    ports: PortTable,
+    calls: Calls,
+}
+
+/// State that the server thread shares with the threads that open and close devices.
+#[derive(Debug)]
+struct Shared {
+    /// In order of their keys.
+    devices: Mutex<Vec<Arc<Served>>>,
+    /// Wakes the server thread.
+    wake: EventFd,
+}
+
+impl Shared {
+    fn devices(&self) -> MutexGuard<'_, Vec<Arc<Served>>> {
+        self.devices.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The server of this process, while it has one.
+#[derive(Debug)]
+struct Server {
+    /// The process that started it. A forked child has a copy of this value and no server.
+    pid: u32,
+    next_key: u64,
+    shared: Arc<Shared>,
+    /// Removed when the server ends.
+    _place: Place,
+}
+
+static SERVER: Mutex<Option<Server>> = Mutex::new(None);
+
+fn server() -> MutexGuard<'static, Option<Server>> {
+    SERVER.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Serves a device until the returned value is dropped. `None` if that is turned off or there can
+/// be no socket; the reason of the latter is in the log.
+pub(crate) fn serve(
+    config: &DeviceConfig,
+    guid: u64,
+    engine: &Engine,
+    ports: &PortTable,
+    calls: &Calls,
+) -> Option<Registration> {
+    if !config.control || is_off() {
+        return None;
+    }
+    let mut server = server();
+    if server.as_ref().is_some_and(|server| server.pid != std::process::id()) {
+        // The parent's socket is not ours to remove.
+        std::mem::forget(server.take());
+    }
+    if server.is_none() {
+        match start() {
+            Ok(started) => *server = Some(started),
+            Err(error) => {
+                tracing::warn!(%error, "no control socket");
+                return None;
+            }
+        }
+    }
+    let server = server.as_mut()?;
+    let key = server.next_key;
+    server.next_key += 1;
+    server.shared.devices().push(Arc::new(Served {
+        key,
+        config: config.clone(),
+        guid,
+        engine: engine.clone(),
+        ports: ports.clone(),
+        calls: calls.clone(),
+    }));
+    Some(Registration { pid: server.pid, key })
+}
+
+fn start() -> std::io::Result<Server> {
+    let (place, listener) = Place::listen()?;
+    let wake = EventFd::new(EventfdFlags::NONBLOCK)?;
+    let shared = Arc::new(Shared { devices: Mutex::default(), wake });
+    server::start(Arc::clone(&shared), listener)?;
+    Ok(Server { pid: std::process::id(), next_key: 0, shared, _place: place })
+}
+
+/// Returns whether the environment turns the socket off.
+fn is_off() -> bool {
+    let Some(value) = run_dir::variable(VARIABLE) else { return false };
+    match value.to_str() {
+        Some("off") => true,
+        Some("on" | "") => false,
+        _ => {
+            tracing::warn!(?value, "{VARIABLE} is neither on nor off, and ignored");
+            false
+        }
+    }
+}
+
+/// A device is served as long as this exists. With the last one of a process the socket goes.
+#[derive(Debug)]
+pub(crate) struct Registration {
+    pid: u32,
+    key: u64,
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        if self.pid != std::process::id() {
+            return;
+        }
+        let mut place = server();
+        let Some(server) = place.as_ref() else { return };
+        let is_last = {
+            let mut devices = server.shared.devices();
+            devices.retain(|served| served.key != self.key);
+            devices.is_empty()
+        };
+        if is_last {
+            // The thread ends when it finds no device. It is not waited for: it may be waiting for
+            // an lcore that has stopped.
+            server.shared.wake.signal();
+            *place = None;
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! Answers to requests, in parts: one of each device or port, and of many QPs several.
+//!
+//! Invariants
+//! - A part fits into a frame, and the thread that makes it asks a control-plane thread at most a
+//!   few questions.
+//! - Devices may open and close between two parts: a part is about a device that is open.
+
+mod device;
+mod port;
+mod qp;
+
+use std::sync::Arc;
+
+use uroce_command::{Answer, Clear, Refusal, Reply, Request, Select, Show, ShowConfig};
+
+use super::Served;
+use crate::call::RequestError;
+
+pub(super) use port::Marks;
+
+/// A request and how far its answer is.
+#[derive(Debug)]
+pub(super) struct Work {
+    request: Request,
+    /// The next part is about the first device with this key or a larger one,
+    key: u64,
+    /// and begins at this place in it.
+    at: u32,
+    /// Whether the object that the request names was found.
+    is_found: bool,
+}
+
+/// A part of an answer about one device: what is told, and the place at which the next part of the
+/// same device begins, if there is one.
+struct Part {
+    answer: Answer,
+    is_found: bool,
+    next: Option<u32>,
+}
+
+impl Part {
+    /// Makes the only part about a device.
+    fn whole(answer: Answer) -> Part {
+        Part { answer, is_found: true, next: None }
+    }
+}
+
+impl Work {
+    pub(super) fn new(request: Request) -> Work {
+        Work { request, key: 0, at: 0, is_found: false }
+    }
+
+    /// Makes the next reply.
+    pub(super) fn step(&mut self, devices: &[Arc<Served>], marks: &mut Marks) -> Reply {
+        if self.request == Request::Show(Show::Process) {
+            return Reply::Last(Answer::Process(device::process(devices)));
+        }
+        let mut open = devices.iter().filter(|served| served.key >= self.key);
+        let Some(served) = open.next() else { return self.end() };
+        let at = if served.key == self.key { self.at } else { 0 };
+        let part = match part(served, self.request, at, marks) {
+            Ok(part) => part,
+            // The device is being closed. What is left of it is not told.
+            Err(RequestError::Gone) => Part { is_found: false, ..Part::whole(Answer::Done) },
+            Err(error) => return Reply::Refused(Refusal::Failed(error.to_string())),
+        };
+        self.is_found |= part.is_found;
+        (self.key, self.at) = match part.next {
+            Some(at) => (served.key, at),
+            None => (served.key + 1, 0),
+        };
+        Reply::More(part.answer)
+    }
+
+    /// Returns the reply after the last part.
+    fn end(&self) -> Reply {
+        match named(self.request) {
+            Some(object) if !self.is_found => Reply::Refused(Refusal::NoSuchObject(object)),
+            _ => Reply::Last(Answer::Done),
+        }
+    }
+}
+
+/// Returns the refusal of a request that names an object which is not there.
+fn named(request: Request) -> Option<String> {
+    let port = port::selected(request);
+    match (request, port) {
+        (_, Some(Select::One(port))) => Some(format!("Invalid port {port}")),
+        (Request::Show(Show::Qp { qp } | Show::Path { qp }), _) => match qp {
+            Select::One(qpn) => Some(format!("no QP {qpn:#08x}")),
+            Select::All => None,
+        },
+        _ => None,
+    }
+}
+
+fn part(
+    served: &Served,
+    request: Request,
+    at: u32,
+    marks: &mut Marks,
+) -> Result<Part, RequestError> {
+    match request {
+        Request::Show(Show::Port(show)) => port::show(served, show, at, marks),
+        Request::Clear(Clear::Port(clear)) => port::clear(served, clear, marks),
+        Request::Show(Show::Qp { qp }) => qp::qps(served, qp, at),
+        Request::Show(Show::Path { qp }) => qp::paths(served, qp, at),
+        Request::Show(Show::Neigh) => device::neighbours(served, at),
+        Request::Show(show) => device::show(served, show).map(Part::whole),
+    }
+}
+
+/// Returns the word that a setting has in the configuration file.
+fn word(setting: &impl std::fmt::Debug) -> String {
+    format!("{setting:?}").to_lowercase()
+}

@@ -1,0 +1,183 @@
+//! Answers about processes, devices, their objects and counters.
+
+use std::sync::Arc;
+
+use uroce_command::answer::{
+    Core, Counter, Device, DropCount, Gid, Neighbour, ObjectCount, Process, ProcessDevice, Roce,
+};
+use uroce_command::{Answer, Show};
+use uroce_transport::DropReason;
+
+use super::super::Served;
+use super::{Part, ShowConfig, port, word};
+use crate::call::RequestError;
+use crate::config::Lcores;
+
+/// Describes this process. Numbers of QPs that cannot be had are 0.
+pub(super) fn process(devices: &[Arc<Served>]) -> Process {
+    let comm = std::fs::read_to_string("/proc/self/comm").unwrap_or_default();
+    let device = |served: &Arc<Served>| {
+        let zero = uroce_wire::Gid::default();
+        let gids = served.ports.all().into_iter().flat_map(|port| port.gids);
+        ProcessDevice {
+            name: served.config.name.clone(),
+            addresses: gids.filter(|gid| *gid != zero).map(|gid| gid.to_ip()).collect(),
+            qps: qps(served).map_or(0, |of_lcores| of_lcores.iter().sum()),
+            running: served.engine.is_running(),
+        }
+    };
+    Process {
+        pid: std::process::id(),
+        program: comm.trim_end().to_owned(),
+        uid: rustix::process::geteuid().as_raw(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        devices: devices.iter().map(device).collect(),
+    }
+}
+
+/// Answers the requests that need one part of each device.
+pub(super) fn show(served: &Served, show: Show) -> Result<Answer, RequestError> {
+    Ok(match show {
+        Show::Device => Answer::Device(vec![device(served)?]),
+        Show::Gid => Answer::Gid(gids(served)?),
+        Show::Cq => count(served, "CQ", served.engine.objects().cqs, None),
+        Show::Srq => count(served, "SRQ", served.engine.objects().srqs, None),
+        Show::Mr => {
+            let mrs = served.engine.objects().mrs;
+            count(served, "MR and MW", mrs, Some(served.config.max_mrs))
+        }
+        Show::Ah => count(served, "AH", served.engine.objects().ahs, Some(served.config.max_ahs)),
+        Show::Config(ShowConfig::Cores) => Answer::Cores(cores(served)?),
+        Show::Config(ShowConfig::Roce) => Answer::Roce(vec![roce(served)]),
+        Show::Counters => Answer::Counters(counters(served)?),
+        Show::Errors => Answer::Errors(drops(served)),
+        // They have answers of their own.
+        Show::Process | Show::Port(_) | Show::Qp { .. } | Show::Path { .. } | Show::Neigh => {
+            Answer::Done
+        }
+    })
+}
+
+/// Returns the number of QPs of each lcore.
+fn qps(served: &Served) -> Result<Vec<u32>, RequestError> {
+    served.calls.call(|thread| Ok(thread.qps_of_lcores()))
+}
+
+fn device(served: &Served) -> Result<Device, RequestError> {
+    let (config, objects) = (&served.config, served.engine.objects());
+    Ok(Device {
+        name: config.name.clone(),
+        guid: served.guid,
+        lcores: served.engine.lcores() as u32,
+        running: served.engine.is_running(),
+        qps: (qps(served)?.iter().sum(), config.max_qps),
+        mrs: (objects.mrs, config.max_mrs),
+        ahs: (objects.ahs, config.max_ahs),
+        ports: port::all_infos(served)?,
+    })
+}
+
+fn gids(served: &Served) -> Result<Vec<Gid>, RequestError> {
+    let ports = served.calls.call(|thread| Ok(thread.ports_seen()))?;
+    let zero = uroce_wire::Gid::default();
+    let of_port = |port: crate::thread::PortSeen| {
+        let gids = served.ports.port(port.number).map_or(Vec::new(), |attr| attr.gids);
+        let entries = gids.into_iter().enumerate().filter(move |(_, gid)| *gid != zero);
+        entries.map(move |(index, gid)| Gid {
+            port: port.id.into(),
+            device: served.config.name.clone(),
+            number: port.number,
+            index: index as u32,
+            gid: gid.to_string(),
+            address: gid.to_ip(),
+        })
+    };
+    Ok(ports.into_iter().flat_map(of_port).collect())
+}
+
+fn count(served: &Served, object: &str, count: u32, max: Option<u32>) -> Answer {
+    let device = served.config.name.clone();
+    Answer::Count(vec![ObjectCount { device, object: object.to_owned(), count, max }])
+}
+
+/// Answers with the neighbours of one port; the next part is about the next port.
+pub(super) fn neighbours(served: &Served, at: u32) -> Result<Part, RequestError> {
+    let port = at as usize;
+    let (entries, has_next) = served.calls.call(move |thread| Ok(thread.neighbours_of(port)))?;
+    let mut rows: Vec<Neighbour> = entries
+        .into_iter()
+        .map(|(address, mac, reach)| Neighbour {
+            device: served.config.name.clone(),
+            // A device has at most 16 ports.
+            port: at as u8 + 1,
+            address,
+            mac: mac.map(|mac| mac.to_string()),
+            state: reach.name().to_owned(),
+        })
+        .collect();
+    rows.sort_by_key(|row| row.address);
+    let answer = Answer::Neigh(rows);
+    Ok(Part { answer, is_found: true, next: has_next.then_some(at + 1) })
+}
+
+fn cores(served: &Served) -> Result<Vec<Core>, RequestError> {
+    let config = &served.config;
+    let core = |(lcore, qps): (usize, u32)| Core {
+        device: config.name.clone(),
+        lcore: lcore as u32,
+        cpu: match &config.lcores {
+            Lcores::Cpus(cpus) => cpus.get(lcore).map(|cpu| *cpu as u32),
+            Lcores::Count(_) => None,
+        },
+        idle: word(&config.idle),
+        driver: word(&config.driver),
+        qps,
+        // The heartbeat grows by two in each turn.
+        turns: served.engine.heartbeat(lcore).unwrap_or(0) / 2,
+    };
+    Ok(qps(served)?.into_iter().enumerate().map(core).collect())
+}
+
+fn roce(served: &Served) -> Roce {
+    let config = &served.config;
+    let congestion = &config.congestion;
+    let settings = [
+        ("congestion.algorithm", word(&congestion.algorithm)),
+        ("congestion.cnp_dscp", congestion.cnp_dscp.to_string()),
+        ("congestion.cnp_802p_prio", congestion.cnp_802p_prio.to_string()),
+        ("congestion.min_time_between_cnps", congestion.min_time_between_cnps.to_string()),
+        ("selective_repeat", word(&config.selective_repeat)),
+        ("udp_source_ports", config.udp_source_ports.to_string()),
+        ("max_qps", config.max_qps.to_string()),
+        ("max_mrs", config.max_mrs.to_string()),
+        ("max_ahs", config.max_ahs.to_string()),
+    ];
+    let settings = settings.map(|(name, value)| (name.to_owned(), value));
+    Roce { device: config.name.clone(), settings: settings.into() }
+}
+
+fn counters(served: &Served) -> Result<Vec<Counter>, RequestError> {
+    let of_engine = served.engine.counters();
+    let of_thread = served.calls.call(|thread| Ok(thread.count()))?;
+    let of_thread = of_thread.into_iter().map(|count| (count.name, count.description, count.value));
+    let counter = |(name, meaning, value): (&str, &str, u64)| Counter {
+        device: served.config.name.clone(),
+        name: name.to_owned(),
+        value,
+        meaning: meaning.to_owned(),
+    };
+    Ok(of_engine.iter().chain(of_thread).map(counter).collect())
+}
+
+fn drops(served: &Served) -> Vec<DropCount> {
+    let lcores = 0..served.engine.lcores();
+    let of_lcores: Vec<_> =
+        lcores.filter_map(|lcore| served.engine.lcore_counters(lcore)).collect();
+    let drop = |reason: &DropReason| DropCount {
+        device: served.config.name.clone(),
+        reason: reason.name().to_owned(),
+        lcores: of_lcores.iter().map(|counters| counters.dropped(*reason)).collect(),
+        meaning: reason.description().to_owned(),
+    };
+    DropReason::ALL.iter().map(drop).collect()
+}

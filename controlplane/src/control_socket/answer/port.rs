@@ -1,0 +1,174 @@
+//! Answers about ports.
+
+use std::collections::HashMap;
+use std::time::Instant;
+
+use uroce_command::answer::{self, PortCap, PortInfo, PortXstats};
+use uroce_command::{Answer, Clear, ClearPort, Request, Select, Show, ShowPort};
+use uroce_engine::port::PortStats;
+
+use super::super::Served;
+use super::Part;
+use crate::call::RequestError;
+use crate::thread::PortSeen;
+
+/// For each port that was shown or cleared, by its device's key and its number there: the counters
+/// at that time. Clearing changes nothing for other readers of the port's counters.
+#[derive(Debug, Default)]
+pub(crate) struct Marks(HashMap<(u64, u8), Mark>);
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Mark {
+    cleared: PortStats,
+    shown: Option<(Instant, PortStats)>,
+}
+
+/// Returns the selection of ports in a request, if it has one.
+pub(super) fn selected(request: Request) -> Option<Select> {
+    match request {
+        Request::Show(Show::Port(
+            ShowPort::Info { port }
+            | ShowPort::Summary { port }
+            | ShowPort::Stats { port }
+            | ShowPort::Xstats { port }
+            | ShowPort::Cap { port },
+        ))
+        | Request::Clear(Clear::Port(ClearPort::Stats { port })) => Some(port),
+        Request::Show(_) => None,
+    }
+}
+
+/// Answers with the ports of a device; its driver's counters with one port a part.
+pub(super) fn show(
+    served: &Served,
+    show: ShowPort,
+    at: u32,
+    marks: &mut Marks,
+) -> Result<Part, RequestError> {
+    let request = Request::Show(Show::Port(show));
+    let ports = seen(served, selected(request).unwrap_or(Select::All))?;
+    let mut next = None;
+    let answer = match show {
+        ShowPort::Info { .. } => Answer::PortInfo(infos(served, &ports)),
+        ShowPort::Summary { .. } => Answer::PortSummary(infos(served, &ports)),
+        ShowPort::Cap { .. } => Answer::PortCap(ports.iter().map(capabilities).collect()),
+        ShowPort::Stats { .. } => {
+            let now = Instant::now();
+            let stats = |port: &PortSeen| marks.stats(served.key, port, now);
+            Answer::PortStats(ports.iter().map(stats).collect())
+        }
+        ShowPort::Xstats { .. } => {
+            let one = ports.get(at as usize);
+            next = (at as usize + 1 < ports.len()).then_some(at + 1);
+            Answer::PortXstats(
+                one.map(|port| xstats(served, port)).transpose()?.into_iter().collect(),
+            )
+        }
+    };
+    Ok(Part { answer, is_found: !ports.is_empty(), next })
+}
+
+/// Makes the counters of ports count from zero.
+pub(super) fn clear(
+    served: &Served,
+    clear: ClearPort,
+    marks: &mut Marks,
+) -> Result<Part, RequestError> {
+    let ClearPort::Stats { port } = clear;
+    let ports = seen(served, port)?;
+    for port in &ports {
+        let mark = Mark { cleared: port.stats, shown: None };
+        marks.0.insert((served.key, port.number), mark);
+    }
+    Ok(Part { answer: Answer::Done, is_found: !ports.is_empty(), next: None })
+}
+
+/// Returns the selected ports of a device.
+fn seen(served: &Served, select: Select) -> Result<Vec<PortSeen>, RequestError> {
+    let mut ports = served.calls.call(|thread| Ok(thread.ports_seen()))?;
+    ports.retain(|port| select.has(u32::from(port.id)));
+    Ok(ports)
+}
+
+/// Returns the attributes of all ports of a device.
+pub(super) fn all_infos(served: &Served) -> Result<Vec<PortInfo>, RequestError> {
+    Ok(infos(served, &seen(served, Select::All)?))
+}
+
+fn infos(served: &Served, ports: &[PortSeen]) -> Vec<PortInfo> {
+    ports.iter().filter_map(|port| info(served, port)).collect()
+}
+
+fn info(served: &Served, port: &PortSeen) -> Option<PortInfo> {
+    let attr = served.ports.port(port.number)?;
+    let zero = uroce_wire::Gid::default();
+    Some(PortInfo {
+        port: port.id.into(),
+        device: served.config.name.clone(),
+        number: port.number,
+        mac: attr.mac.to_string(),
+        name: port.capabilities.name.clone(),
+        driver: port.capabilities.driver.clone(),
+        numa_node: port.capabilities.numa_node,
+        up: port.link.up,
+        speed_mbps: port.link.speed_mbps,
+        mtu: attr.mtu,
+        // At most 4096.
+        path_mtu: attr.max_path_mtu.map(|mtu| mtu.bytes() as u16),
+        vlan: attr.vlan,
+        queue_pairs: port.queue_pairs,
+        max_queue_pairs: port.capabilities.max_queue_pairs,
+        addresses: attr.gids.iter().filter(|gid| **gid != zero).map(|gid| gid.to_ip()).collect(),
+    })
+}
+
+fn capabilities(port: &PortSeen) -> PortCap {
+    let of = &port.capabilities;
+    PortCap {
+        port: port.id.into(),
+        max_mtu: of.max_mtu,
+        max_queue_pairs: of.max_queue_pairs,
+        rss: of.rss,
+        rx_checksum: of.rx_checksum,
+        tx_checksum: of.tx_checksum,
+        link_interrupt: of.link_interrupt,
+    }
+}
+
+fn xstats(served: &Served, port: &PortSeen) -> Result<PortXstats, RequestError> {
+    let number = port.number;
+    let xstats = served.calls.call(move |thread| thread.port_xstats(number))?;
+    Ok(PortXstats { port: port.id.into(), xstats })
+}
+
+impl Marks {
+    /// Returns a port's counters since they were cleared, and their rates since they were last
+    /// returned.
+    fn stats(&mut self, key: u64, port: &PortSeen, now: Instant) -> answer::PortStats {
+        let mark = self.0.entry((key, port.number)).or_default();
+        let (stats, cleared) = (port.stats, mark.cleared);
+        let before = mark.shown.replace((now, stats));
+        let rate = |count: fn(&PortStats) -> u64| {
+            let Some((at, before)) = before else { return 0 };
+            let nanos = now.duration_since(at).as_nanos().max(1);
+            let more = u128::from(count(&stats).saturating_sub(count(&before)));
+            u64::try_from(more * 1_000_000_000 / nanos).unwrap_or(u64::MAX)
+        };
+        let since = |count: fn(&PortStats) -> u64| count(&stats).saturating_sub(count(&cleared));
+        answer::PortStats {
+            port: port.id.into(),
+            rx_packets: since(|stats| stats.rx_packets),
+            rx_missed: since(|stats| stats.rx_missed),
+            rx_bytes: since(|stats| stats.rx_bytes),
+            rx_errors: since(|stats| stats.rx_errors),
+            rx_nombuf: since(|stats| stats.rx_no_mbuf),
+            tx_packets: since(|stats| stats.tx_packets),
+            tx_errors: since(|stats| stats.tx_errors),
+            tx_bytes: since(|stats| stats.tx_bytes),
+            rx_pps: rate(|stats| stats.rx_packets),
+            rx_bps: rate(|stats| stats.rx_bytes).saturating_mul(8),
+            tx_pps: rate(|stats| stats.tx_packets),
+            tx_bps: rate(|stats| stats.tx_bytes).saturating_mul(8),
+        }
+    }
+}

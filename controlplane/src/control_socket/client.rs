@@ -1,0 +1,154 @@
+//! A client: its connection, its unread bytes, and the answer under way.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::time::Instant;
+
+use rustix::event::PollFlags;
+use rustix::net::{RecvFlags, SendFlags};
+use uroce_command::frame::{self, Decoder, FrameError};
+use uroce_command::{Refusal, Reply, Request};
+
+use super::Served;
+use super::answer::{Marks, Work};
+use super::own::Own;
+
+/// A connected client. It sends requests and gets their replies one after the other.
+#[derive(Debug)]
+pub(super) struct Client {
+    stream: Own<UnixStream>,
+    inbox: Decoder,
+    /// A frame that is being sent, and how much of it is sent.
+    outbox: Vec<u8>,
+    sent: usize,
+    work: Option<Work>,
+    /// Another frame may have to be made as soon as the connection takes one.
+    is_busy: bool,
+    /// The connection ends when the outbox is sent.
+    is_last: bool,
+    /// Time of the last byte from or to the client.
+    pub(super) active: Instant,
+}
+
+impl Client {
+    /// Takes a connection.
+    ///
+    /// # Errors
+    ///
+    /// The system's.
+    pub(super) fn new(stream: UnixStream, now: Instant) -> io::Result<Client> {
+        stream.set_nonblocking(true)?;
+        Ok(Client {
+            stream: Own::new(stream)?,
+            inbox: Decoder::new(frame::REQUEST_MAX),
+            outbox: Vec::new(),
+            sent: 0,
+            work: None,
+            is_busy: false,
+            is_last: false,
+            active: now,
+        })
+    }
+
+    /// Returns the descriptor, and what to wait for: room if there is something to send, else a
+    /// request.
+    pub(super) fn waits_for(&self) -> Option<(BorrowedFd<'_>, PollFlags)> {
+        let has_to_send = self.is_busy || !self.outbox.is_empty();
+        let flags = if has_to_send { PollFlags::OUT } else { PollFlags::IN };
+        self.stream.unchecked().map(|fd| (fd, flags))
+    }
+
+    /// Handles what has happened at the connection: makes at most one frame. Returns false if the
+    /// connection is over.
+    pub(super) fn serve(
+        &mut self,
+        now: Instant,
+        devices: &[Arc<Served>],
+        marks: &mut Marks,
+    ) -> bool {
+        self.active = now;
+        let is_alive = match (self.outbox.is_empty(), self.is_busy) {
+            (false, _) => self.send(),
+            (true, true) => true,
+            (true, false) => self.receive(),
+        };
+        is_alive && (!self.outbox.is_empty() || self.answer(devices, marks))
+    }
+
+    /// Reads what has arrived, at most a few kilobytes.
+    fn receive(&mut self) -> bool {
+        let Some(stream) = self.stream.get() else { return false };
+        let mut bytes = [0; frame::REQUEST_MAX];
+        match rustix::net::recv(stream, &mut bytes, RecvFlags::empty()) {
+            Ok((0, _)) => false,
+            Ok((len, _)) => {
+                self.inbox.push(&bytes[..len]);
+                true
+            }
+            Err(error) => is_for_now(error),
+        }
+    }
+
+    /// Sends what the connection takes.
+    fn send(&mut self) -> bool {
+        let Some(stream) = self.stream.get() else { return false };
+        // Without the flag a client that has gone would end a program that does not ignore
+        // SIGPIPE.
+        match rustix::net::send(stream, &self.outbox[self.sent..], SendFlags::NOSIGNAL) {
+            Ok(len) => {
+                self.sent += len;
+                if self.sent == self.outbox.len() {
+                    (self.outbox, self.sent) = (Vec::new(), 0);
+                    return !self.is_last;
+                }
+                true
+            }
+            Err(error) => is_for_now(error),
+        }
+    }
+
+    /// Makes the next frame of the answer under way, or of the next request, and begins to send it.
+    fn answer(&mut self, devices: &[Arc<Served>], marks: &mut Marks) -> bool {
+        self.is_busy = true;
+        if self.work.is_none() {
+            match self.inbox.take::<Request>() {
+                Ok(None) => {
+                    self.is_busy = false;
+                    return true;
+                }
+                Ok(Some(request)) => self.work = Some(Work::new(request)),
+                Err(error) => {
+                    // After a wrong length nothing of the stream can be understood.
+                    self.is_last = matches!(error, FrameError::TooLong { .. });
+                    let refusal = Refusal::NotUnderstood(error.to_string());
+                    return self.reply(&Reply::Refused(refusal));
+                }
+            }
+        }
+        let Some(work) = &mut self.work else { return true };
+        let reply = work.step(devices, marks);
+        if !matches!(reply, Reply::More(_)) {
+            self.work = None;
+        }
+        self.reply(&reply)
+    }
+
+    fn reply(&mut self, reply: &Reply) -> bool {
+        let frame = frame::encode(reply, frame::REPLY_MAX).or_else(|error| {
+            self.work = None;
+            let refusal = Refusal::Failed(format!("the answer cannot be sent: {error}"));
+            frame::encode(&Reply::Refused(refusal), frame::REPLY_MAX)
+        });
+        // The text of a refusal is short.
+        let Ok(frame) = frame else { return false };
+        self.outbox = frame;
+        self.send()
+    }
+}
+
+/// Tells whether an error only means that the connection is not ready.
+fn is_for_now(error: rustix::io::Errno) -> bool {
+    matches!(error, rustix::io::Errno::AGAIN | rustix::io::Errno::INTR)
+}

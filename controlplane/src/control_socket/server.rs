@@ -1,0 +1,142 @@
+//! The server thread: waits for clients and serves each when it is ready.
+
+use std::io;
+use std::os::unix::net::UnixListener;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::sockopt::socket_peercred;
+use uroce_engine::eal::block_signals;
+
+use super::answer::Marks;
+use super::client::Client;
+use super::own::Own;
+use super::{Served, Shared};
+
+/// Most clients at a time. A further one takes the place of the one that has been silent longest.
+const CLIENTS: usize = 16;
+/// Pause in accepting after the process has run out of descriptors.
+const PAUSE: Duration = Duration::from_secs(1);
+/// Longest sleep: if the program has closed the descriptor that wakes the thread, the end of the
+/// last device is seen then.
+const LOOK: Duration = Duration::from_secs(60);
+
+/// Starts the thread. It ends when there is no device any more.
+///
+/// # Errors
+///
+/// If the process may not have another thread.
+pub(super) fn start(shared: Arc<Shared>, listener: UnixListener) -> io::Result<()> {
+    let listener = Own::new(listener)?;
+    let body = move || {
+        block_signals();
+        let mut server = Server {
+            shared,
+            listener,
+            clients: Vec::new(),
+            marks: Marks::default(),
+            deaf_until: None,
+        };
+        while server.turn() {}
+    };
+    std::thread::Builder::new().name("uroce-socket".into()).spawn(body)?;
+    Ok(())
+}
+
+struct Server {
+    shared: Arc<Shared>,
+    listener: Own<UnixListener>,
+    clients: Vec<Client>,
+    marks: Marks,
+    /// Until then no connection is accepted.
+    deaf_until: Option<Instant>,
+}
+
+impl Server {
+    /// Waits, and serves those that are ready. Returns false at the end.
+    fn turn(&mut self) -> bool {
+        self.deaf_until = self.deaf_until.filter(|until| *until > Instant::now());
+        let ready = self.wait();
+        let devices: Vec<Arc<Served>> = {
+            let devices = self.shared.devices();
+            devices.clone()
+        };
+        // The thread is woken when the last device has gone. Before the first one is registered,
+        // only a client wakes it.
+        if devices.is_empty() && ready.is_woken {
+            return false;
+        }
+        let Self { clients, marks, .. } = self;
+        let (now, mut at) = (Instant::now(), 0);
+        clients.retain_mut(|client| {
+            let is_ready = ready.clients.get(at).is_some_and(|is_ready| *is_ready);
+            at += 1;
+            !is_ready || client.serve(now, &devices, marks)
+        });
+        if ready.has_connection {
+            self.accept(now);
+        }
+        // The program has closed our descriptors.
+        self.listener.get().is_some()
+    }
+
+    fn wait(&mut self) -> Ready {
+        let wake = Some(&self.shared.wake).filter(|wake| wake.is_ours());
+        let mut fds = Vec::with_capacity(2 + self.clients.len());
+        if let Some(wake) = wake {
+            fds.push(PollFd::new(wake, PollFlags::IN));
+        }
+        let is_deaf = self.deaf_until.is_some();
+        let listener = self.listener.get().filter(|_| !is_deaf);
+        if let Some(listener) = listener {
+            fds.push(PollFd::new(listener, PollFlags::IN));
+        }
+        let first = fds.len();
+        let waits = self.clients.iter().filter_map(Client::waits_for);
+        fds.extend(waits.map(|(fd, flags)| PollFd::from_borrowed_fd(fd, flags)));
+        let pause = if is_deaf { PAUSE } else { LOOK };
+        let timeout = Timespec::try_from(pause).ok();
+        if poll(&mut fds, timeout.as_ref()).is_err() {
+            return Ready::default();
+        }
+        let happened = |at: usize| fds.get(at).is_some_and(|fd| !fd.revents().is_empty());
+        let at_listener = usize::from(wake.is_some());
+        Ready {
+            is_woken: wake.is_none() || happened(0),
+            has_connection: listener.is_some() && happened(at_listener),
+            clients: (first..fds.len()).map(happened).collect(),
+        }
+    }
+
+    fn accept(&mut self, now: Instant) {
+        let Some(listener) = self.listener.get() else { return };
+        match listener.accept() {
+            Ok((stream, _)) => {
+                let user = rustix::process::geteuid();
+                let is_allowed = socket_peercred(&stream)
+                    .is_ok_and(|peer| peer.uid == user || peer.uid.is_root());
+                if !is_allowed {
+                    return;
+                }
+                if self.clients.len() >= CLIENTS {
+                    let silent = self.clients.iter().enumerate().min_by_key(|(_, of)| of.active);
+                    let silent = silent.map_or(0, |(at, _)| at);
+                    self.clients.remove(silent);
+                }
+                self.clients.extend(Client::new(stream, now).ok());
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(_) => self.deaf_until = Some(now + PAUSE),
+        }
+    }
+}
+
+/// What a wait has found.
+#[derive(Debug, Default)]
+struct Ready {
+    is_woken: bool,
+    has_connection: bool,
+    /// For each client, whether something has happened at its connection.
+    clients: Vec<bool>,
+}

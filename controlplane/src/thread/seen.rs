@@ -1,0 +1,96 @@
+//! What the thread tells the control socket: ports, QPs, neighbours.
+
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use uroce_engine::port::{Capabilities, Link, Port, PortStats};
+use uroce_engine::{ControlError, QpInfo};
+use uroce_wire::{Mac, Qpn};
+
+use super::Thread;
+use crate::call::RequestError;
+use crate::path::PathError;
+use crate::path::neighbour::Reach;
+
+/// Most QPs in a page.
+const PAGE: usize = 256;
+/// Time after which a page ends: other calls wait meanwhile.
+const PAGE_TIME: Duration = Duration::from_micros(500);
+
+/// A page of QPs, and the slot at which the next page begins if there may be more.
+pub(crate) type QpPage = (Vec<(Qpn, QpInfo)>, Option<u32>);
+
+/// A port at one moment.
+#[derive(Clone, Debug)]
+pub(crate) struct PortSeen {
+    /// Number at the device, from 1.
+    pub(crate) number: u8,
+    /// DPDK's number.
+    pub(crate) id: u16,
+    pub(crate) queue_pairs: u16,
+    pub(crate) capabilities: Capabilities,
+    pub(crate) link: Link,
+    pub(crate) stats: PortStats,
+}
+
+impl Thread {
+    pub(crate) fn ports_seen(&self) -> Vec<PortSeen> {
+        let of_port = |number: u8| {
+            let port: &Port = self.control.port(number)?;
+            Some(PortSeen {
+                number,
+                id: port.id(),
+                queue_pairs: port.queue_pairs(),
+                capabilities: port.capabilities().clone(),
+                link: port.link(),
+                stats: port.stats(),
+            })
+        };
+        self.ports.numbers().filter_map(of_port).collect()
+    }
+
+    pub(crate) fn port_xstats(&self, port: u8) -> Result<Vec<(String, u64)>, RequestError> {
+        let port = self.control.port(port).ok_or(PathError::NoPort(port))?;
+        Ok(port.xstats())
+    }
+
+    pub(crate) fn qps_of_lcores(&self) -> Vec<u32> {
+        self.control.qps_of_lcores().collect()
+    }
+
+    /// Returns QPs from slot `from` on.
+    pub(crate) fn page_of_qps(&mut self, from: u32) -> Result<QpPage, RequestError> {
+        let listed: Vec<(u32, Qpn)> = self.control.qps_from(from).take(PAGE).collect();
+        let mut next = listed.last().map(|(slot, _)| slot + 1);
+        let begin = Instant::now();
+        let mut page = Vec::with_capacity(listed.len());
+        for (slot, qpn) in listed {
+            page.push((qpn, self.control.query_qp(qpn)?));
+            if begin.elapsed() > PAGE_TIME {
+                next = Some(slot + 1);
+                break;
+            }
+        }
+        Ok((page, next))
+    }
+
+    /// Returns the QP of this number, if there is one.
+    pub(crate) fn one_qp(&mut self, number: u32) -> Result<Option<(Qpn, QpInfo)>, RequestError> {
+        let qpn = Qpn::new(number);
+        if qpn.value() != number {
+            return Ok(None);
+        }
+        match self.control.query_qp(qpn) {
+            Ok(info) => Ok(Some((qpn, info))),
+            Err(ControlError::UnknownQp(_)) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Returns the neighbours of a port, counted from 0, and whether there is a next port.
+    pub(crate) fn neighbours_of(&self, port: usize) -> (Vec<(IpAddr, Option<Mac>, Reach)>, bool) {
+        let ports = &self.ports.neighbours;
+        let entries = ports.get(port).map(|port| port.entries(self.now()).collect());
+        (entries.unwrap_or_default(), port + 1 < ports.len())
+    }
+}
