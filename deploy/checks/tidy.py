@@ -74,7 +74,7 @@ LAYERS = {
         "uroce-cm", "uroce-command", "uroce-engine", "uroce-transport", "uroce-wire",
     ),
     "uroce": ("uroce-controlplane", "uroce-engine", "uroce-transport", "uroce-wire"),
-    "uroce-cli": ("uroce-command",),
+    "uroce-cli": ("uroce", "uroce-command"),
 }
 
 # Folders whose modules stand on floors, from the ground up: each imports from those before it only.

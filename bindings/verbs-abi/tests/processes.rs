@@ -650,3 +650,29 @@ shift; exec \"$@\"
         assert_eq!((&*one.first, &*two.first), ("started 10.99.0.1\n", "started 10.99.0.2\n"));
     }
 }
+
+#[test]
+fn a_forked_child_neither_removes_nor_serves_the_socket_of_its_parent() {
+    let script = "
+import socket
+say(start())
+directory = os.environ['XDG_RUNTIME_DIR'] + '/uroce/control/'
+[name] = os.listdir(directory)
+assert name.split('-')[0] == str(os.getpid())
+child = os.fork()
+if child == 0:
+    sys.exit(0)
+assert os.waitpid(child, 0)[1] == 0
+assert os.listdir(directory) == [name]
+client = socket.socket(socket.AF_UNIX)
+client.settimeout(10)
+client.connect(directory + name)
+text = b'{\"show\":\"process\"}'
+client.sendall(len(text).to_bytes(4, 'big') + text)
+say(b'\"pid\":%d,' % os.getpid() in client.recv(4096))
+";
+    let runtime = Runtime::new("fork-control");
+    assert_eq!(runtime.prints(script), "started\nTrue\n");
+    let left = std::fs::read_dir(runtime.0.join("uroce/control")).unwrap().count();
+    assert_eq!(left, 0, "the parent removes its socket when it exits");
+}

@@ -5,6 +5,7 @@
 //!   uroce -s PID show port stats all ──> one command
 //!   uroce -s PID -f FILE ──────────────> the commands of a file
 //!   uroce -s PID ──────────────────────> a prompt
+//!   uroce [EAL options] -- -i ─────────> a device of its own, and a prompt
 //! ```
 //!
 //! Exit codes: 0, 1 if a command has failed, 2 for wrong usage.
@@ -15,6 +16,7 @@
 
 mod client;
 mod find;
+mod own;
 mod prompt;
 mod session;
 mod style;
@@ -60,6 +62,7 @@ Examples:
   uroce -s 1234 show port stats all   one command to process 1234
   uroce -s 1234                       a prompt
   uroce help all                      all commands
+  uroce --vdev=net_null0 -- -i        a device of its own; uroce -- --help has the options
 
 Exit codes: 0; 1 if a command has failed; 2 for wrong usage.";
 
@@ -67,6 +70,11 @@ Exit codes: 0; 1 if a command has failed; 2 for wrong usage.";
 const USAGE: u8 = 2;
 
 fn main() -> ExitCode {
+    let lossy = |argument: std::ffi::OsString| argument.to_string_lossy().into_owned();
+    let arguments: Vec<String> = std::env::args_os().skip(1).map(lossy).collect();
+    if let Some(at) = arguments.iter().position(|argument| argument == "--") {
+        return own::main(&arguments[..at], &arguments[at + 1..]);
+    }
     let options = Options::parse();
     if options.command == ["ps"] && options.socket.is_none() {
         return ps(options.json);

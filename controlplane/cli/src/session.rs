@@ -177,7 +177,8 @@ impl Session {
         outcome
     }
 
-    fn request(&mut self, request: &Request) -> Outcome {
+    /// Asks the process and prints the answer.
+    pub(crate) fn request(&mut self, request: &Request) -> Outcome {
         let Some(client) = &mut self.client else {
             return fail("there is no process; name one: uroce -s PID");
         };

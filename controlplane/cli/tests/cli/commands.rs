@@ -1,0 +1,164 @@
+//! What each command shows of a process whose state is known.
+
+use uroce::{AddressVector, QpInit};
+use uroce_command::Answer;
+use uroce_command::tree::help;
+
+use crate::lab::{Lab, ask, ask_with, says, text};
+
+/// Returns the answer to a command as a value.
+fn answer(line: &str) -> Answer {
+    let output = ask_with(&["-j"], line);
+    assert!(output.status.success(), "{line}: {}", text(&output.stderr));
+    serde_json::from_slice(&output.stdout).expect("an answer")
+}
+
+#[test]
+fn every_command_of_the_tree_is_answered() {
+    let _lab = Lab::new();
+    let all = help(&["display".to_owned()]).expect("a section");
+    let usages = all.lines().filter(|line| line.starts_with("show") || line.starts_with("clear"));
+    let mut count = 0;
+    for usage in usages {
+        let line = usage.replace("PORT|all", "all").replace(" [QPN|all]", "");
+        says(&line);
+        answer(&line);
+        count += 1;
+    }
+    assert!(count >= 18, "{count} commands");
+}
+
+#[test]
+fn port_statistics_count_frames_and_can_be_cleared() {
+    let mut lab = Lab::new();
+    let stats = |line: &str| match answer(line) {
+        Answer::PortStats(ports) => ports,
+        other => panic!("{other:?}"),
+    };
+    lab.write(10);
+    let ports = stats("show port stats all");
+    assert_eq!(ports.len(), 2);
+    // 64 KiB are 16 packets of 4096 bytes.
+    assert!(ports[0].tx_packets >= 160 && ports[1].rx_packets >= 160, "{ports:?}");
+    assert_eq!(ports[0].tx_pps, 0, "nothing was shown before");
+    lab.write(10);
+    let [one] = &stats(&format!("show port stats {}", ports[0].port))[..] else { panic!("one") };
+    assert!(one.tx_packets >= 320 && one.tx_pps > 0, "{one:?}");
+    says(&format!("clear port stats {}", one.port));
+    let ports = stats("show port stats all");
+    assert!(ports[0].tx_packets < 10, "{ports:?}");
+    assert!(ports[1].rx_packets >= 320, "the other port is not cleared");
+    let status = lab.left.context.port_status(1).expect("a port");
+    assert!(status.stats.tx_packets >= 320, "other readers see all of it");
+    assert!(says("show port stats 0").contains("NIC statistics for port 0 "));
+}
+
+#[test]
+fn queue_pairs_are_shown_with_their_peers() {
+    let lab = Lab::new();
+    let [left, right] = [&lab.left.qp, &lab.right.qp].map(|qp| qp.qpn().value());
+    let Answer::Qp(qps) = answer("show qp") else { panic!("QPs") };
+    assert_eq!(qps.len(), 2);
+    let qp = qps.iter().find(|qp| qp.device == "left").expect("its QP");
+    assert_eq!((qp.qpn, qp.dest_qpn, qp.state.as_str()), (left, right, "RTS"));
+    assert_eq!((qp.service.as_str(), qp.peer), ("RC", Some("192.0.2.2".parse().unwrap())));
+    let detail = says(&format!("show qp {left:#x}"));
+    assert!(detail.starts_with(&format!("QP {left:#08x} of left\n")), "{detail}");
+    let Answer::QpDetail(one) = answer(&format!("show qp {left}")) else { panic!("details") };
+    assert_eq!(one.iter().map(|qp| qp.qpn).collect::<Vec<_>>(), [left]);
+    let Answer::Path(paths) = answer("show path") else { panic!("paths") };
+    assert_eq!(paths.len(), 2);
+    let Answer::Path(paths) = answer(&format!("show path {right}")) else { panic!("paths") };
+    assert_eq!(paths[0].src.to_string(), "192.0.2.2");
+    assert_eq!(paths[0].dst.to_string(), "192.0.2.1");
+}
+
+#[test]
+fn many_queue_pairs_are_shown_once_each() {
+    let lab = Lab::new();
+    let make = |_| lab.left.pd.create_qp(&QpInit::new(&lab.left.cq)).expect("QPs are left");
+    let qps: Vec<_> = (0..1500).map(make).collect();
+    let Answer::Qp(shown) = answer("show qp all") else { panic!("QPs") };
+    let mut numbers: Vec<u32> =
+        shown.iter().filter(|qp| qp.device == "left").map(|qp| qp.qpn).collect();
+    let mut made: Vec<u32> = qps.iter().chain([&lab.left.qp]).map(|qp| qp.qpn().value()).collect();
+    numbers.sort_unstable();
+    made.sort_unstable();
+    assert_eq!(numbers, made);
+    assert_eq!(says("show qp").lines().count(), 1 + 1501 + 1);
+}
+
+#[test]
+fn objects_are_counted() {
+    let lab = Lab::new();
+    let count = |object: &str| {
+        let Answer::Count(counts) = answer(&format!("show {object}")) else { panic!("counts") };
+        counts.iter().find(|count| count.device == "left").expect("the device").count
+    };
+    let before = ["cq", "mr", "srq", "ah"].map(count);
+    assert_eq!(before, [1, 1, 0, 0]);
+    let pd = &lab.left.pd;
+    let queue = lab.left.context.create_cq(16).expect("a queue");
+    let srq = pd.create_srq(16, 1).expect("a queue");
+    let memory = pd.allocate(4096, uroce::AccessFlags::LOCAL_WRITE).expect("memory");
+    let peer = AddressVector::to("192.0.2.2".parse::<std::net::IpAddr>().unwrap().into());
+    let handle = pd.create_ah(1, &peer).expect("a neighbour");
+    assert_eq!(["cq", "mr", "srq", "ah"].map(count), [2, 2, 1, 1]);
+    drop((queue, srq, memory, handle));
+    assert_eq!(["cq", "mr", "srq", "ah"].map(count), before);
+    let Answer::Device(devices) = answer("show device") else { panic!("devices") };
+    assert_eq!((devices[0].qps, devices[0].mrs), ((1, 65536), (1, 1 << 20)));
+}
+
+#[test]
+fn drops_are_shown_with_their_lcores_and_meanings() {
+    let _lab = Lab::new();
+    let Answer::Errors(drops) = answer("show errors") else { panic!("drops") };
+    let unknown = drops.iter().find(|drop| drop.reason == "rx_unknown_qpn").expect("a reason");
+    assert_eq!((unknown.lcores.as_slice(), unknown.total()), (&[0][..], 0));
+    assert_eq!(unknown.meaning, "No QP has this number.");
+    let Answer::Counters(counters) = answer("show counters") else { panic!("counters") };
+    let named = |name: &str| counters.iter().filter(|counter| counter.name == name).count();
+    assert_eq!((named("rdma_tx_packets"), named("slow_rx_frames")), (2, 2), "one of each device");
+}
+
+#[test]
+fn neighbours_and_addresses_are_shown() {
+    let lab = Lab::new();
+    let Answer::Neigh(neighbours) = answer("show neigh") else { panic!("neighbours") };
+    let of_left: Vec<_> = neighbours.iter().filter(|one| one.device == "left").collect();
+    assert_eq!(of_left.len(), 1);
+    assert_eq!(
+        (of_left[0].address.to_string(), of_left[0].state.as_str()),
+        ("192.0.2.2".into(), "REACHABLE")
+    );
+    let mac = lab.right.context.ports()[0].mac.to_string();
+    assert_eq!(of_left[0].mac.as_ref(), Some(&mac));
+    assert!(says("show gid").contains("::ffff:192.0.2.1"));
+    let info = says("show port info 0");
+    assert!(
+        info.contains("Infos for port 0 ") && info.contains("IP address: 192.0.2.1\n"),
+        "{info}"
+    );
+    assert!(says("show port summary all").starts_with("Number of available ports: 2\n"));
+}
+
+#[test]
+fn a_refused_command_fails_and_wrong_usage_is_told_apart() {
+    let _lab = Lab::new();
+    let failed = ask("show port stats 77");
+    assert_eq!(failed.status.code(), Some(1));
+    assert_eq!(text(&failed.stderr), "Invalid port 77\n");
+    let failed = ask("show qp 0xfffffff");
+    assert_eq!((failed.status.code(), text(&failed.stderr)), (Some(1), "no QP 0xfffffff\n".into()));
+    let failed = ask_with(&["-j"], "show qp 1");
+    assert_eq!(failed.status.code(), Some(1));
+    assert_eq!(text(&failed.stdout), "{\"error\":\"no QP 0x000001\"}\n");
+    let usage = ask("show prot stats 0");
+    assert_eq!((usage.status.code(), text(&usage.stdout)), (Some(2), String::new()));
+    assert_eq!(
+        text(&usage.stderr),
+        "show prot stats 0\nBad arguments\n     ^^^^ expected one of: port process device gid qp path cq \
+         mr srq ah neigh config counters errors\n     did you mean \"port\"?\n"
+    );
+}

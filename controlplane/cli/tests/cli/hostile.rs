@@ -1,0 +1,177 @@
+//! Clients that send anything, stall or go.
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use uroce_command::frame::{self, Decoder};
+use uroce_command::{Answer, Refusal, Reply, Request, Select, Show, ShowPort};
+
+use crate::lab::{Lab, SOON, eventually, says, socket};
+
+fn connect() -> UnixStream {
+    let stream = UnixStream::connect(socket()).expect("it listens");
+    stream.set_read_timeout(Some(SOON)).unwrap();
+    stream.set_write_timeout(Some(SOON)).unwrap();
+    stream
+}
+
+fn request(show: Show) -> Vec<u8> {
+    frame::encode(&Request::Show(show), frame::REQUEST_MAX).unwrap()
+}
+
+/// Reads the next reply; `None` at the end of the connection.
+fn reply(stream: &mut UnixStream, inbox: &mut Decoder) -> Option<Reply> {
+    let mut bytes = [0; 4096];
+    loop {
+        if let Some(reply) = inbox.take().expect("a reply") {
+            return Some(reply);
+        }
+        match stream.read(&mut bytes) {
+            Ok(0) | Err(_) => return None,
+            Ok(len) => inbox.push(&bytes[..len]),
+        }
+    }
+}
+
+#[test]
+fn what_is_not_understood_is_refused_and_the_connection_goes_on() {
+    let _lab = Lab::new();
+    let (mut stream, mut inbox) = (connect(), Decoder::new(frame::REPLY_MAX));
+    for text in ["", "{}", "{\"show\":\"dance\"}", "\"\\ud800\"", "[[[[[[[[", "\u{0}"] {
+        let mut bytes = (text.len() as u32).to_be_bytes().to_vec();
+        bytes.extend(text.as_bytes());
+        stream.write_all(&bytes).unwrap();
+        let refused = reply(&mut stream, &mut inbox);
+        assert!(
+            matches!(refused, Some(Reply::Refused(Refusal::NotUnderstood(_)))),
+            "{text:?}: {refused:?}"
+        );
+    }
+    stream.write_all(&request(Show::Process)).unwrap();
+    let told = reply(&mut stream, &mut inbox);
+    assert!(matches!(told, Some(Reply::Last(Answer::Process(_)))), "{told:?}");
+    // A wrong length is the end, after its refusal.
+    stream.write_all(&[0xff; 4]).unwrap();
+    let refused = reply(&mut stream, &mut inbox);
+    assert!(matches!(refused, Some(Reply::Refused(_))), "{refused:?}");
+    assert_eq!(reply(&mut stream, &mut inbox), None);
+}
+
+#[test]
+fn requests_that_come_together_or_in_pieces_are_answered_in_order() {
+    let _lab = Lab::new();
+    let (mut stream, mut inbox) = (connect(), Decoder::new(frame::REPLY_MAX));
+    let many: Vec<u8> = (0..100).flat_map(|_| request(Show::Process)).collect();
+    stream.write_all(&many).unwrap();
+    for byte in request(Show::Gid) {
+        stream.write_all(&[byte]).unwrap();
+    }
+    for _ in 0..100 {
+        let told = reply(&mut stream, &mut inbox);
+        assert!(matches!(told, Some(Reply::Last(Answer::Process(_)))), "{told:?}");
+    }
+    let mut gids = 0;
+    loop {
+        match reply(&mut stream, &mut inbox) {
+            Some(Reply::More(Answer::Gid(more))) => gids += more.len(),
+            Some(Reply::Last(Answer::Done)) => break,
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(gids, 2);
+}
+
+#[test]
+fn random_bytes_cost_only_their_own_connections() {
+    let mut lab = Lab::new();
+    for seed in 0..60 {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let mut stream = connect();
+        for _ in 0..random.usize(..30) {
+            let mut bytes = match random.u8(..4) {
+                0 => request(Show::Port(ShowPort::Xstats { port: Select::All })),
+                1 => (0..random.usize(..200)).map(|_| random.u8(..)).collect(),
+                2 => [&[0, 0, 0, random.u8(..)], b"{\"show\":{\"qp\":{\"qp\":".as_slice()].concat(),
+                _ => request(Show::Counters),
+            };
+            if random.bool() && !bytes.is_empty() {
+                let at = random.usize(..bytes.len());
+                bytes[at] ^= 1 << random.u8(..8);
+            }
+            // The server may have closed the connection.
+            if stream.write_all(&bytes).is_err() {
+                break;
+            }
+            if random.bool() {
+                let _ = stream.set_read_timeout(Some(Duration::from_millis(1)));
+                let _ = stream.read(&mut [0; 512]);
+            }
+        }
+    }
+    lab.write(3);
+    assert!(says("show process").contains("2"));
+}
+
+#[test]
+fn clients_that_stall_do_not_stop_others() {
+    let mut lab = Lab::new();
+    // More than the server takes at a time: some read nothing, some have sent half a request.
+    let stalled: Vec<UnixStream> = (0..40)
+        .map(|number| {
+            let mut stream = connect();
+            let half = number % 2 == 0;
+            let all: Vec<u8> = (0..50).flat_map(|_| request(Show::Counters)).collect();
+            stream.set_nonblocking(true).unwrap();
+            // What does not fit into the connection stays unsent.
+            let _ = stream.write(if half { &all[..7] } else { &all });
+            stream
+        })
+        .collect();
+    let begin = Instant::now();
+    for _ in 0..5 {
+        says("show port stats all");
+    }
+    lab.write(3);
+    assert!(begin.elapsed() < Duration::from_secs(10), "{:?}", begin.elapsed());
+    drop(stalled);
+}
+
+#[test]
+fn a_client_that_goes_in_the_middle_of_an_answer_leaves_nothing() {
+    let _lab = Lab::new();
+    let open = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+    says("show process");
+    let before = open();
+    for _ in 0..50 {
+        let mut stream = connect();
+        stream.write_all(&request(Show::Counters)).unwrap();
+        let _ = stream.read(&mut [0; 10]);
+    }
+    eventually("the end of all connections", || open() <= before);
+}
+
+#[test]
+fn a_request_does_not_delay_modify_qp() {
+    let lab = Lab::new();
+    let make = |_| lab.left.pd.create_qp(&uroce::QpInit::new(&lab.left.cq)).expect("QPs are left");
+    let _qps: Vec<_> = (0..3000).map(make).collect();
+    let (mut stream, mut inbox) = (connect(), Decoder::new(frame::REPLY_MAX));
+    let reader = std::thread::spawn(move || {
+        stream.write_all(&request(Show::Qp { qp: Select::All })).unwrap();
+        let mut parts = 0;
+        while let Some(Reply::More(_)) = reply(&mut stream, &mut inbox) {
+            parts += 1;
+        }
+        parts
+    });
+    let mut slowest = Duration::ZERO;
+    while !reader.is_finished() {
+        let begin = Instant::now();
+        lab.left.context.port_status(1).expect("a port");
+        slowest = slowest.max(begin.elapsed());
+    }
+    assert!(reader.join().unwrap() >= 3000 / 256);
+    // A page takes half a millisecond; the rest is the scheduler's on a machine under load.
+    assert!(slowest < Duration::from_millis(200), "{slowest:?}");
+}

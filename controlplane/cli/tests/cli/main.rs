@@ -1,0 +1,10 @@
+//! The program `uroce` against this process, which has two devices on a ring link, and against
+//! children of it.
+
+mod commands;
+mod hostile;
+mod lab;
+mod life;
+mod own;
+mod prompt;
+mod scripts;

@@ -1,0 +1,165 @@
+//! The prompt on a terminal: TAB, `?`, history, mistakes.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+use std::process::{Child, Stdio};
+use std::sync::{Arc, Mutex};
+
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+
+use crate::lab::{Lab, eventually, uroce};
+
+/// The program at a terminal.
+struct Terminal {
+    child: Child,
+    keys: File,
+    screen: Arc<Mutex<String>>,
+    state: PathBuf,
+}
+
+impl Terminal {
+    fn open(name: &str) -> Terminal {
+        let state = PathBuf::from(format!("/tmp/uroce-prompt-{}-{name}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&state);
+        Terminal::open_again(state)
+    }
+
+    fn open_again(state: PathBuf) -> Terminal {
+        let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+        grantpt(&master).unwrap();
+        unlockpt(&master).unwrap();
+        let path = ptsname(&master, Vec::new()).unwrap();
+        let slave = || {
+            let file = File::options().read(true).write(true).open(path.to_str().unwrap());
+            Stdio::from(file.unwrap())
+        };
+        let size = rustix::termios::Winsize { ws_row: 40, ws_col: 120, ws_xpixel: 0, ws_ypixel: 0 };
+        rustix::termios::tcsetwinsize(master.as_fd(), size).unwrap();
+        let pid = std::process::id().to_string();
+        let mut command = uroce(&["-s", &pid]);
+        command.stdin(slave()).stdout(slave()).stderr(slave());
+        command.env("TERM", "xterm").env("NO_COLOR", "1").env("XDG_STATE_HOME", &state);
+        let child = command.spawn().unwrap();
+        let mut output = File::from(master.try_clone().unwrap());
+        let screen = Arc::new(Mutex::new(String::new()));
+        let writer = Arc::clone(&screen);
+        std::thread::spawn(move || {
+            let mut bytes = [0; 4096];
+            // An error means that the program has ended.
+            while let Ok(len @ 1..) = output.read(&mut bytes) {
+                writer.lock().unwrap().push_str(&String::from_utf8_lossy(&bytes[..len]));
+            }
+        });
+        let terminal = Terminal { child, keys: File::from(master), screen, state };
+        terminal.shows("uroce> ");
+        terminal
+    }
+
+    /// Types keys on an empty screen.
+    fn types(&mut self, keys: &str) {
+        self.screen.lock().unwrap().clear();
+        self.keys.write_all(keys.as_bytes()).unwrap();
+    }
+
+    /// Waits until the text was printed since the last keys.
+    fn shows(&self, text: &str) {
+        let begin = std::time::Instant::now();
+        while !self.screen.lock().unwrap().contains(text) {
+            let screen = self.screen.lock().unwrap().clone();
+            assert!(begin.elapsed() < crate::lab::SOON, "no {text:?} in {screen:?}");
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+    }
+
+    fn ends(&mut self) -> Option<i32> {
+        let mut status = None;
+        eventually("the end", || {
+            status = self.child.try_wait().unwrap();
+            status.is_some()
+        });
+        status.and_then(|status| status.code())
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        // Fails for a program that has ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn tab_completes_words_and_numbers_that_exist() {
+    let lab = Lab::new();
+    let mut terminal = Terminal::open("tab");
+    terminal.types("sh\tpo\tsta\t");
+    terminal.shows("show port stats ");
+    terminal.types("\t\t");
+    terminal.shows("all");
+    terminal.types("1\r");
+    terminal.shows("NIC statistics for port 1 ");
+    terminal.types("show qp 0x\t\t");
+    terminal.shows(&format!("{:#08x}", lab.right.qp.qpn().value()));
+    terminal.types("\u{15}quit\r");
+    assert_eq!(terminal.ends(), Some(0));
+}
+
+#[test]
+fn a_question_mark_shows_what_may_follow_and_keeps_the_line() {
+    let _lab = Lab::new();
+    let mut terminal = Terminal::open("question");
+    terminal.types("show port ?");
+    terminal.shows("summary      One line a port");
+    terminal.shows("uroce> show port ");
+    terminal.types("summary all\r");
+    terminal.shows("Number of available ports: 2");
+    terminal.types("\u{4}");
+    assert_eq!(terminal.ends(), Some(0));
+}
+
+#[test]
+fn a_mistake_is_marked_below_the_word_and_the_session_goes_on() {
+    let _lab = Lab::new();
+    let mut terminal = Terminal::open("mistake");
+    terminal.types("show prot stats 0\r");
+    terminal.shows("Bad arguments\r\n            ^^^^ expected one of: port ");
+    terminal.shows("did you mean \"port\"?");
+    // The terminal discards what was typed before Ctrl-C.
+    terminal.types("show \u{3}");
+    terminal.shows("uroce> \r");
+    terminal.types("show cq\r");
+    terminal.shows("Object");
+    terminal.types("quit\r");
+    assert_eq!(terminal.ends(), Some(0));
+}
+
+#[test]
+fn history_is_kept_and_searched() {
+    let _lab = Lab::new();
+    let mut terminal = Terminal::open("history");
+    terminal.types("show mr\r");
+    terminal.shows("MR and MW");
+    terminal.types("quit\r");
+    assert_eq!(terminal.ends(), Some(0));
+    let mut again = Terminal::open_again(terminal.state.clone());
+    again.types("\u{12}how m");
+    again.shows("show mr");
+    again.types("\r");
+    again.shows("MR and MW");
+    again.types("quit\r");
+    assert_eq!(again.ends(), Some(0));
+    std::fs::remove_dir_all(&again.state).unwrap();
+}
+
+#[test]
+fn a_process_that_ends_ends_the_session() {
+    let lab = Lab::new();
+    let mut terminal = Terminal::open("end");
+    drop(lab);
+    terminal.types("show cq\r");
+    terminal.shows("the process has ended, or closed its last device");
+    assert_eq!(terminal.ends(), Some(1));
+}
