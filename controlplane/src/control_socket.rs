@@ -24,6 +24,8 @@
 
 mod answer;
 mod client;
+#[cfg(test)]
+mod fuzz;
 mod own;
 mod place;
 mod server;
@@ -87,9 +89,11 @@ fn server() -> MutexGuard<'static, Option<Server>> {
 }
 
 /// Serves a device until the returned value is dropped. `None` if that is turned off or there can
-/// be no socket; the reason of the latter is in the log.
+/// be no socket; the reason of the latter is in the log. The thread that serves the process runs on
+/// `cpu` if its first device names one.
 pub(crate) fn serve(
     config: &DeviceConfig,
+    cpu: Option<usize>,
     guid: u64,
     engine: &Engine,
     ports: &PortTable,
@@ -104,7 +108,7 @@ pub(crate) fn serve(
         std::mem::forget(server.take());
     }
     if server.is_none() {
-        match start() {
+        match start(cpu) {
             Ok(started) => *server = Some(started),
             Err(error) => {
                 tracing::warn!(%error, "no control socket");
@@ -126,11 +130,11 @@ pub(crate) fn serve(
     Some(Registration { pid: server.pid, key })
 }
 
-fn start() -> std::io::Result<Server> {
+fn start(cpu: Option<usize>) -> std::io::Result<Server> {
     let (place, listener) = Place::listen()?;
     let wake = EventFd::new(EventfdFlags::NONBLOCK)?;
     let shared = Arc::new(Shared { devices: Mutex::default(), wake });
-    server::start(Arc::clone(&shared), listener)?;
+    server::start(Arc::clone(&shared), listener, cpu)?;
     Ok(Server { pid: std::process::id(), next_key: 0, shared, _place: place })
 }
 

@@ -100,7 +100,7 @@ impl Device {
             device.netdevs = Some(watch);
         }
         let Self { config, engine, ports, calls, .. } = &device;
-        let served = control_socket::serve(config, guid, engine, ports, calls);
+        let served = control_socket::serve(config, cpu, guid, engine, ports, calls);
         device.served = Mutex::new(served);
         let (ports, lcores) = (device.config.ports.len(), &device.config.lcores);
         tracing::info!(device = name, ports, ?lcores, "device opened");

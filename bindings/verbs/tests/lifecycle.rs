@@ -198,7 +198,7 @@ fn our_threads_leave_signals_to_the_application() {
         context.counters().unwrap();
     }
     let blocked = threads("SigBlk:");
-    assert_eq!(blocked.len(), 4, "two lcores, two control planes: {blocked:?}");
+    assert_eq!(blocked.len(), 5, "two lcores, two control planes, one socket: {blocked:?}");
     for (name, mask) in blocked {
         let mask = u64::from_str_radix(&mask, 16).unwrap();
         // Bits of SIGINT and SIGTERM.

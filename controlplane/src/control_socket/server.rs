@@ -3,6 +3,7 @@
 use std::io;
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;
+use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -22,15 +23,28 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// last device is seen then.
 const LOOK: Duration = Duration::from_secs(60);
 
-/// Starts the thread. It ends when there is no device any more.
+/// Starts the thread, on the given CPU if there is one. It ends when there is no device any more.
+///
+/// When this returns, the thread takes none of the application's signals.
 ///
 /// # Errors
 ///
 /// If the process may not have another thread.
-pub(super) fn start(shared: Arc<Shared>, listener: UnixListener) -> io::Result<()> {
+pub(super) fn start(
+    shared: Arc<Shared>,
+    listener: UnixListener,
+    cpu: Option<usize>,
+) -> io::Result<()> {
     let listener = Own::new(listener)?;
+    let (ready, is_ready) = channel();
     let body = move || {
         block_signals();
+        if let Some(id) = cpu {
+            // If the CPU has become unavailable, the thread runs on another one.
+            core_affinity::set_for_current(core_affinity::CoreId { id });
+        }
+        // The starter waits for it.
+        let _ = ready.send(());
         let mut server = Server {
             shared,
             listener,
@@ -41,7 +55,8 @@ pub(super) fn start(shared: Arc<Shared>, listener: UnixListener) -> io::Result<(
         while server.turn() {}
     };
     std::thread::Builder::new().name("uroce-socket".into()).spawn(body)?;
-    Ok(())
+    // An error means that the thread has ended, and nothing is served.
+    is_ready.recv().map_err(io::Error::other)
 }
 
 struct Server {

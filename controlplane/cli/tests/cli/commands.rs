@@ -1,4 +1,4 @@
-//! What each command shows of a process whose state is known.
+//! What each command shows of a process in a known state.
 
 use uroce::{AddressVector, QpInit};
 use uroce_command::Answer;

@@ -1,0 +1,168 @@
+//! Fuzz targets of the commands: any line, and any bytes from a process.
+
+use uroce_command::answer::{Counter, Gid, PortStats, Process};
+use uroce_command::frame::{self, Decoder};
+use uroce_command::tree::{Fault, Line, complete, help, parse};
+use uroce_command::{Answer, Refusal, Reply, Request, render};
+use uroce_fuzz::{Input, Target, fuzz_tests};
+
+const CORPUS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/corpus");
+
+const TARGETS: &[Target] = &[
+    Target { name: "command_line", corpus: CORPUS, run: line, seeds: lines },
+    Target { name: "control_reply", corpus: CORPUS, run: reply, seeds: replies },
+];
+
+fuzz_tests! {
+    TARGETS;
+    z12_command_line "command_line";
+    z13_control_reply "control_reply";
+}
+
+const WORDS: [&str; 24] = [
+    "show",
+    "sh",
+    "port",
+    "stats",
+    "info",
+    "all",
+    "0",
+    "0x11",
+    "qp",
+    "clear",
+    "help",
+    "load",
+    "load_echo",
+    "config",
+    "roce",
+    "cores",
+    "sleep",
+    "quit",
+    "\"",
+    "#",
+    "--",
+    "-h",
+    " ",
+    "\t",
+];
+
+/// Z12: any bytes as a line, and words of the tree among them.
+///
+/// Invariants
+/// - No panic. A mistake is in the line, or right behind it, and has three lines.
+/// - A request travels unchanged. Blanks and comments around a command change nothing.
+/// - A word that completion offers is accepted in its place.
+fn line(input: &mut Input<'_>) {
+    let mut bytes = Vec::new();
+    while !input.is_empty() {
+        match input.u8() {
+            byte @ 0x80..=0xbf => bytes.extend(WORDS[usize::from(byte) % WORDS.len()].bytes()),
+            byte => bytes.push(byte),
+        }
+    }
+    let line = String::from_utf8_lossy(&bytes);
+    let parsed = parse(&line);
+    match &parsed {
+        Ok(Some(Line::Request(request))) => {
+            input.reach(1, serde_json::to_string(request).expect("JSON").len() as u32);
+            let bytes = frame::encode(request, frame::REQUEST_MAX).expect("short");
+            let mut decoder = Decoder::new(frame::REQUEST_MAX);
+            decoder.push(&bytes);
+            assert_eq!(decoder.take::<Request>().expect("a request"), Some(*request));
+        }
+        Ok(Some(Line::Help { words })) => input.reach(2, u32::from(help(words).is_some())),
+        Ok(_) => input.reach(3, 0),
+        Err(mistake) => {
+            let faults = [Fault::NotFound, Fault::Ambiguous, Fault::Bad];
+            let fault = faults.iter().position(|fault| *fault == mistake.fault);
+            input.reach(4, fault.unwrap_or(3) as u32 * 64 + mistake.expected.len() as u32);
+            assert!(mistake.column <= line.chars().count() + 1, "{mistake:?}");
+            assert!(mistake.len > 0);
+            assert_eq!(mistake.text(3).split('\n').count(), 3, "{mistake:?}");
+        }
+    }
+    if parsed.is_ok() {
+        assert_eq!(parse(&format!(" \t{line} # show")), parsed);
+    }
+    let completion = complete(&line);
+    let before = line.get(..completion.start).expect("between two characters");
+    for candidate in completion.words {
+        let longer = format!("{before}{}", candidate.word);
+        if let Err(mistake) = parse(&longer) {
+            assert!(mistake.column > before.chars().count(), "{longer}: {mistake:?}");
+        }
+    }
+}
+
+fn lines() -> Vec<Vec<u8>> {
+    [
+        "show port stats all",
+        "show qp 0x11",
+        "clear p s 0 # x",
+        "help show",
+        "load \"a b\"",
+        "sleep 5",
+    ]
+    .map(|line| line.as_bytes().to_vec())
+    .to_vec()
+}
+
+/// Z13: any bytes from a process.
+///
+/// Invariants
+/// - No panic. A text has no control characters but newlines.
+fn reply(input: &mut Input<'_>) {
+    let is_harmless = |text: &str| text.chars().all(|c| c == '\n' || !c.is_control());
+    let mut decoder = Decoder::new(frame::REPLY_MAX);
+    decoder.push(input.rest());
+    let mut joined: Option<Answer> = None;
+    loop {
+        match decoder.take::<Reply>() {
+            Ok(Some(Reply::More(part) | Reply::Last(part))) => {
+                input.reach(1, render::text(&part).lines().count().min(99) as u32);
+                let is_joined = joined.as_mut().is_some_and(|all| all.join(part.clone()));
+                input.reach(2, u32::from(is_joined));
+                joined.get_or_insert(part);
+            }
+            Ok(Some(Reply::Refused(refusal))) => {
+                input.reach(3, 0);
+                assert!(is_harmless(&render::harmless(&refusal.to_string())));
+            }
+            Ok(None) => break,
+            Err(frame::FrameError::Text(_)) => input.reach(4, 0),
+            Err(_) => break,
+        }
+    }
+    let text = joined.map_or(String::new(), |answer| render::text(&answer));
+    assert!(is_harmless(&text), "{text:?}");
+}
+
+fn replies() -> Vec<Vec<u8>> {
+    let process = Process {
+        pid: 1,
+        program: "p\u{1b}".into(),
+        uid: 0,
+        version: String::new(),
+        devices: vec![],
+    };
+    let gid = Gid {
+        port: 0,
+        device: "d".into(),
+        number: 1,
+        index: 0,
+        gid: "::1".into(),
+        address: "192.0.2.1".parse().expect("an address"),
+    };
+    let counter =
+        Counter { device: "d".into(), name: "n".into(), value: u64::MAX, meaning: "m".into() };
+    [
+        Reply::Last(Answer::Process(process)),
+        Reply::More(Answer::Gid(vec![gid])),
+        Reply::More(Answer::Counters(vec![counter])),
+        Reply::Last(Answer::PortStats(vec![PortStats::default()])),
+        Reply::Refused(Refusal::NoSuchObject("x".into())),
+    ]
+    .iter()
+    .map(|reply| frame::encode(reply, frame::REPLY_MAX).expect("short"))
+    .collect()
+}
