@@ -5,7 +5,8 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rustix::net::sockopt::socket_peercred;
+use rustix::net::sockopt::{Timeout, set_socket_timeout, socket_peercred};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 use uroce_command::frame::{self, Decoder, FrameError};
 use uroce_command::{Answer, Refusal, Reply, Request};
 
@@ -52,13 +53,24 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// Connects to a control socket.
+    /// Connects to a control socket. Waits at most [`PATIENCE`] for each part of an answer.
     ///
     /// # Errors
     ///
     /// See [`ClientError`].
     pub(crate) fn connect(path: &Path) -> Result<Client, ClientError> {
-        let stream = UnixStream::connect(path).map_err(|error| match error.kind() {
+        Client::connect_within(path, PATIENCE)
+    }
+
+    /// Connects to a control socket. Waits at most `patience` for the connection, and for each part
+    /// of an answer.
+    ///
+    /// # Errors
+    ///
+    /// See [`ClientError`].
+    pub(crate) fn connect_within(path: &Path, patience: Duration) -> Result<Client, ClientError> {
+        let stream = connect(path, patience).map_err(|error| match error.kind() {
+            io::ErrorKind::WouldBlock => ClientError::Silent,
             io::ErrorKind::PermissionDenied => {
                 ClientError::Denied(format!("{} is another user's", path.display()))
             }
@@ -69,25 +81,12 @@ impl Client {
             _ => ClientError::Connect { path: path.to_owned(), error },
         })?;
         check_owner(&stream)?;
-        let client =
-            Client { path: path.to_owned(), stream, inbox: Decoder::new(frame::REPLY_MAX) };
-        client.set_patience(PATIENCE)?;
-        Ok(client)
+        Ok(Client { path: path.to_owned(), stream, inbox: Decoder::new(frame::REPLY_MAX) })
     }
 
     /// Returns the path of the socket.
     pub(crate) fn path(&self) -> &Path {
         &self.path
-    }
-
-    /// Sets the longest wait for a part of an answer.
-    ///
-    /// # Errors
-    ///
-    /// The system's.
-    pub(crate) fn set_patience(&self, patience: Duration) -> Result<(), ClientError> {
-        let set = self.stream.set_read_timeout(Some(patience));
-        set.and_then(|()| self.stream.set_write_timeout(Some(patience))).map_err(ClientError::Lost)
     }
 
     /// Sends a request and returns its whole answer.
@@ -140,6 +139,17 @@ impl Client {
             }
         }
     }
+}
+
+/// Connects a socket with these limits of its waits: a process that accepts no connection is waited
+/// for, too.
+fn connect(path: &Path, patience: Duration) -> io::Result<UnixStream> {
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    for direction in [Timeout::Recv, Timeout::Send] {
+        set_socket_timeout(&socket, direction, Some(patience))?;
+    }
+    rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
+    Ok(socket.into())
 }
 
 /// Checks that the process at the other end is this user's, so that no other user can pose as it.

@@ -1,12 +1,12 @@
 //! Where processes listen.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fs;
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use uroce_command::answer::Process;
 use uroce_command::{Answer, Request, Show, run_dir};
@@ -15,6 +15,8 @@ use crate::client::{Client, ClientError};
 
 /// Longest wait for a process that is listed.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// Longest wait for all of them. Those that are left then count as silent.
+const BUDGET: Duration = Duration::from_secs(20);
 
 /// Returns the socket of a process, by its number or by the socket's path, which contains a slash.
 ///
@@ -57,13 +59,18 @@ pub(crate) fn socket(target: &str) -> Result<PathBuf, ClientError> {
     )))
 }
 
-/// Returns all processes with a socket, in order of their numbers. Those that do not answer are
+/// Returns all processes with a socket of which this user may read the run directory, in order of
+/// their numbers. Those that do not answer are
 /// numbers.
 pub(crate) fn processes() -> Vec<Result<Process, u32>> {
     let mut found = BTreeMap::new();
-    for path in run_dir::known().iter().flat_map(|directory| sockets(directory)) {
+    let mut directories: BTreeSet<PathBuf> = run_dir::known().into_iter().collect();
+    directories.extend(running().filter_map(run_dir_of));
+    let end = Instant::now() + BUDGET;
+    for path in directories.iter().flat_map(|directory| sockets(directory)) {
         let pid = pid_of(&path).unwrap_or(0);
-        match ask(&path) {
+        let patience = PATIENCE.min(end.saturating_duration_since(Instant::now()));
+        match ask(&path, patience) {
             Ok(Answer::Process(process)) => {
                 found.insert((pid, path), Ok(process));
             }
@@ -77,9 +84,11 @@ pub(crate) fn processes() -> Vec<Result<Process, u32>> {
     found.into_values().collect()
 }
 
-fn ask(path: &Path) -> Result<Answer, ClientError> {
-    let mut client = Client::connect(path)?;
-    client.set_patience(PATIENCE)?;
+fn ask(path: &Path, patience: Duration) -> Result<Answer, ClientError> {
+    if patience.is_zero() {
+        return Err(ClientError::Silent);
+    }
+    let mut client = Client::connect_within(path, patience)?;
     client.ask(&Request::Show(Show::Process))
 }
 
@@ -93,6 +102,12 @@ fn sockets(run_dir: &Path) -> Vec<PathBuf> {
 /// Returns the number of the process from the name of its socket.
 fn pid_of(socket: &Path) -> Option<u32> {
     socket.file_name()?.to_str()?.split_once('-')?.0.parse().ok()
+}
+
+/// Returns the numbers of all processes.
+fn running() -> impl Iterator<Item = u32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
 fn namespace() -> u64 {

@@ -128,8 +128,7 @@ impl Words {
 
 /// Asks over a connection of its own, which may be given up.
 fn ask(socket: &Path, show: Show) -> Option<Answer> {
-    let mut client = Client::connect(socket).ok()?;
-    client.set_patience(PATIENCE).ok()?;
+    let mut client = Client::connect_within(socket, PATIENCE).ok()?;
     client.ask(&Request::Show(show)).ok()
 }
 

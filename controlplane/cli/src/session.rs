@@ -182,7 +182,16 @@ impl Session {
         let Some(client) = &mut self.client else {
             return fail("there is no process; name one: uroce -s PID");
         };
-        match client.ask(request) {
+        let answer = match client.ask(request) {
+            // The process closes the connection of a client that has been silent for long if many
+            // others come.
+            Err(ClientError::Ended) if let Ok(again) = Client::connect(client.path()) => {
+                *client = again;
+                client.ask(request)
+            }
+            answer => answer,
+        };
+        match answer {
             Ok(answer) if self.json => match serde_json::to_string_pretty(&answer) {
                 Ok(text) => print(&(text + "\n")),
                 Err(error) => fail(&error.to_string()),

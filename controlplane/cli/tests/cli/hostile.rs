@@ -175,3 +175,32 @@ fn a_request_does_not_delay_modify_qp() {
     // A page takes half a millisecond; the rest is the scheduler's on a machine under load.
     assert!(slowest < Duration::from_millis(200), "{slowest:?}");
 }
+
+#[test]
+fn a_prompt_that_was_put_out_by_other_clients_connects_again() {
+    let _lab = Lab::new();
+    let mut terminal = crate::prompt::Terminal::open("again");
+    terminal.types("show cq\r");
+    terminal.shows("Object");
+    let others: Vec<UnixStream> = (0..40).map(|_| connect()).collect();
+    says("show process");
+    terminal.types("show mr\r");
+    terminal.shows("MR and MW");
+    drop(others);
+}
+
+#[test]
+fn processes_that_accept_nothing_are_listed_as_silent() {
+    let directory = uroce_command::run_dir::sub_dir(uroce_command::run_dir::CONTROL).unwrap();
+    // A number that no process has.
+    let path = directory.join(format!("4194399-{}.sock", std::process::id()));
+    let _ = std::fs::remove_file(&path);
+    let _listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+    let begin = Instant::now();
+    let output = crate::lab::uroce(&["ps"]).output().unwrap();
+    std::fs::remove_file(&path).unwrap();
+    assert!(begin.elapsed() < Duration::from_secs(30), "{:?}", begin.elapsed());
+    let said = crate::lab::text(&output.stdout);
+    let line = said.lines().find(|line| line.starts_with("4194399 "));
+    assert!(line.is_some_and(|line| line.ends_with("does not answer")), "{said}");
+}

@@ -12,7 +12,7 @@ use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use crate::lab::{Lab, eventually, uroce};
 
 /// The program at a terminal.
-struct Terminal {
+pub(crate) struct Terminal {
     child: Child,
     keys: File,
     screen: Arc<Mutex<String>>,
@@ -20,7 +20,7 @@ struct Terminal {
 }
 
 impl Terminal {
-    fn open(name: &str) -> Terminal {
+    pub(crate) fn open(name: &str) -> Terminal {
         let state = PathBuf::from(format!("/tmp/uroce-prompt-{}-{name}", std::process::id()));
         let _ = std::fs::remove_dir_all(&state);
         Terminal::open_again(state)
@@ -58,13 +58,13 @@ impl Terminal {
     }
 
     /// Types keys on an empty screen.
-    fn types(&mut self, keys: &str) {
+    pub(crate) fn types(&mut self, keys: &str) {
         self.screen.lock().unwrap().clear();
         self.keys.write_all(keys.as_bytes()).unwrap();
     }
 
     /// Waits until the text was printed since the last keys.
-    fn shows(&self, text: &str) {
+    pub(crate) fn shows(&self, text: &str) {
         let begin = std::time::Instant::now();
         while !self.screen.lock().unwrap().contains(text) {
             let screen = self.screen.lock().unwrap().clone();
