@@ -26,6 +26,7 @@ mod gone;
 mod groups;
 mod last_words;
 mod ports;
+mod recent;
 mod seen;
 mod waiting;
 
@@ -45,8 +46,10 @@ use crate::rdma_cm::Service;
 use counts::Counts;
 use groups::Members;
 use last_words::LastWord;
+use recent::Recent;
 use waiting::Waiting;
 
+pub(crate) use recent::{About, Happened};
 pub(crate) use seen::{PortSeen, QpPage};
 pub(crate) use waiting::ModifyQp;
 
@@ -95,6 +98,7 @@ pub(crate) fn start(
             last_words: Vec::new(),
             members: Members::new(),
             counts: Counts::default(),
+            recent: Recent::default(),
             epoch: std::time::Instant::now(),
             guard_due: Instant::ZERO,
             ended: false,
@@ -136,6 +140,7 @@ pub(crate) struct Thread {
     last_words: Vec<LastWord>,
     members: Members,
     counts: Counts,
+    recent: Recent,
     epoch: std::time::Instant,
     /// Time of the next check of the process's signal handlers.
     guard_due: Instant,

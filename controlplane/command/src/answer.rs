@@ -72,6 +72,8 @@ pub enum Answer {
     Counters(Vec<Counter>),
     /// To `show errors`.
     Errors(Vec<DropCount>),
+    /// To `show events`.
+    Events(Vec<Event>),
 }
 
 impl Answer {
@@ -86,7 +88,7 @@ impl Answer {
             };
         }
         join!(PortInfo PortSummary PortStats PortXstats PortCap Device Gid Qp QpDetail Path Count
-            Neigh Cores Roce Counters Errors);
+            Neigh Cores Roce Counters Errors Events);
         true
     }
 }
@@ -411,6 +413,23 @@ pub struct Counter {
     /// Value since the device was opened.
     pub value: u64,
     /// What it counts.
+    pub meaning: String,
+}
+
+/// An event of a queue pair or a port.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Event {
+    /// RoCE device.
+    pub device: String,
+    /// Events of the device before it.
+    pub number: u64,
+    /// Time since it happened in milliseconds.
+    pub age_ms: u64,
+    /// Object: `QP` or `port`, and its number.
+    pub object: String,
+    /// Name.
+    pub event: String,
+    /// What it means.
     pub meaning: String,
 }
 

@@ -9,7 +9,7 @@ mod qp;
 mod table;
 
 use crate::answer::{
-    Answer, Core, Counter, Device, DropCount, Gid, Neighbour, ObjectCount, Process,
+    Answer, Core, Counter, Device, DropCount, Event, Gid, Neighbour, ObjectCount, Process,
 };
 use table::Table;
 
@@ -34,6 +34,7 @@ pub fn text(answer: &Answer) -> String {
         Answer::Roce(devices) => devices.iter().map(|of| pairs(&of.device, &of.settings)).collect(),
         Answer::Counters(counters) => of_counters(counters),
         Answer::Errors(drops) => of_drops(drops),
+        Answer::Events(events) => of_events(events),
     };
     harmless(&text)
 }
@@ -222,6 +223,21 @@ fn of_drops(drops: &[DropCount]) -> String {
             drop.total().to_string(),
             lcores,
             drop.meaning.clone(),
+        ]);
+    }
+    table.text()
+}
+
+fn of_events(events: &[Event]) -> String {
+    let mut table = Table::new(&["Device", "Number", "Age", "Object", "Event", "Meaning"]);
+    for event in events {
+        table.row([
+            event.device.clone(),
+            event.number.to_string(),
+            format!("{}.{:03} s", event.age_ms / 1000, event.age_ms % 1000),
+            event.object.clone(),
+            event.event.clone(),
+            event.meaning.clone(),
         ]);
     }
     table.text()

@@ -58,6 +58,12 @@ pub enum Show {
     Counters,
     /// Reasons for which frames were dropped, with the lcores that did it
     Errors,
+    /// The last events of QPs and ports, at most 256 of each device
+    Events {
+        /// How many of each device
+        #[cfg_attr(feature = "tree", arg(value_name = "COUNT", default_value_t = 256))]
+        count: u32,
+    },
 }
 
 /// Views of a port.

@@ -6,7 +6,7 @@ use uroce_engine::port::EndedPeer;
 use uroce_transport::Instant;
 use uroce_wire::Qpn;
 
-use super::Thread;
+use super::{About, Thread};
 use crate::call::RequestError;
 use crate::gsi::Verdict;
 use crate::rdma_cm::{Service, ServiceContext};
@@ -46,6 +46,7 @@ impl Thread {
     pub(super) fn take_notices(&mut self) -> bool {
         let mut any = false;
         while let Some((qpn, kind)) = self.control.next_notice() {
+            self.recent.add(About::Qp(qpn), kind);
             let now = self.now();
             let (service, mut context) = self.split(now);
             service.notice(qpn, kind, &mut context);

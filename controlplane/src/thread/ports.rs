@@ -3,8 +3,8 @@
 use uroce_engine::EventKind;
 use uroce_engine::port::EndedPeer;
 
-use super::Thread;
 use super::frames::send;
+use super::{About, Thread};
 use crate::netdev::NetdevState;
 use crate::port_watch::{LinkChange, port_addresses};
 
@@ -95,6 +95,7 @@ impl Thread {
 
     fn raise(&mut self, port: u8, kind: EventKind) {
         tracing::info!(port, ?kind, "port event");
+        self.recent.add(About::Port(port), kind);
         // An error cannot occur: every watched port has events.
         let _ = self.control.raise_port(port, kind);
     }

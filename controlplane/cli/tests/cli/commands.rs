@@ -1,10 +1,10 @@
 //! What each command shows of a process in a known state.
 
-use uroce::{AddressVector, QpInit};
+use uroce::{AddressVector, QpInit, RemoteBuffer, Rkey, SendWr, WcStatus};
 use uroce_command::Answer;
 use uroce_command::tree::help;
 
-use crate::lab::{Lab, ask, ask_with, says, text};
+use crate::lab::{Lab, SOON, ask, ask_with, says, text};
 
 /// Returns the answer to a command as a value.
 fn answer(line: &str) -> Answer {
@@ -20,7 +20,8 @@ fn every_command_of_the_tree_is_answered() {
     let usages = all.lines().filter(|line| line.starts_with("show") || line.starts_with("clear"));
     let mut count = 0;
     for usage in usages {
-        let line = usage.replace("PORT|all", "all").replace(" [QPN|all]", "");
+        let line =
+            usage.replace("PORT|all", "all").replace(" [QPN|all]", "").replace(" [COUNT]", "");
         says(&line);
         answer(&line);
         count += 1;
@@ -123,6 +124,37 @@ fn drops_are_shown_with_their_lcores_and_meanings() {
 }
 
 #[test]
+fn events_of_queue_pairs_and_ports_are_kept() {
+    let mut lab = Lab::new();
+    let target = lab.right.memory.remote();
+    let forged = RemoteBuffer { rkey: Rkey(target.rkey.0 ^ 0x1234_0000), ..target };
+    let source = [lab.left.memory.slice(..8).expect("in range")];
+    lab.left.qp.post_send(&SendWr::write(&source, forged)).expect("room");
+    let refused = lab.left.cq.wait(SOON).expect("no overrun").expect("in time");
+    assert_eq!(refused.status, WcStatus::RemAccessErr);
+    let events = |line: &str| match answer(line) {
+        Answer::Events(events) => events,
+        Answer::Done => Vec::new(),
+        other => panic!("{other:?}"),
+    };
+    let qp = format!("QP {}", lab.right.qp.qpn());
+    lab.left.context.set_link(1, false).expect("a port");
+    crate::lab::eventually("both events", || {
+        let events = events("show events");
+        let has = |device: &str, object: &str, name: &str| {
+            let is = |event: &uroce_command::answer::Event| {
+                event.device == device && event.object == object && event.event == name
+            };
+            events.iter().any(is)
+        };
+        has("left", "port 1", "PortErr") && has("right", &qp, "QpAccessErr")
+    });
+    let last = events("show events 1");
+    assert_eq!(last.len(), 2, "one of each device: {last:?}");
+    assert!(says("show events").contains("A port's link has gone down."));
+}
+
+#[test]
 fn neighbours_and_addresses_are_shown() {
     let lab = Lab::new();
     let Answer::Neigh(neighbours) = answer("show neigh") else { panic!("neighbours") };
@@ -159,6 +191,6 @@ fn a_refused_command_fails_and_wrong_usage_is_told_apart() {
     assert_eq!(
         text(&usage.stderr),
         "show prot stats 0\nBad arguments\n     ^^^^ expected one of: port process device gid qp path cq \
-         mr srq ah neigh config counters errors\n     did you mean \"port\"?\n"
+         mr srq ah neigh config counters errors events\n     did you mean \"port\"?\n"
     );
 }

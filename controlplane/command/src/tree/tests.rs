@@ -43,7 +43,7 @@ fn mistakes_have_three_lines() {
         (
             "show prot stats 0",
             "Bad arguments\n     ^^^^ expected one of: port process device gid qp path cq mr srq ah \
-             neigh config counters errors\n     did you mean \"port\"?",
+             neigh config counters errors events\n     did you mean \"port\"?",
         ),
         (
             "dance",

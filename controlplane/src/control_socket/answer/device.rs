@@ -1,9 +1,11 @@
 //! Answers about processes, devices, their objects and counters.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use uroce_command::answer::{
-    Core, Counter, Device, DropCount, Gid, Neighbour, ObjectCount, Process, ProcessDevice, Roce,
+    Core, Counter, Device, DropCount, Event, Gid, Neighbour, ObjectCount, Process, ProcessDevice,
+    Roce,
 };
 use uroce_command::{Answer, Show};
 use uroce_transport::DropReason;
@@ -12,6 +14,7 @@ use super::super::Served;
 use super::{Part, ShowConfig, port, word};
 use crate::call::RequestError;
 use crate::config::Lcores;
+use crate::thread::{About, Happened};
 
 /// Describes this process. Numbers of QPs that cannot be had are 0.
 pub(super) fn process(devices: &[Arc<Served>]) -> Process {
@@ -51,6 +54,7 @@ pub(super) fn show(served: &Served, show: Show) -> Result<Answer, RequestError> 
         Show::Config(ShowConfig::Roce) => Answer::Roce(vec![roce(served)]),
         Show::Counters => Answer::Counters(counters(served)?),
         Show::Errors => Answer::Errors(drops(served)),
+        Show::Events { count } => Answer::Events(events(served, count)?),
         // They have answers of their own.
         Show::Process | Show::Port(_) | Show::Qp { .. } | Show::Path { .. } | Show::Neigh => {
             Answer::Done
@@ -167,6 +171,24 @@ fn counters(served: &Served) -> Result<Vec<Counter>, RequestError> {
         meaning: meaning.to_owned(),
     };
     Ok(of_engine.iter().chain(of_thread).map(counter).collect())
+}
+
+fn events(served: &Served, count: u32) -> Result<Vec<Event>, RequestError> {
+    let count = usize::try_from(count).unwrap_or(usize::MAX);
+    let events = served.calls.call(move |thread| Ok(thread.last_events(count)))?;
+    let now = Instant::now();
+    let event = |happened: Happened| Event {
+        device: served.config.name.clone(),
+        number: happened.number,
+        age_ms: now.saturating_duration_since(happened.at).as_millis() as u64,
+        object: match happened.about {
+            About::Qp(qpn) => format!("QP {qpn}"),
+            About::Port(port) => format!("port {port}"),
+        },
+        event: format!("{:?}", happened.kind),
+        meaning: happened.kind.to_string(),
+    };
+    Ok(events.into_iter().map(event).collect())
 }
 
 fn drops(served: &Served) -> Vec<DropCount> {
