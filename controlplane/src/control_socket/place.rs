@@ -69,8 +69,20 @@ impl Drop for Place {
 /// Returns the name of this process's socket: its number, and its PID namespace's, since containers
 /// may share the directory.
 fn name() -> String {
-    let namespace = fs::metadata("/proc/self/ns/pid").map_or(0, |metadata| metadata.ino());
-    format!("{}-{namespace}", std::process::id())
+    format!("{}-{}", std::process::id(), namespace())
+}
+
+fn namespace() -> u64 {
+    fs::metadata("/proc/self/ns/pid").map_or(0, |metadata| metadata.ino())
+}
+
+/// Tells whether a process of the number in a socket's name runs in this PID namespace. If it is
+/// another process of that number, the socket is removed after its end.
+fn is_running(path: &Path) -> bool {
+    let name = path.file_stem().map(|name| name.to_string_lossy()).unwrap_or_default();
+    let Some((pid, of)) = name.split_once('-') else { return false };
+    let is_number = !pid.is_empty() && pid.bytes().all(|digit| digit.is_ascii_digit());
+    is_number && of.parse() == Ok(namespace()) && Path::new("/proc").join(pid).exists()
 }
 
 fn identity(path: &Path) -> io::Result<(u64, u64)> {
@@ -88,7 +100,7 @@ fn sweep(directory: &Path) {
         }
         let is_draft = path.extension().is_some_and(|extension| extension == "new");
         let age = metadata.modified().ok().and_then(|at| at.elapsed().ok()).unwrap_or_default();
-        if (!is_draft || age > MIN_AGE) && is_refused(&path) {
+        if (!is_draft || age > MIN_AGE) && !is_running(&path) && is_refused(&path) {
             let _ = fs::remove_file(&path);
         }
     }
@@ -144,7 +156,12 @@ mod tests {
         let (_alive, _listener) = Place::listen_in(&base, "2-2").unwrap();
         drop(UnixListener::bind(base.join("3-2.new")).unwrap());
         fs::write(base.join("4-2.sock"), "a file").unwrap();
+        // This process runs: its socket is not even asked.
+        let (own, listener) = Place::listen_in(&base, &name()).unwrap();
+        drop(listener);
         sweep(&base);
+        assert!(base.join(name()).with_extension("sock").exists());
+        drop(own);
         let names = fs::read_dir(&base).unwrap().flatten();
         let mut names: Vec<_> = names.map(|entry| entry.file_name()).collect();
         names.sort();
