@@ -12,9 +12,9 @@
 //! needed: a target itself reports what an input has reached ([`Input::reach`]), which guides the
 //! search. Targets are plain functions of bytes, as a coverage-guided fuzzer would need them.
 //!
-//! Not here: targets of connection management (`controlplane/cm/fuzz`) and of the C interface
-//! (`bindings/verbs-abi/src/fuzz.rs`); models of concurrency (`uroce_shared`); exhaustive proofs
-//! (`tests/proofs.rs`).
+//! Not here: targets of connection management (`controlplane/cm/fuzz`), of the local fabric's rings
+//! (`dataplane/local/src/ring/fuzz.rs`) and of the C interface (`bindings/verbs-abi/src/fuzz.rs`);
+//! models of concurrency (`uroce_shared`); exhaustive proofs (`tests/proofs.rs`).
 
 mod driver;
 mod input;

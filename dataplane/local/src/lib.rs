@@ -42,24 +42,44 @@
 //! Not here: what frames mean, IP addresses, ports (`uroce-engine`).
 
 #![deny(unsafe_code)]
+#![cfg_attr(loom, allow(dead_code, reason = "models use a part of it"))]
 
 mod board;
+#[cfg(not(loom))]
 mod claim;
+#[cfg(not(loom))]
 mod directory;
+#[cfg(not(loom))]
 mod error;
+#[cfg(not(loom))]
 mod hello;
 mod layout;
+#[cfg(not(loom))]
 mod link;
+#[cfg(not(loom))]
 mod member;
+#[cfg(not(loom))]
 mod memory;
+#[cfg(loom)]
+#[path = "memory/model.rs"]
+mod memory;
+#[cfg(loom)]
+pub mod models;
+#[cfg(not(loom))]
 mod queue;
 mod ring;
+#[cfg(not(loom))]
 mod shared;
+#[cfg(not(loom))]
 mod system;
+#[cfg(not(loom))]
 mod thread;
 
+#[cfg(not(loom))]
 pub use error::{Holder, JoinError, QueueError};
+#[cfg(not(loom))]
 pub use member::{Member, MemberConfig};
+#[cfg(not(loom))]
 pub use queue::{Counters, Frame, Queue, Sent};
 
 use uroce_wire::Mac;

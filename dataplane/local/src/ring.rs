@@ -276,6 +276,8 @@ impl Consumer {
 }
 
 #[cfg(test)]
+mod fuzz;
+#[cfg(test)]
 mod speed;
 #[cfg(test)]
 mod tests;
