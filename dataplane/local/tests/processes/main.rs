@@ -30,7 +30,12 @@ struct Process {
 
 impl Process {
     fn start(directory: &Path, members: u8, task: &str) -> Process {
-        let mut child = Command::new(std::env::current_exe().unwrap())
+        let command = Command::new(std::env::current_exe().unwrap());
+        Process::start_by(command, directory, members, task)
+    }
+
+    fn start_by(mut command: Command, directory: &Path, members: u8, task: &str) -> Process {
+        let mut child = command
             .args(["--exact", "a_member_of_another_test", "--nocapture"])
             .env(TASK, format!("{members} {task} {}", directory.display()))
             .stdin(Stdio::piped())
@@ -361,6 +366,35 @@ fn a_forked_child_becomes_a_member_of_its_own() {
         receive(&mut queue, |_| {});
         one.take_ended() == 1 << 2
     });
+}
+
+#[test]
+fn a_member_in_another_pid_namespace_is_like_any_other() {
+    let unshare = || {
+        let mut command = Command::new("unshare");
+        command.args(["--pid", "--fork", "--kill-child"]);
+        command
+    };
+    if !unshare().arg("true").status().is_ok_and(|status| status.success()) {
+        eprintln!("skipped: needs the right to make a PID namespace");
+        return;
+    }
+    let scratch = Scratch::new();
+    let one = join(scratch.path());
+    let mut queue = one.queue(0).unwrap();
+    let mut command = unshare();
+    command.arg(std::env::current_exe().unwrap());
+    let mut process = Process::start_by(command, scratch.path(), 0, "echo");
+    let begin = Instant::now();
+    assert_eq!(send_surely(&mut queue, begin, &frame(1, 2, 0, 1, 100)), Sent::Taken);
+    await_echo(&mut queue, begin, 1);
+    process.kill();
+    until("the end is reported", || {
+        queue.begin(now(begin));
+        receive(&mut queue, |_| {});
+        one.take_ended() == 1 << 1
+    });
+    assert_eq!(one.members().len(), 1);
 }
 
 /// A daemon closes all its descriptors, whatever they are, and opens files of its own.
