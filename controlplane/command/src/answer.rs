@@ -66,8 +66,8 @@ pub enum Answer {
     Neigh(Vec<Neighbour>),
     /// To `show config cores`.
     Cores(Vec<Core>),
-    /// To `show config roce`.
-    Roce(Vec<Roce>),
+    /// To `show config roce` and `show config rxtx`.
+    Settings(Vec<Settings>),
     /// To `show counters`.
     Counters(Vec<Counter>),
     /// To `show errors`.
@@ -88,7 +88,7 @@ impl Answer {
             };
         }
         join!(PortInfo PortSummary PortStats PortXstats PortCap Device Gid Qp QpDetail Path Count
-            Neigh Cores Roce Counters Errors Events);
+            Neigh Cores Settings Counters Errors Events);
         true
     }
 }
@@ -394,9 +394,9 @@ pub struct Core {
     pub turns: u64,
 }
 
-/// Protocol configuration of a device.
+/// Part of a device's configuration.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Roce {
+pub struct Settings {
     /// RoCE device.
     pub device: String,
     /// Names and values.

@@ -31,7 +31,9 @@ pub fn text(answer: &Answer) -> String {
         Answer::Count(counts) => of_counts(counts),
         Answer::Neigh(neighbours) => of_neighbours(neighbours),
         Answer::Cores(cores) => of_cores(cores),
-        Answer::Roce(devices) => devices.iter().map(|of| pairs(&of.device, &of.settings)).collect(),
+        Answer::Settings(devices) => {
+            devices.iter().map(|of| pairs(&of.device, &of.settings)).collect()
+        }
         Answer::Counters(counters) => of_counters(counters),
         Answer::Errors(drops) => of_drops(drops),
         Answer::Events(events) => of_events(events),

@@ -112,6 +112,8 @@ pub enum ShowConfig {
     Cores,
     /// Congestion control, selective repeat, limits
     Roce,
+    /// Queues, descriptors and packet buffers of the ports
+    Rxtx,
 }
 
 /// Objects of `clear`.

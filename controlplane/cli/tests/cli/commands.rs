@@ -124,6 +124,19 @@ fn drops_are_shown_with_their_lcores_and_meanings() {
 }
 
 #[test]
+fn the_configuration_is_shown() {
+    let _lab = Lab::new();
+    let Answer::Settings(rxtx) = answer("show config rxtx") else { panic!("settings") };
+    let expected = ("port 1 rx_descriptors".to_owned(), "1024".to_owned());
+    assert!(rxtx.len() == 2 && rxtx[0].settings.contains(&expected), "{rxtx:?}");
+    let roce = says("show config roce");
+    assert!(roce.starts_with("left\n    congestion.algorithm: "), "{roce}");
+    let Answer::Cores(cores) = answer("show config cores") else { panic!("cores") };
+    assert_eq!((cores.len(), cores[0].qps, cores[0].cpu), (2, 1, None));
+    assert!(cores[0].turns > 0, "{cores:?}");
+}
+
+#[test]
 fn events_of_queue_pairs_and_ports_are_kept() {
     let mut lab = Lab::new();
     let target = lab.right.memory.remote();

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use uroce_command::answer::{
     Core, Counter, Device, DropCount, Event, Gid, Neighbour, ObjectCount, Process, ProcessDevice,
-    Roce,
+    Settings,
 };
 use uroce_command::{Answer, Show};
 use uroce_transport::DropReason;
@@ -13,7 +13,7 @@ use uroce_transport::DropReason;
 use super::super::Served;
 use super::{Part, ShowConfig, port, word};
 use crate::call::RequestError;
-use crate::config::Lcores;
+use crate::config::{Lcores, PortConfig};
 use crate::thread::{About, Happened};
 
 /// Describes this process. Numbers of QPs that cannot be had are 0.
@@ -51,7 +51,8 @@ pub(super) fn show(served: &Served, show: Show) -> Result<Answer, RequestError> 
         }
         Show::Ah => count(served, "AH", served.engine.objects().ahs, Some(served.config.max_ahs)),
         Show::Config(ShowConfig::Cores) => Answer::Cores(cores(served)?),
-        Show::Config(ShowConfig::Roce) => Answer::Roce(vec![roce(served)]),
+        Show::Config(ShowConfig::Roce) => Answer::Settings(vec![roce(served)]),
+        Show::Config(ShowConfig::Rxtx) => Answer::Settings(vec![rxtx(served)]),
         Show::Counters => Answer::Counters(counters(served)?),
         Show::Errors => Answer::Errors(drops(served)),
         Show::Events { count } => Answer::Events(events(served, count)?),
@@ -142,7 +143,7 @@ fn cores(served: &Served) -> Result<Vec<Core>, RequestError> {
     Ok(qps(served)?.into_iter().enumerate().map(core).collect())
 }
 
-fn roce(served: &Served) -> Roce {
+fn roce(served: &Served) -> Settings {
     let config = &served.config;
     let congestion = &config.congestion;
     let settings = [
@@ -157,7 +158,22 @@ fn roce(served: &Served) -> Roce {
         ("max_ahs", config.max_ahs.to_string()),
     ];
     let settings = settings.map(|(name, value)| (name.to_owned(), value));
-    Roce { device: config.name.clone(), settings: settings.into() }
+    Settings { device: config.name.clone(), settings: settings.into() }
+}
+
+fn rxtx(served: &Served) -> Settings {
+    let config = &served.config;
+    let of_port = |(port, number): (&PortConfig, usize)| {
+        let settings = [
+            ("queues", config.lcores.count().to_string()),
+            ("rx_descriptors", port.rx_descriptors.to_string()),
+            ("tx_descriptors", port.tx_descriptors.to_string()),
+            ("mbufs", port.mbufs.map_or_else(|| "default".to_owned(), |mbufs| mbufs.to_string())),
+        ];
+        settings.map(|(name, value)| (format!("port {number} {name}"), value))
+    };
+    let settings = config.ports.iter().zip(1..).flat_map(of_port).collect();
+    Settings { device: config.name.clone(), settings }
 }
 
 fn counters(served: &Served) -> Result<Vec<Counter>, RequestError> {
