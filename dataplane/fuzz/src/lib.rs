@@ -13,8 +13,10 @@
 //! search. Targets are plain functions of bytes, as a coverage-guided fuzzer would need them.
 //!
 //! Not here: targets of connection management (`controlplane/cm/fuzz`), of the local fabric's rings
-//! (`dataplane/local/src/ring/fuzz.rs`) and of the C interface (`bindings/verbs-abi/src/fuzz.rs`);
-//! models of concurrency (`uroce_shared`); exhaustive proofs (`tests/proofs.rs`).
+//! (`dataplane/local/src/ring/fuzz.rs`), of commands and their socket
+//! (`controlplane/command/tests/fuzz.rs`, `controlplane/src/control_socket/fuzz.rs`) and of the C
+//! interface (`bindings/verbs-abi/src/fuzz.rs`); models of concurrency (`uroce_shared`); exhaustive
+//! proofs (`tests/proofs.rs`).
 
 mod driver;
 mod input;
