@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use uroce_engine::{PortAddresses, path_mtu_of};
 use uroce_wire::{Gid, Mac, PathMtu};
 
-use crate::config::PortConfig;
+use crate::config::{Ethdev, PortConfig};
 use crate::netdev::NetdevState;
 use crate::path::PathError;
 use crate::path::neighbour::Neighbours;
@@ -158,6 +158,7 @@ pub(crate) struct PortWatch {
     follows_mac: bool,
     migrate_on_link_down: bool,
     always_active: bool,
+    tells_of_peers: bool,
     /// Last state of the netdev, if there is one.
     netdev: Option<NetdevState>,
     /// Last state of the link; `None` before the first report.
@@ -173,6 +174,7 @@ impl PortWatch {
             follows_mac: config.mac.is_none(),
             migrate_on_link_down: config.migrate_on_link_down,
             always_active: config.always_active,
+            tells_of_peers: config.always_active || matches!(config.ethdev, Ethdev::Local(_)),
             netdev,
             up: None,
         }
@@ -186,6 +188,11 @@ impl PortWatch {
     /// Tells whether the port's state is ACTIVE regardless of the other end of its link.
     pub(crate) fn is_always_active(&self) -> bool {
         self.always_active
+    }
+
+    /// Tells whether the end of a peer's process is reported and ends the connections to it.
+    pub(crate) fn tells_of_peers(&self) -> bool {
+        self.tells_of_peers
     }
 
     /// Tells whether the port is up by the last report.

@@ -112,7 +112,7 @@ impl ServiceContext<'_> {
     pub(super) fn keepalive_ms(&self, port: u8) -> u32 {
         let watch = self.ports.watches.get(usize::from(port).wrapping_sub(1));
         //= check J15 — a port that reports the end of the peer's process needs no keepalive
-        let tells = watch.is_some_and(|watch| watch.is_always_active());
+        let tells = watch.is_some_and(|watch| watch.tells_of_peers());
         self.keepalive_ms.unwrap_or(if tells { 0 } else { KEEPALIVE_MS })
     }
 
