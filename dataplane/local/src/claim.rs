@@ -59,6 +59,11 @@ impl Deref for Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
+        if self.pid != std::process::id() {
+            // Closing the parent's descriptor here would give back this process's own locks.
+            std::mem::forget(self.0.take());
+            return;
+        }
         let mut open = lock(&OPEN);
         self.0 = None;
         open.retain(|locks| Arc::strong_count(locks) > 1);

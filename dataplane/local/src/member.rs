@@ -137,7 +137,8 @@ impl Member {
 
     /// Returns the members that have ended, or were replaced by another process, since the last
     /// call: bit *n* − 1 for number *n*. All that such a member has sent was received then, unless
-    /// a queue was not polled for 100 ms. Only members with which there was a link are reported.
+    /// a queue was not polled for 100 ms. Only members with which there was a link are reported;
+    /// one that has broken the rules of the shared memory is reported too, as its link was closed.
     pub fn take_ended(&self) -> u64 {
         self.shared.take_ended()
     }

@@ -7,6 +7,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
+use std::process::Command;
 use uroce_local::{JoinError, Member, MemberConfig};
 
 fn asked(directory: &Path, number: u8) -> Result<Member, JoinError> {
@@ -175,4 +176,50 @@ fn a_member_takes_no_descriptor_with_it() {
     assert!(count() > before);
     drop(members);
     assert_eq!(count(), before);
+}
+
+/// Mounts a tmpfs with these options; unmounted with the value.
+struct Mount<'a>(&'a Path);
+
+impl Mount<'_> {
+    /// Returns `None` without the right to mount.
+    fn new<'a>(at: &'a Path, options: &str) -> Option<Mount<'a>> {
+        fs::create_dir_all(at).unwrap();
+        let mount =
+            Command::new("mount").args(["-t", "tmpfs", "-o", options, "none"]).arg(at).status();
+        mount.is_ok_and(|status| status.success()).then_some(Mount(at))
+    }
+
+    fn remount(&self, options: &str) {
+        let options = format!("remount,{options}");
+        assert!(
+            Command::new("mount").args(["-o", &options]).arg(self.0).status().unwrap().success()
+        );
+    }
+}
+
+impl Drop for Mount<'_> {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(self.0).status();
+    }
+}
+
+#[test]
+fn a_full_or_read_only_file_system_is_named_in_one_line() {
+    let scratch = Scratch::new();
+    // The root directory alone; then the file of locks; then a socket as well.
+    let Some(mount) = Mount::new(scratch.path(), "size=4k,nr_inodes=1,mode=700") else {
+        eprintln!("skipped: needs root to mount a small file system");
+        return;
+    };
+    assert!(refusal(scratch.path()).contains("`members` cannot be opened: No space left"));
+    mount.remount("nr_inodes=2");
+    assert!(refusal(scratch.path()).contains("socket cannot be made: No space left"));
+    mount.remount("nr_inodes=3");
+    let member = join(scratch.path());
+    // All blocks are taken; names need none.
+    assert_eq!(member.number(), 1);
+    drop(member);
+    mount.remount("nr_inodes=9,ro");
+    assert!(refusal(scratch.path()).contains("Read-only file system"));
 }

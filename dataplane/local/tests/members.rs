@@ -209,6 +209,21 @@ fn what_has_no_receiver_is_lost_and_counted() {
 }
 
 #[test]
+fn a_member_that_comes_late_is_waited_for_again() {
+    let scratch = Scratch::new();
+    let one = join(scratch.path());
+    let begin = Instant::now();
+    let mut queue = one.queue(0).unwrap();
+    assert_eq!(send_surely(&mut queue, begin, &frame(1, 2, 0, 0, 100)), Sent::Lost);
+    let two = join(scratch.path());
+    // It tells the first one that it is there.
+    std::thread::sleep(Duration::from_millis(50));
+    let much_later = begin.checked_sub(Duration::from_secs(30)).unwrap();
+    assert_eq!(send_surely(&mut queue, much_later, &frame(1, 2, 0, 0, 100)), Sent::Taken);
+    drop(two);
+}
+
+#[test]
 fn a_frame_that_is_not_taken_stays() {
     let scratch = Scratch::new();
     let [one, two] = pair(&scratch, [1, 1]);

@@ -88,10 +88,13 @@ impl Core {
             return None;
         }
         self.ask(bit(number));
+        let wait = &mut self.waits[usize::from(number) - 1];
         if self.shared.refused() & bit(number) != 0 {
+            // When the member comes it is waited for anew.
+            wait.since = None;
             return Some(self.has_no_member());
         }
-        let since = *self.waits[usize::from(number) - 1].since.get_or_insert(self.now);
+        let since = *wait.since.get_or_insert(self.now);
         let is_over = self.now.since(since) >= LINKING;
         Some(if is_over { self.has_no_member() } else { Sent::Full })
     }
