@@ -312,8 +312,8 @@ pub enum Ethdev {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PortConfig {
-    /// DPDK device, `{ ring = "…" }`, `{ vdev = "…" }` or `{ pci = "…" }`, or the other processes of
-    /// this machine, `{ local = "DIRECTORY" }`.
+    /// DPDK device, `{ ring = "…" }`, `{ vdev = "…" }` or `{ pci = "…" }`, or the other processes
+    /// of this machine, `{ local = "DIRECTORY" }`.
     pub ethdev: Ethdev,
     /// Number of this process in the local fabric, 1 to 64. Default: the smallest that is free.
     #[serde(default)]

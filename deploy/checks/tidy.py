@@ -83,7 +83,7 @@ FLOORS = {
         "sync", "copy", "time", "table", "memory", "wake", "queue", "seat", "models",
     ),
     "dataplane/engine/src": (
-        "limits", "counters", "dpdk", "lane", "qp", "rx", "lcore", "control",
+        "limits", "counters", "dpdk", "port", "lane", "qp", "rx", "lcore", "control",
     ),
     "bindings/verbs/src": (
         "core", "context", "event", "channel", "cq", "pd", "mr", "mw", "ah", "wr", "srq", "qp",

@@ -19,8 +19,9 @@
 //! lcore has ended the turn it was in (`▒▒▒`, the quiescent point).
 //!
 //! The wings, from the ground up, each of which imports from those before it only: `dpdk` (EAL,
-//! mbufs, ethdevs), `port` (a face for all kinds), `lane` (an lcore's state of a port), `qp` (its QPs), `rx` (received frames),
-//! `lcore` (its turn, its thread), `control` (what other threads do with it).
+//! mbufs, ethdevs), `port` (a face for all kinds), `lane` (an lcore's state of a port), `qp` (its
+//! QPs), `rx` (received frames), `lcore` (its turn, its thread), `control` (what other threads do
+//! with it).
 //!
 //! [`Engine`] is the interface for any thread, [`Control`] that for the one control-plane thread.
 //!

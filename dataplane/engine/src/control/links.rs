@@ -71,9 +71,9 @@ impl Control {
         None
     }
 
-    /// Returns a port, counted from 1, and the peer, the process of which has ended since the last call, or
-    /// was replaced by another process; `None` when there is no other. Only memif links and local
-    /// ports detect this. Everything that the process has sent has been received.
+    /// Returns a peer that has ended since the last call, or was replaced by another
+    /// process, with the port, counted from 1; `None` when there is no other. Only memif links and
+    /// local ports detect this. Everything that the process has sent has been received.
     ///
     /// To be called together with [`next_link_change`](Control::next_link_change).
     pub fn next_ended_peer(&mut self) -> Option<(u8, EndedPeer)> {
