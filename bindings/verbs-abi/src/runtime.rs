@@ -225,13 +225,15 @@ impl Device {
         process()?.elsewhere(self.index, space, at)
     }
 
-    /// Tells the other processes of the local fabric that this one listens.
-    ///
-    /// # Errors
-    ///
-    /// The run directory cannot be written to. The message is on stderr.
-    pub(crate) fn announce(&self, space: PortSpace, port: u16) -> Result<Vec<Listener>, Errno> {
-        process()?.announce(self.index, space, port)
+    /// Tells the other processes of the local fabric that this one listens at `at`. If that fails,
+    /// they do not find it by a loopback address.
+    pub(crate) fn announce(
+        &self,
+        space: PortSpace,
+        at: SocketAddr,
+        one_version: bool,
+    ) -> Vec<Listener> {
+        process().map_or(Vec::new(), |process| process.announce(self.index, space, at, one_version))
     }
 
     /// Whether the device's engine has started.

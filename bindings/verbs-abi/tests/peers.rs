@@ -1,4 +1,4 @@
-//! Two processes on the built-in link: effects of one's start, exit and death on the other.
+//! Two processes of the local fabric: effects of one's start, exit and death on the other.
 
 #[allow(dead_code, unused_macros, unused_imports, reason = "each test file uses its part")]
 mod common;

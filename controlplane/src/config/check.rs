@@ -64,7 +64,10 @@ fn check_device(device: &DeviceConfig) -> Result<(), ConfigError> {
     check_congestion(&device.congestion, &field("congestion"))?;
     within(&field("port"), device.ports.len(), PORTS)?;
     for (index, port) in device.ports.iter().enumerate() {
-        check_port(port, &format!("device.{name}.port.{}", index + 1))?;
+        let field = format!("device.{name}.port.{}", index + 1);
+        check_member(port, &field)?;
+        // With the addresses that a member of the local fabric will have.
+        check_port(&port.clone().as_member(port.member.unwrap_or(1)), &field)?;
     }
     let mut addresses = BTreeSet::new();
     for prefix in device.ports.iter().flat_map(|port| &port.ip) {
@@ -109,7 +112,6 @@ fn check_congestion(config: &CongestionConfig, name: &str) -> Result<(), ConfigE
 fn check_port(port: &PortConfig, name: &str) -> Result<(), ConfigError> {
     let field = |key: &str| format!("{name}.{key}");
     check_ethdev(&port.ethdev, &field("ethdev"))?;
-    check_member(port, name)?;
     require(port.ip.len() <= ADDRESSES_MAX, &field("ip"), "has more than 32 addresses")?;
     within(&field("mtu"), port.mtu, 576..=9000)?;
     let has_v6 = port.link_local || port.ip.iter().any(|own| own.address().is_ipv6());

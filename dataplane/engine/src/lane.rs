@@ -325,7 +325,9 @@ impl Lane {
     fn end_turn(&mut self, is_full: bool, now: Instant, counters: &CounterBlock) {
         if is_full {
             counters.count(EngineCounter::TxFull);
-            self.tx.lose_if_stuck(now, counters);
+            if !self.queue.bounds_waits() {
+                self.tx.lose_if_stuck(now, counters);
+            }
         }
         if self.tx.take_starved() {
             counters.count(EngineCounter::NoMbuf);

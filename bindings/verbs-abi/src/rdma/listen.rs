@@ -140,11 +140,11 @@ fn listen(id: *const rdma_cm_id, backlog: c_int) -> Result<(), Errno> {
     }
     // A backlog of 0 or less means the largest one.
     let backlog = u32::try_from(backlog).ok().filter(|backlog| *backlog > 0);
-    let port = state.local.map_or(0, |local| local.port());
-    let State { bound, announced, .. } = &mut *state;
+    let State { bound, announced, local, options, .. } = &mut *state;
     for (device, manager, cm) in bound {
         manager.listen(*cm, backlog.unwrap_or(BACKLOG_MAX))?;
-        announced.extend(device.announce(id.space, port)?);
+        let at = local.ok_or(Errno::EINVAL)?;
+        announced.extend(device.announce(id.space, at, options.one_version == Some(true)));
     }
     state.stage = Stage::Listening;
     Ok(())

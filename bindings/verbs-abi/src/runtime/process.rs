@@ -347,11 +347,19 @@ impl Process {
         &self,
         index: usize,
         space: PortSpace,
-        number: u16,
-    ) -> Result<Vec<Listener>, Errno> {
-        let ports = self.device(index).ports.iter();
-        let all = ports.filter_map(|port| listeners::announce(port, space, number).transpose());
-        all.collect::<Result<_, _>>().map_err(reported)
+        at: SocketAddr,
+        one_version: bool,
+    ) -> Vec<Listener> {
+        let mut all = Vec::new();
+        for port in &self.device(index).ports {
+            match listeners::announce(port, space, at, one_version) {
+                Ok(listener) => all.extend(listener),
+                Err(problem) => say(&format!(
+                    "other processes do not find the listener at {at} by localhost: {problem}"
+                )),
+            }
+        }
+        all
     }
 
     /// The address of the other end of a device's memif link, if another process runs its engine.

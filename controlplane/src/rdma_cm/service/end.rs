@@ -29,13 +29,20 @@ impl Service {
         context: &mut ServiceContext<'_>,
     ) {
         let neighbours = &context.ports.neighbours;
-        let is_peer = |ip| match peer {
-            EndedPeer::Only => find_own(neighbours, ip, port).is_none(),
-            EndedPeer::At(mac) => neighbours[usize::from(port) - 1].last_known(ip) == Some(mac),
+        let is_peer = |connection: &Connection| {
+            let ip = connection.primary.addresses().1;
+            match (peer, &connection.primary_path) {
+                (EndedPeer::Only, _) => find_own(neighbours, ip, port).is_none(),
+                (EndedPeer::At(mac), Some(path)) => path.encap.dst_mac == mac,
+                (EndedPeer::At(mac), None) => {
+                    neighbours[usize::from(port) - 1].last_known(ip) == Some(mac)
+                }
+            }
         };
-        let of_peer = self.connections.iter().filter(|(_, connection)| {
-            connection.primary.port == port && is_peer(connection.primary.addresses().1)
-        });
+        let of_peer = self
+            .connections
+            .iter()
+            .filter(|(_, connection)| connection.primary.port == port && is_peer(connection));
         let mut ended: Vec<CmId> = of_peer.map(|(id, _)| *id).collect();
         ended.sort_unstable();
         tracing::debug!(port, connections = ended.len(), "the peer's process has ended");

@@ -139,6 +139,11 @@ impl Queue {
         }
     }
 
+    /// Returns whether the port itself drops frames that have waited for too long.
+    pub(crate) fn bounds_waits(&self) -> bool {
+        matches!(self, Queue::Own(pair, _) if pair.bounds_waits())
+    }
+
     /// Returns the number of frames that the port has dropped since the start because their peer
     /// has taken nothing for long.
     #[inline]

@@ -2,8 +2,8 @@
 //! shared memory, without a device.
 //!
 //! Invariants
-//! - A peer that takes nothing holds up its own frames only. Those of others, and the order of the
-//!   frames to each, are unaffected.
+//! - The frames to one peer stay in their order. Those that wait for one peer do not hold up those
+//!   to others that are in the batch with them; a batch that is full of them does.
 //!
 //! Not here: membership, links and rings ([`uroce_local`]).
 
@@ -290,24 +290,30 @@ impl LocalQueues {
     }
 }
 
-/// Peers for which a frame waits: bit *n* − 1 for member *n*; all of them if one to a group does.
+/// Receivers for which a frame waits: bit *n* − 1 for member *n*, and whether one to a group does.
+/// Frames to groups and to single members may overtake each other.
 #[derive(Default)]
-struct Waiting(u64);
+struct Waiting {
+    members: u64,
+    has_group: bool,
+}
 
 impl Waiting {
-    fn of(mbuf: &Mbuf) -> u64 {
-        let mac = mbuf.as_slice().first_chunk().map(|bytes| Mac(*bytes)).unwrap_or_default();
-        match uroce_local::number_of(mac) {
-            Some(number) => 1 << (number - 1),
-            None => u64::MAX,
-        }
+    /// The member to which a frame goes, as a bit; 0 for a group and for no member.
+    fn member(mbuf: &Mbuf) -> u64 {
+        uroce_local::number_of(destination(mbuf)).map_or(0, |number| 1 << (number - 1))
     }
 
     fn has(&self, mbuf: &Mbuf) -> bool {
-        self.0 & Self::of(mbuf) != 0
+        self.members & Self::member(mbuf) != 0 || self.has_group && destination(mbuf).is_multicast()
     }
 
     fn add(&mut self, mbuf: &Mbuf) {
-        self.0 |= Self::of(mbuf);
+        self.members |= Self::member(mbuf);
+        self.has_group |= destination(mbuf).is_multicast();
     }
+}
+
+fn destination(mbuf: &Mbuf) -> Mac {
+    mbuf.as_slice().first_chunk().map(|bytes| Mac(*bytes)).unwrap_or_default()
 }

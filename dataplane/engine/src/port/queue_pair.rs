@@ -108,8 +108,15 @@ impl QueuePair {
         }
     }
 
+    /// Returns whether the port itself drops frames that have waited for too long, each by its own
+    /// peer. Where a port has one peer the engine drops them.
+    #[inline]
+    pub(crate) fn bounds_waits(&self) -> bool {
+        matches!(self.0, Kind::Local(_))
+    }
+
     /// Returns the number of frames that the port itself has dropped because their peer has taken
-    /// nothing for long. Where a port has one peer the engine drops them.
+    /// nothing for long.
     pub(crate) fn stuck_drops(&self) -> u64 {
         match &self.0 {
             Kind::Ethdev(_) => 0,
