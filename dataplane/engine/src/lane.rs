@@ -61,6 +61,10 @@ pub(crate) struct Lane {
     tx: TxLane,
     /// Whether the link is set down.
     is_cut: bool,
+    /// Whether some frames wait for their receivers alone, so that each new one is to be looked at.
+    has_waiting: bool,
+    /// Whether the last packet was refused because its receiver has no room.
+    receiver_is_full: bool,
 }
 
 impl Lane {
@@ -82,6 +86,8 @@ impl Lane {
             looped: Loopback::new(),
             tx: TxLane::new(binding.pool.clone(), tx_loss, bottleneck),
             is_cut: false,
+            has_waiting: false,
+            receiver_is_full: false,
         }
     }
 
@@ -102,11 +108,21 @@ impl Lane {
             return self.transmit_looped(template, packet, memory, counters);
         }
         self.check_room()?;
+        if self.has_waiting && self.queue.is_waiting(template.dst_mac()) {
+            self.receiver_is_full = true;
+            return Err(TransmitError::Full);
+        }
         let (len, mbuf) = self.tx.build(template, packet, memory, counters, self.is_cut)?;
         if let Some(mbuf) = mbuf {
             self.tx.queue(mbuf);
         }
         Ok(len)
+    }
+
+    /// Returns, once, whether the last refused packet was refused for its destination alone, so
+    /// that others may be accepted.
+    pub(crate) fn take_was_refused_alone(&mut self) -> bool {
+        std::mem::take(&mut self.receiver_is_full) | self.looped.take_was_full()
     }
 
     /// Builds a packet to one of the device's own addresses and queues it to be looped back.
@@ -177,6 +193,7 @@ impl Lane {
             return Ok(());
         }
         self.looped.is_not_to_blame();
+        self.receiver_is_full = false;
         Err(TransmitError::Full)
     }
 
@@ -249,7 +266,9 @@ impl Lane {
         self.is_cut = !up;
         self.tx.patience.link_moved();
         if self.is_cut {
-            counters.add(EngineCounter::TxLinkDown, self.tx.drop_waiting());
+            let waiting = self.tx.drop_waiting() + self.queue.drop_parked() as u64;
+            counters.add(EngineCounter::TxLinkDown, waiting);
+            self.has_waiting = false;
         }
     }
 
@@ -276,7 +295,7 @@ impl Lane {
         if self.tx.bottleneck.is_some() {
             return self.flush_slowly(now, counters);
         }
-        let mut sent = match self.tx.batch.is_empty() {
+        let mut sent = match self.tx.batch.is_empty() && !self.has_waiting {
             true => 0,
             false => self.burst(),
         };
@@ -302,6 +321,9 @@ impl Lane {
         let Some(bottleneck) = &mut self.tx.bottleneck else { return false };
         bottleneck.take(&mut self.tx.batch);
         let (mut sent, mut is_full) = (0, false);
+        if self.queue.has_parked() {
+            sent += self.queue.tx_burst(&mut bottleneck.leaving);
+        }
         for _ in 0..RELEASES {
             if !bottleneck.release() && !self.queue.take_over(&mut bottleneck.leaving) {
                 break;
@@ -350,6 +372,7 @@ impl Lane {
         if sent > 0 {
             self.tx.patience.renew();
         }
+        self.has_waiting = self.queue.has_parked();
         sent
     }
 }

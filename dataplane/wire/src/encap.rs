@@ -179,6 +179,13 @@ impl HeaderTemplate {
         }
     }
 
+    /// Returns the Ethernet address of the next hop.
+    #[inline]
+    pub fn dst_mac(&self) -> Mac {
+        let [a, b, c, d, e, f, ..] = self.bytes;
+        Mac([a, b, c, d, e, f])
+    }
+
     /// Returns whether the path leads back to this node, so that its packets never reach a link.
     #[inline]
     pub fn is_loopback(&self) -> bool {

@@ -18,6 +18,7 @@ use std::sync::Arc;
 use uroce_shared::wake::bed::Bed;
 use uroce_shared::wake::bell::Bell;
 use uroce_transport::Instant;
+use uroce_wire::Mac;
 
 /// Capacity, in frames, of the ring from an lcore without a queue pair to one that has one: as many
 /// as a port has descriptors by default.
@@ -94,10 +95,29 @@ impl Queue {
         }
     }
 
-    /// Returns whether no frame of another lcore waits to be sent.
+    /// Returns whether frames to this Ethernet address have to wait, while others need not.
+    pub(crate) fn is_waiting(&self, mac: Mac) -> bool {
+        matches!(self, Queue::Own(pair, _) if pair.is_waiting(mac))
+    }
+
+    /// Returns whether frames that were taken from a batch still wait in the port.
+    #[inline]
+    pub(crate) fn has_parked(&self) -> bool {
+        matches!(self, Queue::Own(pair, _) if pair.has_parked())
+    }
+
+    /// Drops the frames that wait in the port; returns how many.
+    pub(crate) fn drop_parked(&mut self) -> usize {
+        match self {
+            Queue::Own(pair, _) => pair.drop_parked(),
+            Queue::Shared(..) => 0,
+        }
+    }
+
+    /// Returns whether no frame waits in the port, and none of another lcore waits to be sent.
     pub(crate) fn is_at_rest(&self) -> bool {
         match self {
-            Queue::Own(_, guests) => guests.iter().all(Consumer::is_empty),
+            Queue::Own(pair, guests) => !pair.has_parked() && guests.iter().all(Consumer::is_empty),
             Queue::Shared(..) => true,
         }
     }

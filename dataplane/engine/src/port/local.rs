@@ -2,14 +2,15 @@
 //! shared memory, without a device.
 //!
 //! Invariants
-//! - The frames to one peer stay in their order. Those that wait for one peer do not hold up those
-//!   to others that are in the batch with them; a batch that is full of them does.
+//! - The frames to one peer stay in their order. Those that wait for a peer without room do not hold
+//!   up those to others, as long as there are not more than [`PARKED`].
 //!
 //! Not here: membership, links and rings ([`uroce_local`]).
 
 use super::{Capabilities, FRAME_OVERHEAD, Link, PortStats, QueueError};
 use crate::dpdk::eal::lock;
-use crate::dpdk::mbuf::{Mbuf, MbufBatch, Mempool};
+use crate::dpdk::mbuf::{BATCH, Mbuf, MbufBatch, Mempool};
+use std::collections::VecDeque;
 use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -22,6 +23,9 @@ use uroce_wire::Mac;
 
 /// Mbufs taken from the mempool at a time for received frames.
 const SPARE: usize = 32;
+/// Most frames that wait for peers without room, beside those in the batch: the batches of four such
+/// peers.
+const PARKED: usize = 4 * BATCH;
 /// The rate that programs are shown, in Mb/s: what shared memory reaches. Some choose their ways by
 /// it.
 const SPEED_MBPS: u32 = 100_000;
@@ -103,6 +107,8 @@ impl LocalPort {
             index,
             pool: self.pool.clone(),
             spare: MbufBatch::new(),
+            parked: VecDeque::with_capacity(PARKED),
+            waiting: Waiting::default(),
             _member: Arc::clone(&self.member),
         })
     }
@@ -196,6 +202,10 @@ pub(super) struct LocalQueues {
     pool: Mempool,
     /// Empty mbufs.
     spare: MbufBatch,
+    /// Frames that wait for peers without room, in the order of each peer's.
+    parked: VecDeque<Mbuf>,
+    /// Receivers of the frames in `parked`.
+    waiting: Waiting,
     /// Without it the queue carries nothing.
     _member: Arc<Member>,
 }
@@ -235,12 +245,15 @@ impl LocalQueues {
 
     #[inline]
     pub(super) fn tx_burst(&mut self, batch: &mut MbufBatch) -> usize {
-        let sent = self.send_all(batch.as_slice());
+        if !self.parked.is_empty() {
+            self.send_parked();
+        }
         let count = batch.len();
+        let sent = if self.parked.is_empty() { self.send_all(batch.as_slice()) } else { 0 };
         if sent == count {
             batch.clear();
         } else {
-            self.send_passing(batch, sent);
+            self.send_or_park(batch, sent);
         }
         self.queue.flush();
         count - batch.len()
@@ -253,24 +266,58 @@ impl LocalQueues {
         frames.iter().position(is_full).unwrap_or(frames.len())
     }
 
-    /// Sends the frames behind the first that has to wait, at place `first`, except those to peers
-    /// for which a frame waits already.
+    /// Sends the frames of a batch from place `first` on. Those that have to wait are parked, or
+    /// stay if there are too many.
     #[cold]
-    fn send_passing(&mut self, batch: &mut MbufBatch, first: usize) {
+    fn send_or_park(&mut self, batch: &mut MbufBatch, first: usize) {
         let mut rest = MbufBatch::new();
-        let mut waiting = Waiting::default();
-        for (at, mbuf) in batch.drain().enumerate() {
-            if at < first {
+        let mut staying = Waiting::default();
+        for mbuf in batch.drain().skip(first) {
+            let must_wait = self.waiting.has(&mbuf) || staying.has(&mbuf);
+            if !must_wait && self.queue.send(mbuf.as_slice()) != Sent::Full {
                 continue;
             }
-            let must_wait = at == first || waiting.has(&mbuf);
-            if must_wait || self.queue.send(mbuf.as_slice()) == Sent::Full {
-                waiting.add(&mbuf);
+            if self.parked.len() < PARKED && !staying.has(&mbuf) {
+                self.waiting.add(&mbuf);
+                self.parked.push_back(mbuf);
+            } else {
+                staying.add(&mbuf);
                 let pushed = rest.push(mbuf);
                 debug_assert!(pushed.is_ok(), "both batches have the same capacity");
             }
         }
         *batch = rest;
+    }
+
+    /// Sends the parked frames for which there is room by now.
+    #[cold]
+    fn send_parked(&mut self) {
+        let mut waiting = Waiting::default();
+        for _ in 0..self.parked.len() {
+            let Some(mbuf) = self.parked.pop_front() else { break };
+            if waiting.has(&mbuf) || self.queue.send(mbuf.as_slice()) == Sent::Full {
+                waiting.add(&mbuf);
+                self.parked.push_back(mbuf);
+            }
+        }
+        self.waiting = waiting;
+    }
+
+    /// Returns whether frames to this address have to wait.
+    pub(super) fn is_waiting(&self, mac: Mac) -> bool {
+        self.waiting.has_address(mac)
+    }
+
+    pub(super) fn has_parked(&self) -> bool {
+        !self.parked.is_empty()
+    }
+
+    /// Drops the parked frames; returns how many.
+    pub(super) fn drop_parked(&mut self) -> usize {
+        let count = self.parked.len();
+        self.parked.clear();
+        self.waiting = Waiting::default();
+        count
     }
 
     pub(super) fn listen(&self, bed: &Bed) -> io::Result<()> {
@@ -292,25 +339,30 @@ impl LocalQueues {
 
 /// Receivers for which a frame waits: bit *n* − 1 for member *n*, and whether one to a group does.
 /// Frames to groups and to single members may overtake each other.
-#[derive(Default)]
+#[derive(Clone, Copy, Default, Debug)]
 struct Waiting {
     members: u64,
     has_group: bool,
 }
 
 impl Waiting {
-    /// The member to which a frame goes, as a bit; 0 for a group and for no member.
-    fn member(mbuf: &Mbuf) -> u64 {
-        uroce_local::number_of(destination(mbuf)).map_or(0, |number| 1 << (number - 1))
+    /// The member with an address, as a bit; 0 for a group and for no member.
+    fn member(mac: Mac) -> u64 {
+        uroce_local::number_of(mac).map_or(0, |number| 1 << (number - 1))
+    }
+
+    fn has_address(&self, mac: Mac) -> bool {
+        self.members & Self::member(mac) != 0 || self.has_group && mac.is_multicast()
     }
 
     fn has(&self, mbuf: &Mbuf) -> bool {
-        self.members & Self::member(mbuf) != 0 || self.has_group && destination(mbuf).is_multicast()
+        self.has_address(destination(mbuf))
     }
 
     fn add(&mut self, mbuf: &Mbuf) {
-        self.members |= Self::member(mbuf);
-        self.has_group |= destination(mbuf).is_multicast();
+        let mac = destination(mbuf);
+        self.members |= Self::member(mac);
+        self.has_group |= mac.is_multicast();
     }
 }
 

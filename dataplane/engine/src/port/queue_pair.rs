@@ -6,6 +6,7 @@ use crate::dpdk::port::QueuePair as EthdevQueues;
 use std::io;
 use uroce_shared::wake::bed::Bed;
 use uroce_transport::Instant;
+use uroce_wire::Mac;
 
 /// The receive and transmit queues of one number. It can be sent to a thread but not shared.
 #[derive(Debug)]
@@ -62,7 +63,8 @@ impl QueuePair {
     ///
     /// Sent frames are removed from the batch. The unsent ones stay, in order. A DPDK device takes
     /// frames from the front: none is sent while the queue is full, and on some devices (memif)
-    /// while the link is down. A local port leaves only frames for peers that have no room.
+    /// while the link is down. A local port keeps some frames for peers without room itself, and
+    /// leaves the others of these.
     #[inline]
     pub fn tx_burst(&mut self, batch: &mut MbufBatch) -> usize {
         match &mut self.0 {
@@ -105,6 +107,25 @@ impl QueuePair {
         match &self.0 {
             Kind::Ethdev(queues) => queues.multi_segment_drops(),
             Kind::Local(_) => 0,
+        }
+    }
+
+    /// Returns whether frames to this Ethernet address have to wait, while others need not.
+    pub(crate) fn is_waiting(&self, mac: Mac) -> bool {
+        matches!(&self.0, Kind::Local(queues) if queues.is_waiting(mac))
+    }
+
+    /// Returns whether frames that were taken from a batch still wait in the port.
+    #[inline]
+    pub(crate) fn has_parked(&self) -> bool {
+        matches!(&self.0, Kind::Local(queues) if queues.has_parked())
+    }
+
+    /// Drops the frames that wait in the port; returns how many.
+    pub(crate) fn drop_parked(&mut self) -> usize {
+        match &mut self.0 {
+            Kind::Ethdev(_) => 0,
+            Kind::Local(queues) => queues.drop_parked(),
         }
     }
 

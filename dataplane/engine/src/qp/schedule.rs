@@ -72,7 +72,7 @@ impl Shard {
                     // this turn.
                     turns += usize::from(self.is_paced(index));
                 }
-                Some(Progress::Blocked) if turn.lanes[port].looped.take_was_full() => {
+                Some(Progress::Blocked) if turn.lanes[port].take_was_refused_alone() => {
                     self.schedules[port].active.push_back(index);
                 }
                 Some(Progress::Blocked) => {
