@@ -80,6 +80,6 @@ fn a_number_and_an_address_can_be_asked_for() {
     let named = fabric.open("b", |port| port.ip("198.51.100.9/24").unwrap());
     let ports = named.ports();
     assert_eq!((ports[0].gids.len(), ports[0].mac.0[5]), (1, 1));
-    let taken = fabric.try_open("c", |port| port.as_member(7)).err().expect("the number is taken");
+    let taken = fabric.try_open("c", |port| port.as_member(7)).expect_err("the number is taken");
     assert!(taken.to_string().contains("number 7 is taken"), "{taken}");
 }

@@ -2,8 +2,8 @@
 //!
 //! A loopback or unspecified address is the node's own, as with Linux's `rdma_cm`, and is resolved
 //! at once. On Linux it leads to all processes of the node; here each process has its own device.
-//! Which of the processes is meant is decided when the connection is made ([`destination`]), because
-//! only then the listener must exist.
+//! Which of the processes is meant is decided when the connection is made ([`destination`]),
+//! because only then the listener must exist.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 

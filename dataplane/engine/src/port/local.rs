@@ -2,8 +2,8 @@
 //! shared memory, without a device.
 //!
 //! Invariants
-//! - The frames to one peer stay in their order. Those that wait for a peer without room do not hold
-//!   up those to others, as long as there are not more than [`PARKED`].
+//! - The frames to one peer stay in their order. Those that wait for a peer without room do not
+//!   hold up those to others, as long as there are not more than [`PARKED`].
 //!
 //! Not here: membership, links and rings ([`uroce_local`]).
 
@@ -23,8 +23,8 @@ use uroce_wire::Mac;
 
 /// Mbufs taken from the mempool at a time for received frames.
 const SPARE: usize = 32;
-/// Most frames that wait for peers without room, beside those in the batch: the batches of four such
-/// peers.
+/// Most frames that wait for peers without room, beside those in the batch: the batches of four
+/// such peers.
 const PARKED: usize = 4 * BATCH;
 /// The rate that programs are shown, in Mb/s: what shared memory reaches. Some choose their ways by
 /// it.
