@@ -208,8 +208,9 @@ pub struct DeviceConfig {
     pub udp_source_ports: u8,
     /// Silence of the peer, in milliseconds, after which an idle RC connection of the connection
     /// manager asks the peer for a sign of life; 0 means never. If the peer does not answer, the
-    /// connection ends after the retries of its QP. Default: 10 s, but never at a port that is
-    /// [`always_active`](PortConfig::always_active), which reports the end of the peer's process.
+    /// connection ends after the retries of its QP. Default: 10 s, but never at a port that
+    /// reports the end of the peer's process: one of the local fabric, or one that is
+    /// [`always_active`](PortConfig::always_active).
     #[serde(default)]
     pub keepalive_ms: Option<u32>,
     /// The ports, 1 to 16. In the file: `[[device.port]]`.
@@ -288,7 +289,7 @@ impl DeviceConfig {
     }
 }
 
-/// DPDK device of a port.
+/// Device of a port.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Ethdev {
@@ -358,7 +359,8 @@ pub struct PortConfig {
     /// other end close when it ends. Default: false; the port's state is that of the link.
     #[serde(default)]
     pub always_active: bool,
-    /// Ethernet address, unicast; default: that of the DPDK device.
+    /// Ethernet address, unicast; default: that of the DPDK device. That of a member of the local
+    /// fabric follows from its number.
     #[serde(default, deserialize_with = "text::mac")]
     pub mac: Option<Mac>,
     /// Ethernet address of another process's port on the link that has the same IP addresses.

@@ -71,8 +71,8 @@ impl Thread {
         call(service, &mut context)
     }
 
-    /// Ends the connections of a port to a process at the other end of its link, which has ended.
-    /// The messages that it has sent are handled first.
+    /// Ends the connections of a port to a peer's process that has ended. The messages that it has
+    /// sent are handled first.
     pub(super) fn end_connections_of_peer(&mut self, port: u8, peer: EndedPeer) {
         let now = self.now();
         for _ in 0..LAST_WORDS {

@@ -361,7 +361,7 @@ impl Lane {
         }
     }
 
-    /// Makes room in the batch: sends from its front, or moves all of it to the bottleneck. Returns
+    /// Makes room in the batch: sends frames, or moves all of them to the bottleneck. Returns
     /// the number of frames.
     #[inline]
     fn burst(&mut self) -> usize {

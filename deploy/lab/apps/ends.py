@@ -2,7 +2,7 @@
 guest.
 
 Over uroce a program is started by `uroce-run`, as a user would do it. A `Place` is either the
-built-in configuration (two processes joined by memif) or a configuration file for the guest's link.
+built-in configuration (members of the local fabric) or a configuration file for the guest's link.
 """
 
 import time

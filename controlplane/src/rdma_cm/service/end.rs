@@ -20,8 +20,8 @@ use crate::rdma_cm::{CmId, ConnError, ConnEvent, PortSpace};
 const DREQ_DATA: usize = 220;
 
 impl Service {
-    /// Ends all connections of a port to the process at the other end of its link, which has ended.
-    /// Their QPs go to ERR. Connections to the device's own addresses stay.
+    /// Ends all connections of a port to a peer's process that has ended. Their QPs go to ERR.
+    /// Connections to the device's own addresses stay.
     pub(crate) fn peer_ended(
         &mut self,
         port: u8,

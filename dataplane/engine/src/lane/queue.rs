@@ -71,7 +71,7 @@ impl Queue {
         }
     }
 
-    /// Sends as many frames from the front of the batch as there is room for; returns how many.
+    /// Sends as many frames of the batch as there is room for; returns how many.
     #[inline]
     pub(crate) fn tx_burst(&mut self, batch: &mut MbufBatch) -> usize {
         match self {

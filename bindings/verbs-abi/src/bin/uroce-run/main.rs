@@ -57,7 +57,8 @@ Two machines, over their NICs:
 Over a kernel interface, with the interface's addresses (needs CAP_NET_RAW):
   uroce-run --vdev net_af_packet0,iface=eth1 rping -s";
 
-/// Runs an unmodified RDMA program over uroce, on any port that DPDK drives.
+/// Runs an unmodified RDMA program over uroce: among the programs of this machine, or on any port
+/// that DPDK drives.
 #[derive(Debug, Parser)]
 #[command(name = "uroce-run", version, after_help = EXAMPLES)]
 struct Options {
