@@ -48,7 +48,6 @@ Programs of one machine, with no NIC, no kernel RDMA and no root. They are joine
 and have the addresses 192.0.2.1, 192.0.2.2 and so on, up to 64 programs:
   uroce-run ib_write_bw                  in one terminal, and in another
   uroce-run ib_write_bw 192.0.2.1        (or any address of this machine for TCP)
-  uroce-run mpirun -n 4 …
 
 Two machines, over their NICs:
   uroce-run --pci 0000:01:00.0 --ip 198.51.100.1/24 --mtu 4200 ib_write_bw
