@@ -4,8 +4,8 @@ use crate::campaign::workload::Traffic;
 use uroce_transport::{AsyncEvent, QpChange, QpState};
 
 impl Traffic {
-    /// Checks the QPs that have given their peers up since the last call, before the completions of
-    /// the same input are judged.
+    /// Checks the QPs that have given their peers up since the last call. To be called before the
+    /// completions of that input are judged.
     ///
     /// # Errors
     /// Description of one that had no reason to.

@@ -267,7 +267,7 @@ impl Qp {
         if self.service.keepalive().is_some_and(|keepalive| keepalive.idle_ms > 0) {
             env.event(AsyncEvent::PeerLost);
         }
-        //= check B16 — with no send WQE whose completion would tell, an event does
+        //= check B16 — if no send WQE is there to complete in error, an event reports it
         if self.send_wrs() == 0 {
             env.event(AsyncEvent::QpFatal);
         }

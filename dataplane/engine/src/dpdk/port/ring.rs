@@ -49,16 +49,7 @@ impl Drop for Rings {
     }
 }
 
-/// Makes two ports, `<name>0` and `<name>1`, joined by rings of `size − 1` frames per queue and
-/// direction. They receive into mbufs of `pool`; each frame keeps the mempool from which it was
-/// sent.
-///
-/// `size` is a power of two from 2 to 32768, `queues` 1 to 16, `name` new and at most 16 bytes
-/// long.
-///
-/// # Errors
-///
-/// [`PortError::Ring`] if a value is out of range, [`PortError::Step`] if DPDK fails.
+/// Makes the devices of [`crate::port::ring::ring_pair`], which has the limits and errors.
 pub(crate) fn ring_pair(
     eal: &'static Eal,
     name: &str,
