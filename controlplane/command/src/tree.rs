@@ -1,10 +1,12 @@
 //! The command tree: lines of testpmd's grammar (verb, object, number) to commands.
 //!
-//! The words are clap's subcommands, of which a unique beginning is enough. What is wrong with a
-//! line is a [`Mistake`] that names the place, what was expected there, and a remedy.
+//! The words are clap's subcommands, of which a unique beginning is enough; behind them stand
+//! values, then words with a value each. What is wrong with a line is a [`Mistake`] that names the
+//! place, what was expected there, and a remedy.
 //!
 //! Not here: carrying a command out.
 
+mod arguments;
 mod complete;
 mod help;
 mod mistake;
@@ -88,10 +90,12 @@ pub fn parse(line: &str) -> Result<Option<Line>, Mistake> {
     }
     let root = root();
     let (leaf, depth, names) = walk(&root, &words, line)?;
-    let full = names.into_iter().chain(words[depth..].iter().map(|word| word.text.clone()));
+    let before: Vec<String> = words[..depth].iter().map(|word| word.text.clone()).collect();
+    let arguments = arguments::translate(line, leaf, &words[depth..], &before)?;
+    let full = names.iter().chain(&arguments.given);
     match Root::try_parse_from(full) {
         Ok(root) => Ok(Some(root.line)),
-        Err(error) => Err(argument(line, leaf, &words, depth, &error)),
+        Err(error) => Err(argument(line, leaf, &words[depth..], &before, &arguments, &error)),
     }
 }
 
@@ -118,15 +122,21 @@ fn walk<'c>(
 
 /// Returns the subcommand of this name, or the only one that begins so.
 fn find<'c>(command: &'c Command, word: &str) -> Result<&'c Command, Fault> {
-    let all = || command.get_subcommands();
-    if let Some(exact) = all().find(|sub| sub.get_name() == word) {
-        return Ok(exact);
-    }
-    let mut begun = all().filter(|sub| sub.get_name().starts_with(word) && !word.is_empty());
-    match (begun.next(), begun.next()) {
-        (Some(one), None) => Ok(one),
-        (Some(_), Some(_)) => Err(Fault::Ambiguous),
-        (None, _) => Err(Fault::NotFound),
+    let name = begins_one(command.get_subcommands().map(Command::get_name), word)?;
+    command.find_subcommand(name).ok_or(Fault::NotFound)
+}
+
+/// Returns the name that is this word, or the only one that begins so.
+fn begins_one<'n>(names: impl Iterator<Item = &'n str>, word: &str) -> Result<&'n str, Fault> {
+    let begun = |name: &&str| name.starts_with(word) && !word.is_empty();
+    let names: Vec<&str> = names.filter(begun).collect();
+    match names.as_slice() {
+        _ if names.contains(&word) => {
+            Ok(names.into_iter().find(|name| *name == word).unwrap_or(""))
+        }
+        [one] => Ok(one),
+        [] => Err(Fault::NotFound),
+        _ => Err(Fault::Ambiguous),
     }
 }
 
@@ -138,31 +148,31 @@ fn all_names(command: &Command) -> Vec<String> {
 fn argument(
     line: &str,
     leaf: &Command,
-    words: &[Word],
-    depth: usize,
+    given: &[Word],
+    names: &[String],
+    arguments: &arguments::Arguments<'_>,
     error: &clap::Error,
 ) -> Mistake {
-    let names: Vec<String> = words[..depth].iter().map(|word| word.text.clone()).collect();
-    let values: Vec<String> = leaf.get_positionals().map(value_name).collect();
     if error.kind() == ErrorKind::MissingRequiredArgument {
-        let missing = values.get(words.len() - depth).cloned().into_iter().collect();
-        return Mistake::missing(line, missing, &names);
+        return Mistake::missing(line, arguments::missing(leaf, arguments), names);
     }
     let text = |kind| match error.get(kind) {
         Some(ContextValue::String(text)) => Some(text.as_str()),
         _ => None,
     };
     let culprit = text(ContextKind::InvalidValue).or_else(|| text(ContextKind::InvalidArg));
-    let given = &words[depth..];
-    let at = given.iter().position(|word| Some(word.text.as_str()) == culprit);
-    let at = at.unwrap_or(given.len().saturating_sub(1));
-    let expected = match values.get(at) {
-        Some(value) => vec![value.clone()],
-        None => vec!["the end of the line".to_owned()],
+    let is_it = |(word, value): &(&Word, &Option<&clap::Arg>)| {
+        value.is_some() && Some(word.text.as_str()) == culprit
     };
-    match given.get(at) {
-        Some(word) => Mistake::at(line, word, Fault::Bad, expected, &names),
-        None => Mistake::missing(line, expected, &names),
+    let mut pairs = given.iter().zip(&arguments.values);
+    let found = pairs.clone().find(is_it).or_else(|| pairs.next_back());
+    match found {
+        Some((word, value)) => {
+            let expected =
+                value.map_or_else(|| vec!["the end of the line".to_owned()], arguments::expected);
+            Mistake::at(line, word, Fault::Bad, expected, names)
+        }
+        None => Mistake::missing(line, vec!["the end of the line".to_owned()], names),
     }
 }
 

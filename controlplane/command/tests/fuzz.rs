@@ -68,7 +68,7 @@ fn line(input: &mut Input<'_>) {
             let bytes = frame::encode(request, frame::REQUEST_MAX).expect("short");
             let mut decoder = Decoder::new(frame::REQUEST_MAX);
             decoder.push(&bytes);
-            assert_eq!(decoder.take::<Request>().expect("a request"), Some(*request));
+            assert_eq!(decoder.take::<Request>().expect("a request").as_ref(), Some(request));
         }
         Ok(Some(Line::Help { words })) => input.reach(2, u32::from(help(words).is_some())),
         Ok(_) => input.reach(3, 0),

@@ -58,7 +58,7 @@ impl Work {
         let mut open = devices.iter().filter(|served| served.key >= self.key);
         let Some(served) = open.next() else { return self.end() };
         let at = if served.key == self.key { self.at } else { 0 };
-        let part = match part(served, self.request, at, marks) {
+        let part = match part(served, &self.request, at, marks) {
             Ok(part) => part,
             // The device is being closed. What is left of it is not told.
             Err(RequestError::Gone) => Part { is_found: false, ..Part::whole(Answer::Done) },
@@ -74,7 +74,7 @@ impl Work {
 
     /// Returns the reply after the last part.
     fn end(&self) -> Reply {
-        match named(self.request) {
+        match named(&self.request) {
             Some(object) if !self.is_found => Reply::Refused(Refusal::NoSuchObject(object)),
             _ => Reply::Last(Answer::Done),
         }
@@ -82,7 +82,7 @@ impl Work {
 }
 
 /// Returns the refusal of a request that names an object which is not there.
-fn named(request: Request) -> Option<String> {
+fn named(request: &Request) -> Option<String> {
     let port = port::selected(request);
     match (request, port) {
         (_, Some(Select::One(port))) => Some(format!("Invalid port {port}")),
@@ -96,11 +96,11 @@ fn named(request: Request) -> Option<String> {
 
 fn part(
     served: &Served,
-    request: Request,
+    request: &Request,
     at: u32,
     marks: &mut Marks,
 ) -> Result<Part, RequestError> {
-    match request {
+    match *request {
         Request::Show(Show::Port(show)) => port::show(served, show, at, marks),
         Request::Clear(Clear::Port(clear)) => port::clear(served, clear, marks),
         Request::Show(Show::Qp { qp }) => qp::qps(served, qp, at),

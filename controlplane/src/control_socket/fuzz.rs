@@ -148,7 +148,8 @@ fn run(input: &mut Input<'_>) {
                 ends.put(&bytes);
             }
             1 => {
-                ends.put(&frame::encode(&input.pick(&REQUESTS), frame::REQUEST_MAX).expect("short"))
+                let request = &REQUESTS[input.below(REQUESTS.len())];
+                ends.put(&frame::encode(request, frame::REQUEST_MAX).expect("short"));
             }
             2 => {
                 let len = input.below(64);

@@ -1,6 +1,8 @@
 //! Completion: the words that may stand at the end of a line.
 
-use super::{find, root, value_name, words};
+use clap::{Arg, Command};
+
+use super::{arguments, find, root, value_name, words};
 
 /// A word that may be typed, and what it means.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,21 +34,69 @@ pub fn complete(line: &str) -> Completion {
     let root = root();
     let mut at = &root;
     let Ok(words) = words::split(before) else { return nothing };
-    let mut given = 0;
+    let mut depth = 0;
     for word in &words {
         match (at.has_subcommands(), find(at, &word.text)) {
-            (true, Ok(next)) => at = next,
+            (true, Ok(next)) => (at, depth) = (next, depth + 1),
             (true, Err(_)) => return nothing,
-            (false, _) => given += 1,
+            (false, _) => break,
         }
+    }
+    if !at.has_subcommands() {
+        let (words, value) = of_arguments(at, &words[depth..], begun);
+        return Completion { start, words, value };
     }
     let subs = at.get_subcommands().filter(|sub| sub.get_name().starts_with(begun));
     let words = subs.map(|sub| Candidate {
         word: sub.get_name().to_owned(),
         help: sub.get_about().map(ToString::to_string).unwrap_or_default(),
     });
-    let value = at.get_positionals().nth(given).filter(|_| !at.has_subcommands()).map(value_name);
-    Completion { start, words: words.collect(), value }
+    Completion { start, words: words.collect(), value: None }
+}
+
+/// Returns what may follow these words of a command: words, and the name of a value.
+fn of_arguments(
+    leaf: &Command,
+    given: &[words::Word],
+    begun: &str,
+) -> (Vec<Candidate>, Option<String>) {
+    let nothing = (Vec::new(), None);
+    let (mut used, mut places) = (Vec::new(), leaf.get_positionals());
+    let mut place = places.next();
+    let mut given = given.iter();
+    while let Some(word) = given.next() {
+        let is_whole = arguments::free_words(leaf, &used).any(|name| name == word.text);
+        if place.is_some() && !is_whole && !word.text.starts_with("--") {
+            place = places.next();
+            continue;
+        }
+        let Ok(arg) = arguments::keyword(leaf, &used, &word.text) else { return nothing };
+        used.extend(arg.get_long());
+        if arguments::takes_value(arg) && given.next().is_none() {
+            return of_value(arg, begun);
+        }
+    }
+    let (mut words, value) = place.map_or(nothing, |place| of_value(place, begun));
+    // A value that is required comes first.
+    if place.is_none_or(|place| !place.is_required_set()) {
+        let free = arguments::keywords(leaf).filter(|arg| {
+            arg.get_long().is_some_and(|name| name.starts_with(begun) && !used.contains(&name))
+        });
+        words.extend(free.map(|arg| Candidate {
+            word: arg.get_long().unwrap_or_default().to_owned(),
+            help: arg.get_help().map(ToString::to_string).unwrap_or_default(),
+        }));
+    }
+    (words, value)
+}
+
+/// Returns the words that a value can be, and its name.
+fn of_value(arg: &Arg, begun: &str) -> (Vec<Candidate>, Option<String>) {
+    let words = arg.get_possible_values().into_iter().map(|value| Candidate {
+        word: value.get_name().to_owned(),
+        help: value.get_help().map(ToString::to_string).unwrap_or_default(),
+    });
+    (words.filter(|word| word.word.starts_with(begun)).collect(), Some(value_name(arg)))
 }
 
 #[cfg(test)]

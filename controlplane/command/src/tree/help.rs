@@ -2,6 +2,7 @@
 
 use clap::{Arg, Command};
 
+use super::arguments::{keywords, takes_value};
 use super::{find, value_name};
 
 /// Sections, in the order in which they are shown, with the first words of their commands.
@@ -19,10 +20,10 @@ struct Leaf<'c> {
 impl Leaf<'_> {
     fn usage(&self) -> String {
         let arg = |arg: &Arg| match arg.is_required_set() {
-            true => format!(" {}", value_name(arg)),
-            false => format!(" [{}]", value_name(arg)),
+            true => format!(" {}", form(arg)),
+            false => format!(" [{}]", form(arg)),
         };
-        self.words.join(" ") + &self.command.get_positionals().map(arg).collect::<String>()
+        self.words.join(" ") + &arguments(self.command).map(arg).collect::<String>()
     }
 
     fn about(&self) -> String {
@@ -70,13 +71,27 @@ fn of_section(root: &Command, (_, title, verbs): &(&str, &str, &[&str])) -> Stri
 
 fn describe(leaf: &Leaf<'_>) -> String {
     let mut text = format!("{}\n    {}.\n", leaf.usage(), leaf.about());
-    for arg in leaf.command.get_positionals() {
+    for arg in arguments(leaf.command) {
         if let Some(about) = arg.get_help() {
-            text.push_str(&format!("    {}: {about}.\n", value_name(arg)));
+            text.push_str(&format!("    {}: {about}.\n", form(arg)));
         }
     }
     text.push('\n');
     text
+}
+
+/// Returns the arguments of a command, values first.
+fn arguments(command: &Command) -> impl Iterator<Item = &Arg> {
+    command.get_positionals().chain(keywords(command))
+}
+
+/// Returns an argument as it is typed.
+fn form(arg: &Arg) -> String {
+    match arg.get_long() {
+        Some(name) if takes_value(arg) => format!("{name} {}", value_name(arg)),
+        Some(name) => format!("--{name}"),
+        None => value_name(arg),
+    }
 }
 
 fn leaves<'c>(command: &'c Command, words: Vec<&'c str>) -> Vec<Leaf<'c>> {

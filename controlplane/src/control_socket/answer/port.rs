@@ -24,8 +24,8 @@ struct Mark {
 }
 
 /// Returns the selection of ports in a request, if it has one.
-pub(super) fn selected(request: Request) -> Option<Select> {
-    match request {
+pub(super) fn selected(request: &Request) -> Option<Select> {
+    match *request {
         Request::Show(Show::Port(
             ShowPort::Info { port }
             | ShowPort::Summary { port }
@@ -46,7 +46,7 @@ pub(super) fn show(
     marks: &mut Marks,
 ) -> Result<Part, RequestError> {
     let request = Request::Show(Show::Port(show));
-    let ports = seen(served, selected(request).unwrap_or(Select::All))?;
+    let ports = seen(served, selected(&request).unwrap_or(Select::All))?;
     let mut next = None;
     let answer = match show {
         ShowPort::Info { .. } => Answer::PortInfo(infos(served, &ports)),
