@@ -47,7 +47,7 @@ pub struct MemberConfig {
 #[derive(Debug)]
 pub struct Member {
     claim: Arc<Claim>,
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
     queues: Box<[QueueSeat]>,
     thread: Option<JoinHandle<()>>,
 }
@@ -141,6 +141,14 @@ impl Member {
     /// one that has broken the rules of the shared memory is reported too, as its link was closed.
     pub fn take_ended(&self) -> u64 {
         self.shared.take_ended()
+    }
+
+    /// Tells that the owner keeps nothing of these members that have ended, as
+    /// [`take_ended`](Member::take_ended) gave them. Only then the next members with their numbers
+    /// are linked, so that what an owner ends for a dead member is never its successor's. A
+    /// successor waits for 100 ms at most.
+    pub fn forget(&self, members: u64) {
+        self.shared.forget(members);
     }
 
     /// Returns the members to which there is a link: bit *n* − 1 for number *n*.

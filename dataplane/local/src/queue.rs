@@ -19,7 +19,7 @@ use crate::memory::Memory;
 use crate::ring::Slot;
 use crate::shared::Shared;
 use rtrb::{Consumer, Producer};
-use send::Wait;
+use send::{Span, Wait};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 use uroce_transport::Instant;
@@ -64,6 +64,8 @@ impl Frame<'_> {
 pub(crate) type Home = Mutex<Option<Box<Core>>>;
 
 /// One lcore's end of the fabric: sends to all members and receives from all.
+///
+/// In a forked child nothing may be called on it; dropping it there changes nothing for the parent.
 #[derive(Debug)]
 pub struct Queue {
     /// Only `drop` takes it.
@@ -71,6 +73,8 @@ pub struct Queue {
     board: Arc<Board>,
     index: u16,
     home: Arc<Home>,
+    /// The process that has taken the queue.
+    process: u32,
 }
 
 /// A queue's state.
@@ -108,8 +112,8 @@ pub(crate) struct Core {
     swept: u8,
     /// Waits for links, by member.
     waits: Box<[Wait]>,
-    /// Since when a frame to a group waits for links.
-    group_since: Option<Instant>,
+    /// The wait of a frame to a group for links.
+    group: Span,
     /// Whether the owner is to be woken.
     is_armed: bool,
 }
@@ -152,7 +156,7 @@ impl Core {
             first: 1,
             swept: 1,
             waits: (0..members).map(|_| Wait::default()).collect(),
-            group_since: None,
+            group: Span::default(),
             is_armed: false,
         }
     }
@@ -168,7 +172,8 @@ impl Queue {
     pub(crate) fn take(home: &Arc<Home>) -> Option<Queue> {
         let core = home.lock().unwrap_or_else(PoisonError::into_inner).take()?;
         let (board, index) = (Arc::clone(&core.board), core.index);
-        Some(Queue { core: Some(core), board, index, home: Arc::clone(home) })
+        let (home, process) = (Arc::clone(home), std::process::id());
+        Some(Queue { core: Some(core), board, index, home, process })
     }
 
     #[inline]
@@ -227,6 +232,11 @@ impl Queue {
 
 impl Drop for Queue {
     fn drop(&mut self) {
+        if self.process != std::process::id() {
+            // The rings and the board are the parent's, which goes on with them.
+            std::mem::forget(self.core.take());
+            return;
+        }
         self.flush();
         self.disarm();
         let core = self.core.take();

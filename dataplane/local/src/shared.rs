@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   queues ── wanted ──▶ thread ── present, refused ──▶ queues
-//!                        thread ── linked, ended ─────▶ owner
+//!                        thread ── linked, ended ─────▶ owner ── forgotten ──▶ thread
 //! ```
 //!
 //! Each word has bit *n* − 1 for the member with number *n*.
@@ -28,6 +28,8 @@ pub(crate) struct Shared {
     linked: AtomicU64,
     /// Members that have ended and were not reported.
     ended: AtomicU64,
+    /// Members that have ended and that the owner has not forgotten.
+    known: AtomicU64,
     /// Whether the thread is to end.
     is_over: AtomicBool,
     /// Whether the bell was rung and the thread has not looked since.
@@ -48,6 +50,7 @@ impl Shared {
             refused: AtomicU64::new(0),
             linked: AtomicU64::new(0),
             ended: AtomicU64::new(0),
+            known: AtomicU64::new(0),
             is_over: AtomicBool::new(false),
             is_rung: AtomicBool::new(false),
             bell: EventFd::new(EventfdFlags::NONBLOCK)?,
@@ -131,8 +134,19 @@ impl Shared {
 
     /// Thread: all that a member has sent was received.
     pub(crate) fn note_ended(&self, number: u8) {
+        self.known.fetch_or(bit(number), Ordering::AcqRel);
         self.ended.fetch_or(bit(number), Ordering::AcqRel);
         self.wake();
+    }
+
+    /// Returns the members that have ended and that the owner has not forgotten.
+    pub(crate) fn known(&self) -> u64 {
+        self.known.load(Ordering::Acquire)
+    }
+
+    /// Owner: keeps nothing of these members any more.
+    pub(crate) fn forget(&self, members: u64) {
+        self.known.fetch_and(!members, Ordering::AcqRel);
     }
 
     /// Owner: takes the members that have ended.

@@ -19,6 +19,7 @@ mod attempts;
 mod incoming;
 mod links;
 
+use crate::MEMBERS_MAX;
 use crate::board::{Board, bit, numbers};
 use crate::claim::Claim;
 use crate::hello::{Hello, Kind};
@@ -67,16 +68,32 @@ pub(crate) struct Keeper {
 }
 
 /// The state of all other members, as far as this one has to do with them.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Peers {
     attempts: Vec<Attempt>,
     incoming: VecDeque<Incoming>,
     links: Vec<Link>,
     ending: Vec<Ending>,
+    /// When the end of the last member with number *n* was reported, at *n* − 1.
+    reported: [Instant; MEMBERS_MAX as usize],
     /// Identity of the next link.
     next_id: u64,
     /// The time until which no connection is accepted, as there was no descriptor for it.
     deaf_until: Option<Instant>,
+}
+
+impl Default for Peers {
+    fn default() -> Peers {
+        Peers {
+            attempts: Vec::new(),
+            incoming: VecDeque::new(),
+            links: Vec::new(),
+            ending: Vec::new(),
+            reported: [Instant::now(); MEMBERS_MAX as usize],
+            next_id: 0,
+            deaf_until: None,
+        }
+    }
 }
 
 /// What a descriptor in the thread's `poll` belongs to.

@@ -223,6 +223,55 @@ fn a_member_that_comes_late_is_waited_for_again() {
     drop(two);
 }
 
+/// What the owner ends when it learns of a member's end is never the successor's.
+#[test]
+fn a_successor_is_linked_when_the_owner_has_forgotten_the_member_before() {
+    let scratch = Scratch::new();
+    let one = join(scratch.path());
+    let mut queue = one.queue(0).unwrap();
+    let begin = Instant::now();
+    for life in 1..30 {
+        let two = join(scratch.path());
+        let mut other = two.queue(0).unwrap();
+        let sent = send_surely(&mut other, begin, &frame(2, 1, life, 0, 100));
+        assert_eq!((two.number(), sent), (2, Sent::Taken));
+        let mut came = Vec::new();
+        until("the frame", || {
+            receive(&mut queue, |told| came.push(told.life));
+            !came.is_empty()
+        });
+        assert_eq!((came, one.take_ended()), (vec![life], 0));
+        drop((other, two));
+        // The successor speaks before the end is known.
+        let three = join(scratch.path());
+        let mut other = three.queue(0).unwrap();
+        let mut is_sent = false;
+        let mut ended = None;
+        until("the next frame", || {
+            other.begin(now(begin));
+            is_sent |= other.send(&frame(2, 1, life + 100, 0, 100)) == Sent::Taken;
+            other.flush();
+            let mut came = false;
+            receive(&mut queue, |told| came |= told.life == life + 100);
+            let is_forgotten = ended.is_some_and(|at: Instant| at.elapsed().as_millis() >= 10);
+            assert!(!came || is_forgotten, "life {life}: a frame of the successor came first");
+            if is_forgotten {
+                one.forget(0b10);
+            } else if one.take_ended() == 0b10 {
+                ended = Some(Instant::now());
+            }
+            came
+        });
+        drop((other, three));
+        until("its end", || {
+            receive(&mut queue, |_| {});
+            let ended = one.take_ended();
+            one.forget(ended);
+            ended == 0b10
+        });
+    }
+}
+
 #[test]
 fn a_frame_that_is_not_taken_stays() {
     let scratch = Scratch::new();

@@ -73,7 +73,9 @@ impl Control {
 
     /// Returns a peer that has ended since the last call, or was replaced by another
     /// process, with the port, counted from 1; `None` when there is no other. Only memif links and
-    /// local ports detect this. Everything that the process has sent has been received.
+    /// local ports detect this. Everything that the process has sent has been received. A local
+    /// port's next peer of that address is heard only after the next call, up to 100 ms later: the
+    /// caller ends what it has of the peer before.
     ///
     /// To be called together with [`next_link_change`](Control::next_link_change).
     pub fn next_ended_peer(&mut self) -> Option<(u8, EndedPeer)> {

@@ -61,6 +61,8 @@ pub struct LocalPort {
     has_moved: AtomicBool,
     /// Peers that have ended and are yet to be reported: bit *n* − 1 for member *n*.
     ended: AtomicU64,
+    /// The peer that was last reported, as a bit, until the report is over.
+    reported: AtomicU64,
     waker: Mutex<Option<Arc<Waker>>>,
 }
 
@@ -91,6 +93,7 @@ impl LocalPort {
             is_down: AtomicBool::new(false),
             has_moved: AtomicBool::new(false),
             ended: AtomicU64::new(0),
+            reported: AtomicU64::new(0),
             waker: Mutex::new(None),
         })
     }
@@ -159,12 +162,16 @@ impl LocalPort {
         self.has_moved.swap(false, Ordering::AcqRel)
     }
 
+    /// Returns a peer that has ended. The call after it tells that nothing is kept of that peer any
+    /// more.
     pub(super) fn take_ended_peer(&self) -> Option<Mac> {
+        self.member.forget(self.reported.swap(0, Ordering::AcqRel));
         self.gather_ended();
         let ended = self.ended.load(Ordering::Acquire);
         let at = ended.trailing_zeros();
         (ended != 0).then(|| {
             self.ended.fetch_and(!(1 << at), Ordering::AcqRel);
+            self.reported.store(1 << at, Ordering::Release);
             uroce_local::mac_of(at as u8 + 1)
         })
     }

@@ -15,12 +15,35 @@ const LINKING: Duration = Duration::from_secs(1);
 const GROUP: Duration = Duration::from_millis(50);
 /// Time between two requests for the same link.
 const ASK_AGAIN: Duration = Duration::from_millis(10);
+/// Longest time between two attempts to send a frame that waits. After a longer one the frame was
+/// given up elsewhere, and the next one waits anew.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// The time for which frames wait.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Span(Option<Ends>);
+
+#[derive(Clone, Copy, Debug)]
+struct Ends {
+    first: Instant,
+    last: Instant,
+}
+
+impl Span {
+    /// Returns how long frames have waited at `now`, when one waits.
+    fn waited(&mut self, now: Instant) -> Duration {
+        let continued = self.0.filter(|ends| now.since(ends.last) < PAUSE);
+        let first = continued.map_or(now, |ends| ends.first);
+        self.0 = Some(Ends { first, last: now });
+        now.since(first)
+    }
+}
 
 /// A wait for a link.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Wait {
-    /// The first frame that waited.
-    since: Option<Instant>,
+    /// The wait of the frames.
+    span: Span,
     /// The last request to the thread.
     asked: Option<Instant>,
 }
@@ -91,11 +114,10 @@ impl Core {
         let wait = &mut self.waits[usize::from(number) - 1];
         if self.shared.refused() & bit(number) != 0 {
             // When the member comes it is waited for anew.
-            wait.since = None;
+            wait.span = Span::default();
             return Some(self.has_no_member());
         }
-        let since = *wait.since.get_or_insert(self.now);
-        let is_over = self.now.since(since) >= LINKING;
+        let is_over = wait.span.waited(self.now) >= LINKING;
         Some(if is_over { self.has_no_member() } else { Sent::Full })
     }
 
@@ -124,13 +146,12 @@ impl Core {
         let missing = absent(self);
         self.ask(missing);
         if missing & !self.shared.refused() != 0 {
-            let since = *self.group_since.get_or_insert(self.now);
-            if self.now.since(since) < GROUP {
+            if self.group.waited(self.now) < GROUP {
                 return Sent::Full;
             }
         } else {
             // The next time that a member is missing is another wait.
-            self.group_since = None;
+            self.group = Span::default();
         }
         for number in numbers(self.open) {
             let now = self.now;

@@ -108,6 +108,9 @@ impl Keeper {
             self.refuse(number);
             return None;
         }
+        if self.is_mourned(number, now) {
+            return Some(State::Pausing(now + RETRY));
+        }
         let asked = connect(&self.claim, number).and_then(|socket| {
             let fds: Vec<_> = self.descriptors().collect();
             seqpacket::send(&socket, &self.hello(Kind::Link).emit(), &fds)?;

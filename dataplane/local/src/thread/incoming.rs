@@ -5,7 +5,7 @@ use crate::board::bit;
 use crate::hello::{Hello, Kind};
 use crate::memory::Memory;
 use rustix::io::Errno;
-use rustix::net::SocketFlags;
+use rustix::net::{RecvFlags, SocketFlags};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 use uroce_shared::sync::peer::Credentials;
@@ -92,6 +92,18 @@ impl Keeper {
             let _ = seqpacket::send(&socket, &self.hello(Kind::Crossed).emit(), &[]);
             return;
         }
+        if let Some(id) = self.link_to(hello.number).map(|link| link.id) {
+            if has_hung_up(&socket) {
+                // It asked before it answered the question that led to this link.
+                return;
+            }
+            // Its member has ended, or has closed the link.
+            self.end_link(id);
+        }
+        if self.is_mourned(hello.number, Instant::now()) {
+            // It asks again.
+            return;
+        }
         let sides = self.sides(hello);
         let Some(board) = super::links::adopt_board(hello, fds) else { return };
         let Ok((file, memory)) = Memory::create(sides.layout().len()) else { return };
@@ -112,4 +124,10 @@ impl Keeper {
         // Processes of a PID namespace out of sight are 0 in both.
         is_own_user && holder.is_some_and(|holder| holder == pid || holder == 0 || pid == 0)
     }
+}
+
+/// Returns whether the other end of a connection has closed it, and has said nothing more.
+fn has_hung_up(socket: &OwnedFd) -> bool {
+    let flags = RecvFlags::DONTWAIT | RecvFlags::PEEK;
+    matches!(rustix::net::recv(socket, &mut [0; 1], flags), Ok((_, 0)) | Err(Errno::CONNRESET))
 }

@@ -1,7 +1,7 @@
 //! Links from their making to the return of their last part.
 
-use super::{Keeper, Source};
-use crate::board::{Board, board_len};
+use super::{Keeper, Peers, Source};
+use crate::board::{Board, bit, board_len};
 use crate::hello::Hello;
 use crate::link::{Far, LinkEnd, LinkState, Sides};
 use crate::memory::Memory;
@@ -15,6 +15,8 @@ use uroce_shared::sync::peer::Peer;
 
 /// How long the report of a member's end waits for queues that still receive what it has sent.
 const DRAINING: Duration = Duration::from_millis(100);
+/// How long the next member with a number waits until the owner has forgotten the last one.
+const FORGETTING: Duration = Duration::from_millis(100);
 
 /// A link that is up.
 #[derive(Debug)]
@@ -114,6 +116,15 @@ impl Keeper {
         self.deliver();
     }
 
+    /// Returns whether the owner is still to hear of the end of this number's last member, or to
+    /// forget it. Until then its next member gets no link.
+    pub(super) fn is_mourned(&self, number: u8, now: Instant) -> bool {
+        let is_ending = |one: &Ending| one.number == number && one.report_at.is_some();
+        let is_known = self.shared.known() & bit(number) != 0;
+        self.peers.ending.iter().any(is_ending)
+            || is_known && now < self.peers.reported[usize::from(number) - 1] + FORGETTING
+    }
+
     /// Takes parts of links back and reports members that have ended.
     pub(super) fn settle(&mut self, now: Instant) {
         self.deliver();
@@ -128,10 +139,11 @@ impl Keeper {
                 self.take_back(&part);
             }
         }
-        let shared = &self.shared;
-        self.peers.ending.retain_mut(|ending| {
+        let (shared, Peers { ending, reported, .. }) = (&self.shared, &mut self.peers);
+        ending.retain_mut(|ending| {
             let is_due = |at: &mut Instant| ending.held == 0 || *at <= now;
             if ending.report_at.take_if(is_due).is_some() {
+                reported[usize::from(ending.number) - 1] = now;
                 shared.note_ended(ending.number);
             }
             ending.held > 0

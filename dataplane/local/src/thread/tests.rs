@@ -215,10 +215,11 @@ fn rubbish_in_shared_memory_costs_the_own_link_only() {
     let is_over = || begin.elapsed() > Duration::from_millis(1500);
     let mut ends = [Honest::new(&one, 3), Honest::new(&two, 2)];
     std::thread::scope(|scope| {
-        for end in &mut ends {
+        for (end, member) in ends.iter_mut().zip([&one, &two]) {
             let rogue = (end.own == 2).then_some(1);
             scope.spawn(move || {
                 while !is_over() {
+                    member.forget(member.take_ended());
                     end.turn(Turn::from_nanos(time()), rogue);
                     std::thread::yield_now();
                 }
@@ -352,6 +353,27 @@ fn a_member_that_never_answers_is_given_up() {
     let two = join(&scratch.0);
     assert_eq!(two.number(), 2);
     until("a link", || send() == Sent::Taken);
+}
+
+/// The engine gives a frame up that waits for a link.
+#[test]
+fn a_frame_that_was_given_up_elsewhere_costs_the_next_one_no_patience() {
+    let scratch = Scratch::new();
+    let _rogue = Rogue::new(&scratch.0);
+    let two = join(&scratch.0);
+    let mut queue = two.queue(0).unwrap();
+    until("the rogue is known", || two.shared.present() == bit(1));
+    let mut send_at = |ms: u64, to: &[u8; 6]| {
+        queue.begin(Turn::from_nanos(ms * 1_000_000));
+        let mut frame = frame(2, 1, 0);
+        frame[..6].copy_from_slice(to);
+        queue.send(&frame)
+    };
+    for to in [mac_of(1).0, [0xff; 6]] {
+        assert_eq!([1, 40].map(|ms| send_at(ms, &to)), [Sent::Full; 2]);
+        assert_eq!([10_000, 10_040].map(|ms| send_at(ms, &to)), [Sent::Full; 2]);
+    }
+    assert_eq!(send_at(10_080, &[0xff; 6]), Sent::Taken, "its own patience ends");
 }
 
 /// Frames of a member that has left, and the bits that it has set, are received to the last.

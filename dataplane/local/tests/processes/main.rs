@@ -282,6 +282,41 @@ fn a_forked_child_does_not_keep_a_dead_member_alive() {
 }
 
 #[test]
+fn a_forked_child_that_drops_a_queue_publishes_and_wakes_nothing_of_its_parents() {
+    let scratch = Scratch::new();
+    let [one, two] = [join(scratch.path()), join(scratch.path())];
+    let [mut from, mut to] = [one.queue(0).unwrap(), two.queue(0).unwrap()];
+    let begin = Instant::now();
+    assert_eq!(send_surely(&mut from, begin, &frame(1, 2, 0, 0, 100)), Sent::Taken);
+    await_echo(&mut to, begin, 0);
+    from.begin(now(begin));
+    assert!(from.arm());
+    assert_eq!(from.send(&frame(1, 2, 0, 1, 100)), Sent::Taken);
+    // SAFETY: the child drops values and ends; no other thread has a lock that it takes.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        drop((from, one));
+        // SAFETY: `_exit` is async-signal-safe and does not return.
+        unsafe { libc::_exit(0) };
+    }
+    let mut status = 1;
+    // SAFETY: the child is this process's own, and `status` is writable.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert_eq!(status, 0);
+    to.begin(now(begin));
+    assert_eq!(receive(&mut to, |_| {}), 0, "the frame is the parent's to publish");
+    // The parent is still to be woken.
+    assert_eq!(send_surely(&mut to, begin, &frame(2, 1, 0, 2, 100)), Sent::Taken);
+    let mut woken =
+        [rustix::event::PollFd::from_borrowed_fd(from.event_fd(), rustix::event::PollFlags::IN)];
+    let second = rustix::event::Timespec { tv_sec: 1, tv_nsec: 0 };
+    assert_eq!(rustix::event::poll(&mut woken, Some(&second)), Ok(1));
+    from.disarm();
+    from.flush();
+    await_echo(&mut to, begin, 1);
+}
+
+#[test]
 fn a_new_process_receives_nothing_that_was_meant_for_the_old() {
     let scratch = Scratch::new();
     let one = join(scratch.path());

@@ -43,7 +43,7 @@ pub(crate) fn chat(
             }
         }
         queue.flush();
-        member.take_ended();
+        member.forget(member.take_ended());
         let others = (1..=members).filter(|&to| to != own);
         let has_all = others.clone().all(|from| final_from[usize::from(from)] >= FINAL);
         if in_final && has_all && !is_told && has_given_back(members) {
