@@ -37,6 +37,7 @@ UNSAFE = (
     "bindings/dpdk-sys/src/lib.rs",
     "bindings/verbs/src/mr.rs",
     "bindings/verbs/src/raw/memory.rs",
+    "controlplane/command/src/peer.rs",
     "controlplane/command/src/run_dir.rs",
     *(
         f"dataplane/engine/src/{name}.rs"

@@ -3,11 +3,12 @@
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use rustix::net::sockopt::{Timeout, set_socket_timeout, socket_peercred};
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 use uroce_command::frame::{self, Decoder, FrameError};
+use uroce_command::peer::{Peer, is_orphan, peer};
 use uroce_command::{Answer, Refusal, Reply, Request};
 
 /// Longest wait for a part of an answer: longer than a process waits for its lcores.
@@ -49,7 +50,10 @@ pub(crate) enum ClientError {
 pub(crate) struct Client {
     path: PathBuf,
     stream: UnixStream,
+    peer: Peer,
     inbox: Decoder,
+    /// Time after which answers are not waited for.
+    deadline: Option<Instant>,
 }
 
 impl Client {
@@ -62,26 +66,44 @@ impl Client {
         Client::connect_within(path, PATIENCE)
     }
 
-    /// Connects to a control socket. Waits at most `patience` for the connection, and for each part
-    /// of an answer.
+    /// Connects to a control socket. The connection and all answers must come within `patience`.
     ///
     /// # Errors
     ///
     /// See [`ClientError`].
-    pub(crate) fn connect_within(path: &Path, patience: Duration) -> Result<Client, ClientError> {
+    pub(crate) fn connect_for(path: &Path, patience: Duration) -> Result<Client, ClientError> {
+        let deadline = Some(Instant::now() + patience);
+        Ok(Client { deadline, ..Client::connect_within(path, patience)? })
+    }
+
+    /// Connects to a control socket. Waits at most `patience` for the connection, and for each part
+    /// of an answer.
+    fn connect_within(path: &Path, patience: Duration) -> Result<Client, ClientError> {
+        let ended = || {
+            ClientError::NoProcess(format!(
+                "{}: its process has ended; `uroce ps` lists those that run",
+                path.display()
+            ))
+        };
         let stream = connect(path, patience).map_err(|error| match error.kind() {
             io::ErrorKind::WouldBlock => ClientError::Silent,
             io::ErrorKind::PermissionDenied => {
                 ClientError::Denied(format!("{} is another user's", path.display()))
             }
-            io::ErrorKind::ConnectionRefused => ClientError::NoProcess(format!(
-                "{}: its process has ended; `uroce ps` lists those that run",
-                path.display()
-            )),
+            io::ErrorKind::ConnectionRefused => ended(),
             _ => ClientError::Connect { path: path.to_owned(), error },
         })?;
-        check_owner(&stream)?;
-        Ok(Client { path: path.to_owned(), stream, inbox: Decoder::new(frame::REPLY_MAX) })
+        let peer = owner(&stream)?;
+        if is_orphan(&stream) {
+            return Err(ended());
+        }
+        let inbox = Decoder::new(frame::REPLY_MAX);
+        Ok(Client { path: path.to_owned(), stream, peer, inbox, deadline: None })
+    }
+
+    /// Returns the process, as the system describes it.
+    pub(crate) fn peer(&self) -> Peer {
+        self.peer
     }
 
     /// Returns the path of the socket.
@@ -137,6 +159,9 @@ impl Client {
             if *size > ANSWER_MAX {
                 return Err(ClientError::Strange("the answer does not end".to_owned()));
             }
+            if self.deadline.is_some_and(|deadline| Instant::now() > deadline) {
+                return Err(ClientError::Silent);
+            }
         }
     }
 }
@@ -152,15 +177,15 @@ fn connect(path: &Path, patience: Duration) -> io::Result<UnixStream> {
     Ok(socket.into())
 }
 
-/// Checks that the process at the other end is this user's, so that no other user can pose as it.
-/// Root may talk to any process.
-fn check_owner(stream: &UnixStream) -> Result<(), ClientError> {
-    let user = rustix::process::geteuid();
-    let peer = socket_peercred(stream).map_err(|error| ClientError::Lost(error.into()))?;
-    if peer.uid == user || peer.uid.is_root() || user.is_root() {
-        return Ok(());
+/// Returns the process at the other end, if it is this user's: no other user can pose as it. Root
+/// may talk to any process.
+fn owner(stream: &UnixStream) -> Result<Peer, ClientError> {
+    let user = rustix::process::geteuid().as_raw();
+    let peer = peer(stream).map_err(ClientError::Lost)?;
+    if user == 0 || [user, 0].contains(&peer.uid) {
+        return Ok(peer);
     }
-    Err(ClientError::Denied(format!("the process is user {}'s", peer.uid.as_raw())))
+    Err(ClientError::Denied(format!("the process is user {}'s", peer.uid)))
 }
 
 fn lost(error: io::Error) -> ClientError {

@@ -71,10 +71,10 @@ pub(crate) fn processes() -> Vec<Result<Process, u32>> {
         let pid = pid_of(&path).unwrap_or(0);
         let patience = PATIENCE.min(end.saturating_duration_since(Instant::now()));
         match ask(&path, patience) {
-            Ok(Answer::Process(process)) => {
+            Ok(process) => {
                 found.insert((pid, path), Ok(process));
             }
-            Ok(_) | Err(ClientError::Silent) => {
+            Err(ClientError::Silent | ClientError::Strange(_)) => {
                 found.insert((pid, path), Err(pid));
             }
             // It has ended, or is another user's.
@@ -84,12 +84,17 @@ pub(crate) fn processes() -> Vec<Result<Process, u32>> {
     found.into_values().collect()
 }
 
-fn ask(path: &Path, patience: Duration) -> Result<Answer, ClientError> {
+/// Asks a process for its description. The user is the one that the system names: a process cannot
+/// pose as another user's.
+fn ask(path: &Path, patience: Duration) -> Result<Process, ClientError> {
     if patience.is_zero() {
         return Err(ClientError::Silent);
     }
-    let mut client = Client::connect_within(path, patience)?;
-    client.ask(&Request::Show(Show::Process))
+    let mut client = Client::connect_for(path, patience)?;
+    match client.ask(&Request::Show(Show::Process))? {
+        Answer::Process(process) => Ok(Process { uid: client.peer().uid, ..process }),
+        _ => Err(ClientError::Strange("not a process".to_owned())),
+    }
 }
 
 /// Returns the sockets in a run directory.

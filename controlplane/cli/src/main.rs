@@ -49,7 +49,7 @@ struct Options {
     #[arg(short = 'x', long)]
     trace: bool,
     /// Run the commands of a file; may be given several times
-    #[arg(short, long, value_name = "FILE")]
+    #[arg(short, long, value_name = "FILE", conflicts_with = "command")]
     file: Vec<PathBuf>,
     /// A command, or `ps`, which lists the processes; without one, a prompt
     #[arg(trailing_var_arg = true, value_name = "COMMAND")]
@@ -126,11 +126,17 @@ fn run(options: &Options, mut session: Session, line: &str) -> ExitCode {
     }
 }
 
-/// Joins the words of the shell to a line. Words with spaces are put between quotation marks.
+/// Joins the words of the shell to a line. A single word with spaces is a line already; among
+/// others, words that would not be one in the line are put between quotation marks.
 fn join(words: &[String]) -> String {
-    let quoted = |word: &String| match word.contains(char::is_whitespace) {
-        true => format!("\"{word}\""),
-        false => word.clone(),
+    if let [line] = words
+        && line.contains(char::is_whitespace)
+    {
+        return line.clone();
+    }
+    let quoted = |word: &String| {
+        let needs = word.is_empty() || word.starts_with('#') || word.contains(char::is_whitespace);
+        if needs { format!("\"{word}\"") } else { word.clone() }
     };
     words.iter().map(quoted).collect::<Vec<_>>().join(" ")
 }
@@ -139,11 +145,27 @@ fn ps(json: bool) -> ExitCode {
     let processes = find::processes();
     let text = if json {
         let answering: Vec<_> = processes.iter().flatten().collect();
-        serde_json::to_string_pretty(&answering).unwrap_or_default() + "\n"
+        render::json(&answering).unwrap_or_default() + "\n"
     } else {
         render::processes(&processes)
     };
     // An error means that the reader has gone.
     let _ = std::io::stdout().write_all(text.as_bytes());
     ExitCode::SUCCESS
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_of_the_shell_stay_words_and_a_line_stays_a_line() {
+        let joined =
+            |words: &[&str]| join(&words.iter().map(ToString::to_string).collect::<Vec<_>>());
+        assert_eq!(joined(&["show port stats all"]), "show port stats all");
+        assert_eq!(joined(&["show", "cq"]), "show cq");
+        assert_eq!(joined(&["load", "a b"]), "load \"a b\"");
+        assert_eq!(joined(&["load", "#1", ""]), "load \"#1\" \"\"");
+        assert_eq!(joined(&[]), "");
+    }
 }

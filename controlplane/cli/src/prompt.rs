@@ -47,19 +47,23 @@ pub(crate) fn run(session: &mut Session) -> Outcome {
         // There is none at first.
         let _ = editor.load_history(path);
     }
-    let outcome = read(&mut editor, session);
-    if let Some(path) = &history {
-        // The session has worked without it.
-        let _ = editor.save_history(path);
-    }
-    outcome
+    read(&mut editor, session, history.as_deref())
 }
 
-fn read(editor: &mut Editor<Words, DefaultHistory>, session: &mut Session) -> Outcome {
+fn read(
+    editor: &mut Editor<Words, DefaultHistory>,
+    session: &mut Session,
+    history: Option<&Path>,
+) -> Outcome {
     loop {
         match editor.readline(PROMPT) {
             Ok(line) => {
-                let _ = editor.add_history_entry(&line);
+                let is_new = editor.add_history_entry(&line).unwrap_or(false);
+                if let Some(path) = history.filter(|_| is_new) {
+                    // At once: Ctrl-C may end the program, and another session may append to the
+                    // file, too. The session works without it.
+                    let _ = editor.append_history(path);
+                }
                 match session.line(&line, None) {
                     Outcome::Done | Outcome::Failed | Outcome::Usage => {}
                     end @ (Outcome::Quit | Outcome::Over) => return end,
@@ -105,8 +109,8 @@ struct Words {
 }
 
 impl Words {
-    /// Returns the values of this name that exist in the process.
-    fn values(&self, name: &str) -> Vec<String> {
+    /// Returns values of this name that exist in the process and begin so.
+    fn values(&self, name: &str, begun: &str) -> Vec<String> {
         let request = match name {
             "PORT|all" => Show::Port(ShowPort::Summary { port: Select::All }),
             "QPN|all" => Show::Qp { qp: Select::All },
@@ -120,15 +124,16 @@ impl Words {
             Some(Answer::Qp(qps)) => qps.iter().map(|qp| format!("{:#08x}", qp.qpn)).collect(),
             _ => Vec::new(),
         };
+        values.retain(|value| value.starts_with(begun));
         values.truncate(VALUES);
-        values.push("all".to_owned());
+        values.extend(Some("all".to_owned()).filter(|all| all.starts_with(begun)));
         values
     }
 }
 
 /// Asks over a connection of its own, which may be given up.
 fn ask(socket: &Path, show: Show) -> Option<Answer> {
-    let mut client = Client::connect_within(socket, PATIENCE).ok()?;
+    let mut client = Client::connect_for(socket, PATIENCE).ok()?;
     client.ask(&Request::Show(show)).ok()
 }
 
@@ -145,8 +150,7 @@ impl Completer for Words {
         let Completion { start, words, value } = complete(line);
         let begun = &line[start..];
         let pair = |word: String| Pair { display: word.clone(), replacement: word + " " };
-        let values = value.map_or(Vec::new(), |name| self.values(&name));
-        let values = values.into_iter().filter(|value| value.starts_with(begun));
+        let values = value.map_or(Vec::new(), |name| self.values(&name, begun));
         let all = words.into_iter().map(|candidate| candidate.word).chain(values);
         Ok((start, all.map(pair).collect()))
     }

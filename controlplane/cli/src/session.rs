@@ -111,7 +111,7 @@ impl Session {
     /// Prints a line that is about to be carried out, if that is wanted.
     fn note(&self, line: &str) {
         if self.trace {
-            let _ = writeln!(std::io::stdout(), "> {line}");
+            let _ = writeln!(std::io::stdout(), "> {}", render::harmless(line));
         }
     }
 
@@ -125,6 +125,7 @@ impl Session {
                 match place {
                     Some(place) => {
                         let line = render::harmless(line);
+                        let place = render::harmless(place);
                         let _ = writeln!(std::io::stderr(), "{place}{line}");
                         style::error(&mistake.text(place.chars().count()));
                     }
@@ -192,7 +193,7 @@ impl Session {
             answer => answer,
         };
         match answer {
-            Ok(answer) if self.json => match serde_json::to_string_pretty(&answer) {
+            Ok(answer) if self.json => match render::json(&answer) {
                 Ok(text) => print(&(text + "\n")),
                 Err(error) => fail(&error.to_string()),
             },

@@ -9,8 +9,9 @@ pub(crate) fn is_coloured(stream: &impl IsTerminal) -> bool {
     stream.is_terminal() && !is_set("NO_COLOR") && !is_dumb
 }
 
-/// Prints an error to stderr: the first line red.
+/// Prints an error to stderr: the first line red. Parts of it may come from a file or a process.
 pub(crate) fn error(text: &str) {
+    let text = &*uroce_command::render::harmless(text);
     let mut stderr = std::io::stderr().lock();
     let (first, rest) =
         text.split_once('\n').map_or((text, None), |(first, rest)| (first, Some(rest)));

@@ -1,5 +1,7 @@
 //! Answers: what a process says to a request, with all values and without their text.
 
+mod pairs;
+
 use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
@@ -193,6 +195,7 @@ pub struct PortXstats {
     /// DPDK's number, from 0.
     pub port: u32,
     /// Names and values.
+    #[serde(with = "pairs")]
     pub xstats: Vec<(String, u64)>,
 }
 
@@ -220,20 +223,29 @@ pub struct PortCap {
 pub struct Device {
     /// Name.
     pub name: String,
-    /// CA GUID.
-    pub guid: u64,
+    /// CA GUID, as `ibv_devinfo` writes it.
+    pub guid: String,
     /// Number of lcores.
     pub lcores: u32,
     /// Whether all lcores run.
     pub running: bool,
-    /// Queue pairs, and how many it can have.
-    pub qps: (u32, u32),
-    /// Memory regions and windows, and how many it can have.
-    pub mrs: (u32, u32),
-    /// Address handles, and how many it can have.
-    pub ahs: (u32, u32),
+    /// Queue pairs.
+    pub qps: InUse,
+    /// Memory regions and windows.
+    pub mrs: InUse,
+    /// Address handles.
+    pub ahs: InUse,
     /// Ports.
     pub ports: Vec<PortInfo>,
+}
+
+/// Number of objects of a kind at a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InUse {
+    /// How many there are.
+    pub count: u32,
+    /// How many there can be.
+    pub max: u32,
 }
 
 /// An entry of a GID table.
@@ -400,6 +412,7 @@ pub struct Settings {
     /// RoCE device.
     pub device: String,
     /// Names and values.
+    #[serde(with = "pairs")]
     pub settings: Vec<(String, String)>,
 }
 

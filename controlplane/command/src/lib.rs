@@ -22,6 +22,7 @@
 
 pub mod answer;
 pub mod frame;
+pub mod peer;
 #[cfg(feature = "tree")]
 pub mod render;
 pub mod request;

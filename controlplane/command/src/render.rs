@@ -9,7 +9,7 @@ mod qp;
 mod table;
 
 use crate::answer::{
-    Answer, Core, Counter, Device, DropCount, Event, Gid, Neighbour, ObjectCount, Process,
+    Answer, Core, Counter, Device, DropCount, Event, Gid, InUse, Neighbour, ObjectCount, Process,
 };
 use table::Table;
 
@@ -73,7 +73,33 @@ pub fn processes(processes: &[Result<Process, u32>]) -> String {
 
 /// Returns the text with `?` in place of control characters other than newlines.
 pub fn harmless(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() && c != '\n' { '?' } else { c }).collect()
+    text.chars().map(|c| if is_harmful(c) { '?' } else { c }).collect()
+}
+
+/// Returns the JSON text of a value, with escapes in place of control characters, so that it can be
+/// shown on a terminal.
+///
+/// # Errors
+///
+/// A map has keys that are not text.
+pub fn json<T: serde::Serialize>(value: &T) -> serde_json::Result<String> {
+    let mut safe = String::new();
+    for c in serde_json::to_string_pretty(value)?.chars() {
+        match is_harmful(c) {
+            // All of them have four digits. They stand in strings only.
+            true => safe.push_str(&format!("\\u{:04x}", u32::from(c))),
+            false => safe.push(c),
+        }
+    }
+    Ok(safe)
+}
+
+/// Returns whether a terminal acts on a character instead of showing it, or shows the text around
+/// it in another order.
+fn is_harmful(c: char) -> bool {
+    let turns =
+        matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    turns || c.is_control() && c != '\n'
 }
 
 /// Returns a list of names and values below a title.
@@ -108,9 +134,9 @@ fn of_process(process: &Process) -> String {
 }
 
 fn of_device(device: &Device) -> String {
-    let of = |(now, most): (u32, u32)| format!("{now} of {most}");
+    let of = |in_use: InUse| format!("{} of {}", in_use.count, in_use.max);
     let head = [
-        ("node_guid", guid(device.guid)),
+        ("node_guid", device.guid.clone()),
         ("state", state_of(device.running).to_owned()),
         ("lcores", device.lcores.to_string()),
         ("qps", of(device.qps)),
@@ -138,12 +164,6 @@ fn of_device(device: &Device) -> String {
         }
     }
     text
-}
-
-/// Returns a GUID as `ibv_devinfo` writes it: four groups of four digits.
-fn guid(guid: u64) -> String {
-    let digits = format!("{guid:016x}");
-    [&digits[..4], &digits[4..8], &digits[8..12], &digits[12..]].join(":")
 }
 
 fn of_gids(gids: &[Gid]) -> String {

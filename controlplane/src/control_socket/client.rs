@@ -148,7 +148,32 @@ impl Client {
     }
 }
 
+impl Drop for Client {
+    fn drop(&mut self) {
+        if let Some(stream) = self.stream.get() {
+            // A forked child of the program may have a copy of the descriptor: closing ours would
+            // not end the connection. Fails if the client has gone.
+            let _ = stream.shutdown(std::net::Shutdown::Both);
+        }
+    }
+}
+
 /// Tells whether an error only means that the connection is not ready.
 fn is_for_now(error: rustix::io::Errno) -> bool {
     matches!(error, rustix::io::Errno::AGAIN | rustix::io::Errno::INTR)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read;
+
+    #[test]
+    fn a_connection_ends_although_a_forked_child_has_a_copy_of_it() {
+        let (mut near, far) = UnixStream::pair().unwrap();
+        near.set_read_timeout(Some(std::time::Duration::from_secs(20))).unwrap();
+        let _copy = far.try_clone().unwrap();
+        drop(Client::new(far, Instant::now()).unwrap());
+        assert_eq!(near.read(&mut [0]).unwrap(), 0);
+    }
 }

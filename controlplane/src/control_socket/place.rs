@@ -10,6 +10,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use uroce_command::peer::is_orphan;
 use uroce_command::run_dir;
 
 /// Age from which a socket that is not renamed yet is dead.
@@ -90,7 +91,7 @@ fn identity(path: &Path) -> io::Result<(u64, u64)> {
     Ok((metadata.dev(), metadata.ino()))
 }
 
-/// Removes the sockets that nothing listens on.
+/// Removes the sockets that nothing serves.
 fn sweep(directory: &Path) {
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
         let path = entry.path();
@@ -100,17 +101,20 @@ fn sweep(directory: &Path) {
         }
         let is_draft = path.extension().is_some_and(|extension| extension == "new");
         let age = metadata.modified().ok().and_then(|at| at.elapsed().ok()).unwrap_or_default();
-        if (!is_draft || age > MIN_AGE) && !is_running(&path) && is_refused(&path) {
+        if (!is_draft || age > MIN_AGE) && !is_running(&path) && is_dead(&path) {
             let _ = fs::remove_file(&path);
         }
     }
 }
 
-fn is_refused(path: &Path) -> bool {
-    // The connection is closed at once. It blocks only while more clients wait than a server's
-    // queue takes.
-    let connected = connect(path);
-    matches!(connected, Err(error) if error.kind() == io::ErrorKind::ConnectionRefused)
+/// Tells whether nothing serves the socket: it refuses connections, or the process that listened
+/// has ended, and a forked child holds a copy of the descriptor.
+fn is_dead(path: &Path) -> bool {
+    // The connection is closed at once.
+    match connect(path) {
+        Ok(stream) => is_orphan(&stream),
+        Err(error) => error.kind() == io::ErrorKind::ConnectionRefused,
+    }
 }
 
 /// Connects without waiting.
@@ -139,7 +143,7 @@ mod tests {
         let (place, listener) = Place::listen_in(&base, "1-2").unwrap();
         let path = base.join("1-2.sock");
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
-        assert!(!is_refused(&path));
+        assert!(!is_dead(&path));
         assert_eq!(fs::read_dir(&base).unwrap().count(), 1);
         drop(listener);
         drop(place);

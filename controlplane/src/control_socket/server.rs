@@ -7,7 +7,7 @@ use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::net::sockopt::socket_peercred;
+use uroce_command::peer::peer;
 use uroce_engine::eal::block_signals;
 
 use super::answer::Marks;
@@ -83,6 +83,7 @@ impl Server {
             return false;
         }
         let Self { clients, marks, .. } = self;
+        marks.keep(&devices);
         let (now, mut at) = (Instant::now(), 0);
         clients.retain_mut(|client| {
             let is_ready = ready.clients.get(at).is_some_and(|is_ready| *is_ready);
@@ -112,8 +113,14 @@ impl Server {
         fds.extend(waits.map(|(fd, flags)| PollFd::from_borrowed_fd(fd, flags)));
         let pause = if is_deaf { PAUSE } else { LOOK };
         let timeout = Timespec::try_from(pause).ok();
-        if poll(&mut fds, timeout.as_ref()).is_err() {
-            return Ready::default();
+        match poll(&mut fds, timeout.as_ref()) {
+            Ok(_) => {}
+            Err(rustix::io::Errno::INTR) => return Ready::default(),
+            // The program may open fewer files now than are waited for. The thread must not spin.
+            Err(_) => {
+                std::thread::sleep(PAUSE);
+                return Ready { is_woken: true, ..Ready::default() };
+            }
         }
         let happened = |at: usize| fds.get(at).is_some_and(|fd| !fd.revents().is_empty());
         let at_listener = usize::from(wake.is_some());
@@ -128,9 +135,8 @@ impl Server {
         let Some(listener) = self.listener.get() else { return };
         match listener.accept() {
             Ok((stream, _)) => {
-                let user = rustix::process::geteuid();
-                let is_allowed = socket_peercred(&stream)
-                    .is_ok_and(|peer| peer.uid == user || peer.uid.is_root());
+                let user = rustix::process::geteuid().as_raw();
+                let is_allowed = peer(&stream).is_ok_and(|peer| [user, 0].contains(&peer.uid));
                 if !is_allowed {
                     return;
                 }

@@ -204,3 +204,51 @@ fn processes_that_accept_nothing_are_listed_as_silent() {
     let line = said.lines().find(|line| line.starts_with("4194399 "));
     assert!(line.is_some_and(|line| line.ends_with("does not answer")), "{said}");
 }
+
+#[test]
+fn a_process_that_answers_without_end_is_listed_as_silent() {
+    let directory = uroce_command::run_dir::sub_dir(uroce_command::run_dir::CONTROL).unwrap();
+    let path = directory.join(format!("4194398-{}.sock", std::process::id()));
+    let _ = std::fs::remove_file(&path);
+    let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+    std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        stream.write_all(&1000u32.to_be_bytes()).unwrap();
+        // Until the client has had enough.
+        while stream.write_all(b" ").is_ok() {
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    });
+    let begin = Instant::now();
+    let said = crate::lab::text(&crate::lab::uroce(&["ps"]).output().unwrap().stdout);
+    std::fs::remove_file(&path).unwrap();
+    assert!(begin.elapsed() < Duration::from_secs(30), "{:?}", begin.elapsed());
+    let line = said.lines().find(|line| line.starts_with("4194398 "));
+    assert!(line.is_some_and(|line| line.ends_with("does not answer")), "{said}");
+}
+
+/// A process that listens, forks and ends: its child keeps the socket open and serves nothing.
+const ORPHAN: &str = "import os, socket, sys
+listener = socket.socket(socket.AF_UNIX)
+listener.bind(sys.argv[1])
+listener.listen()
+if os.fork() == 0:
+    sys.stdin.read()";
+
+#[test]
+fn a_socket_that_a_forked_child_keeps_open_counts_as_dead() {
+    let directory = uroce_command::run_dir::sub_dir(uroce_command::run_dir::CONTROL).unwrap();
+    let path = directory.join(format!("4194397-{}.sock", std::process::id()));
+    let _ = std::fs::remove_file(&path);
+    let mut python = std::process::Command::new("python3");
+    python.args(["-c", ORPHAN, path.to_str().unwrap()]).stdin(std::process::Stdio::piped());
+    let mut parent = python.spawn().expect("python3");
+    // The child ends with this pipe.
+    let _pipe = parent.stdin.take();
+    parent.wait().unwrap();
+    UnixStream::connect(&path).expect("it still accepts");
+    let output = crate::lab::uroce(&["-s", path.to_str().unwrap(), "show", "cq"]).output().unwrap();
+    assert!(crate::lab::text(&output.stderr).contains("its process has ended"), "{output:?}");
+    let _lab = Lab::new();
+    assert!(!path.exists(), "a process that opens a device sweeps it");
+}

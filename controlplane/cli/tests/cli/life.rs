@@ -153,3 +153,14 @@ fn another_users_process_is_refused() {
     }
     std::fs::remove_file(&program).unwrap();
 }
+
+#[test]
+#[ignore = "needs root, for a PID namespace"]
+fn a_client_in_another_pid_namespace_is_answered() {
+    let _lab = Lab::new();
+    let path = socket();
+    let mut command = Command::new("unshare");
+    command.args(["--pid", "--fork", env!("CARGO_BIN_EXE_uroce"), "-s", path.to_str().unwrap()]);
+    let output = command.args(["show", "process"]).output().unwrap();
+    assert!(text(&output.stdout).contains("left running"), "{}", text(&output.stderr));
+}

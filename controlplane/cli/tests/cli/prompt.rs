@@ -108,6 +108,19 @@ fn tab_completes_words_and_numbers_that_exist() {
 }
 
 #[test]
+fn tab_completes_a_number_among_very_many() {
+    let lab = Lab::new();
+    let make = |_| lab.left.pd.create_qp(&uroce::QpInit::new(&lab.left.cq)).expect("QPs are left");
+    let _qps: Vec<_> = (0..300).map(make).collect();
+    let number = format!("{:#08x}", lab.right.qp.qpn().value());
+    let mut terminal = Terminal::open("many");
+    terminal.types(&format!("show qp {}\t\r", &number[..7]));
+    terminal.shows(&format!("QP {number} of right"));
+    terminal.types("quit\r");
+    assert_eq!(terminal.ends(), Some(0));
+}
+
+#[test]
 fn a_question_mark_shows_what_may_follow_and_keeps_the_line() {
     let _lab = Lab::new();
     let mut terminal = Terminal::open("question");
@@ -142,9 +155,18 @@ fn history_is_kept_and_searched() {
     let mut terminal = Terminal::open("history");
     terminal.types("show mr\r");
     terminal.shows("MR and MW");
+    // Two sessions at a time, of which one is killed: what was typed in either is kept.
+    let mut other = Terminal::open_again(terminal.state.clone());
+    other.types("show srq\r");
+    other.shows("SRQ");
+    drop(other);
     terminal.types("quit\r");
     assert_eq!(terminal.ends(), Some(0));
     let mut again = Terminal::open_again(terminal.state.clone());
+    again.types("\u{12}how s");
+    again.shows("show srq");
+    again.types("\r");
+    again.shows("SRQ");
     again.types("\u{12}how m");
     again.shows("show mr");
     again.types("\r");

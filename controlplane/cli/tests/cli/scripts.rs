@@ -74,6 +74,12 @@ fn hostile_files_end_with_an_error() {
         assert_eq!(output.status.code(), Some(1), "{path}");
         assert!(text(&output.stderr).contains(path), "{}", text(&output.stderr));
     }
+    for line in ["load \u{1b}[2J", "\u{9b}2J", "# \u{1b}[2J", "load_echo \u{202e}"] {
+        let output = with_input(&["-x"], line.as_bytes());
+        let said = [text(&output.stdout), text(&output.stderr)].concat();
+        let harmless = |c: char| c == '\n' || !c.is_control() && c != '\u{202e}';
+        assert!(said.chars().all(harmless), "{said:?}");
+    }
     let mut random = fastrand::Rng::with_seed(11);
     let bytes: Vec<u8> = (0..20_000).map(|_| random.u8(..)).collect();
     let output = with_input(&[], &bytes);
@@ -90,6 +96,8 @@ fn help_needs_no_process_and_other_commands_say_what_is_missing() {
     let missing = uroce(&["show", "cq"]).output().unwrap();
     assert_eq!(missing.status.code(), Some(2));
     assert!(text(&missing.stderr).contains("uroce -s PID"), "{}", text(&missing.stderr));
+    let both = uroce(&["-s", "1", "-f", "/dev/null", "show", "cq"]).output().unwrap();
+    assert_eq!(both.status.code(), Some(2), "one of them would be ignored");
     let wrong = uroce(&["--dance"]).output().unwrap();
     assert_eq!(wrong.status.code(), Some(2));
 }

@@ -83,6 +83,14 @@ fn a_hostile_process_writes_no_control_characters() {
 }
 
 #[test]
+fn json_for_a_terminal_has_no_control_characters_and_the_same_value() {
+    let value = "a\u{1b}\u{7f}\u{9b}2J\u{202e}\n\u{e9}";
+    let text = json(&value).unwrap();
+    assert_eq!(text, "\"a\\u001b\\u007f\\u009b2J\\u202e\\n\u{e9}\"");
+    assert_eq!(serde_json::from_str::<String>(&text).unwrap(), value);
+}
+
+#[test]
 fn a_qp_has_a_line_or_all_its_attributes() {
     let qp = Qp {
         device: "uroce0".into(),
@@ -130,12 +138,12 @@ uroce0/1  0x001234  RC    RTS    192.0.2.2  0xabcdef  0x000001  0x000002  4096  
 fn a_device_reads_as_ibv_devinfo() {
     let device = Device {
         name: "uroce0".into(),
-        guid: 0x0000_c0ff_fe00_0201,
+        guid: "0000:c0ff:fe00:0201".into(),
         lcores: 1,
         running: true,
-        qps: (2, 65536),
-        mrs: (1, 1 << 20),
-        ahs: (0, 65536),
+        qps: InUse { count: 2, max: 65536 },
+        mrs: InUse { count: 1, max: 1 << 20 },
+        ahs: InUse { count: 0, max: 65536 },
         ports: vec![port()],
     };
     let text = text(&Answer::Device(vec![device]));

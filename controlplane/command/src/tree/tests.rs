@@ -79,6 +79,10 @@ fn mistakes_have_three_lines() {
             "quit now",
             "Bad arguments\n     ^^^ expected the end of the line\n     type \"help quit\"",
         ),
+        (
+            "show qp 5 5",
+            "Bad arguments\n          ^ expected the end of the line\n          type \"help show qp\"",
+        ),
         ("sleep 3600001", "Bad arguments\n      ^^^^^^^ expected MS\n      type \"help sleep\""),
         ("load \"x", "Bad arguments\n     ^^ expected \"\n     close the quotation mark"),
     ];

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use uroce_command::answer::{
-    Core, Counter, Device, DropCount, Event, Gid, Neighbour, ObjectCount, Process, ProcessDevice,
-    Settings,
+    Core, Counter, Device, DropCount, Event, Gid, InUse, Neighbour, ObjectCount, Process,
+    ProcessDevice, Settings,
 };
 use uroce_command::{Answer, Show};
 use uroce_transport::DropReason;
@@ -72,14 +72,20 @@ fn device(served: &Served) -> Result<Device, RequestError> {
     let (config, objects) = (&served.config, served.engine.objects());
     Ok(Device {
         name: config.name.clone(),
-        guid: served.guid,
+        guid: guid(served.guid),
         lcores: served.engine.lcores() as u32,
         running: served.engine.is_running(),
-        qps: (qps(served)?.iter().sum(), config.max_qps),
-        mrs: (objects.mrs, config.max_mrs),
-        ahs: (objects.ahs, config.max_ahs),
+        qps: InUse { count: qps(served)?.iter().sum(), max: config.max_qps },
+        mrs: InUse { count: objects.mrs, max: config.max_mrs },
+        ahs: InUse { count: objects.ahs, max: config.max_ahs },
         ports: port::all_infos(served)?,
     })
+}
+
+/// Returns a GUID as `ibv_devinfo` writes it: four groups of four digits.
+fn guid(guid: u64) -> String {
+    let digits = format!("{guid:016x}");
+    [&digits[..4], &digits[4..8], &digits[8..12], &digits[12..]].join(":")
 }
 
 fn gids(served: &Served) -> Result<Vec<Gid>, RequestError> {

@@ -1,6 +1,7 @@
 //! Answers about ports.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Instant;
 
 use uroce_command::answer::{self, PortCap, PortInfo, PortXstats};
@@ -142,6 +143,11 @@ fn xstats(served: &Served, port: &PortSeen) -> Result<PortXstats, RequestError> 
 }
 
 impl Marks {
+    /// Forgets the ports of devices that are closed.
+    pub(in super::super) fn keep(&mut self, devices: &[Arc<Served>]) {
+        self.0.retain(|(key, _), _| devices.iter().any(|served| served.key == *key));
+    }
+
     /// Returns a port's counters since they were cleared, and their rates since they were last
     /// returned.
     fn stats(&mut self, key: u64, port: &PortSeen, now: Instant) -> answer::PortStats {
