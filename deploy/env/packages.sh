@@ -28,12 +28,15 @@ packages_of() {
     # reads the tree.
     apps) echo perftest ibverbs-utils rdmacm-utils qperf fio ucx-utils libucx0 libfabric1 \
         libfabric-bin python3-pyverbs rdma-core iproute2 ibverbs-providers infiniband-diags ;;
+    # Engines of several processes (lab/engines), and the compilers of their programs.
+    engines) echo openmpi-bin libopenmpi-dev mpich libmpich-dev gcc libc6-dev ucx-utils libucx0 \
+        libfabric1 libfabric-bin iproute2 ibverbs-providers ;;
     # Languages with runtimes that handle SIGSEGV themselves (bindings/verbs-abi/tests/runtimes.rs):
     # 200 MB to download, which the laboratory has no use for.
     runtimes) echo openjdk-17-jdk-headless golang-go ;;
     *)
         echo "packages: unknown purpose '$1'; one of build, golden, tools, cost, interop, apps," \
-            "runtimes" >&2
+            "engines, runtimes" >&2
         return 2
         ;;
     esac

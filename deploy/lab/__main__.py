@@ -4,6 +4,7 @@
   dataplane   messages between uroce and Soft-RoCE; golden vectors
   cm          connections
   apps        unmodified programs
+  engines     distributed engines
   vm          the guest, its image and links, the namespace
   report      verdicts, the table of them, tshark's reading of captures
   build       the programs of uroce that the laboratory builds
@@ -32,9 +33,11 @@ from vm import image, network
 LAB = Path(__file__).resolve().parent
 REPOSITORY = LAB.parent.parent
 SUITES = {
-    "dataplane": suites.dataplane, "cm": suites.cm, "apps": suites.apps, "all": suites.every,
-    "selftest": suites.selftest,
+    "dataplane": suites.dataplane, "cm": suites.cm, "apps": suites.apps,
+    "engines": suites.engines, "all": suites.every, "selftest": suites.selftest,
 }
+# Suites that need no guest.
+GUESTLESS = ("engines",)
 
 
 @dataclass
@@ -86,11 +89,11 @@ def parse():
     )
     parser.add_argument(
         "suite", nargs="?", default="all",
-        choices=["dataplane", "cm", "apps", "all", "selftest", "vectors"],
+        choices=["dataplane", "cm", "apps", "engines", "all", "selftest", "vectors"],
         help="all: every suite, for apps without -D and without the slow cases of -a (default); "
              "selftest: the laboratory without uroce; cm: connection management; apps: Debian's "
-             "programs, unmodified, over uroce, and the tests of pyverbs; vectors: record "
-             "golden captures of Soft-RoCE",
+             "programs, unmodified, over uroce, and the tests of pyverbs; engines: MPI over UCX, "
+             "each beside its own TCP; vectors: record golden captures of Soft-RoCE",
     )
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
     parser.add_argument("--only", default="", metavar="TEXT",
@@ -98,7 +101,7 @@ def parse():
                              "or 'send_bw loss uroce-serves'")
     parser.add_argument("--full", dest="everything", action="store_true",
                         help="dataplane, apps: all combinations instead of a covering of them "
-                             "(dataplane: hours)")
+                             "(dataplane: hours); engines: the long form")
     parser.add_argument("--list", action="store_true",
                         help="print the names of the cases instead of running them")
     parser.add_argument(
@@ -113,6 +116,20 @@ def parse():
 
 def prepare(arguments, report):
     """Does everything that needs the machine's own network, then re-executes in the namespace."""
+    if arguments.suite in ("cm", "apps", "all"):
+        packages("packages_need apps")
+    if arguments.suite in ("engines", "all"):
+        packages("packages_need engines")
+    network.enter_namespace([
+        sys.executable, "-B", str(LAB), *sys.argv[1:], "--inside",
+        "" if arguments.suite in GUESTLESS else guest_image(arguments, report),
+        program(build.PERF, arguments.suite in ("dataplane", "cm", "all"), report),
+        program(build.RUN, arguments.suite in ("cm", "apps", "engines", "all"), report),
+    ], arguments.suite not in GUESTLESS)
+
+
+def guest_image(arguments, report):
+    """Builds the guest's image and returns its folder."""
     packages("packages_need interop")
     if arguments.suite in ("vectors", "cm", "all"):
         packages("packages_need golden")
@@ -121,13 +138,7 @@ def prepare(arguments, report):
     except StaleLists:
         packages("packages_update")
         built = image.build(report.say)
-    if arguments.suite in ("cm", "apps", "all"):
-        packages("packages_need apps")
-    network.enter_namespace([
-        sys.executable, "-B", str(LAB), *sys.argv[1:], "--inside", str(built.folder),
-        program(build.PERF, arguments.suite in ("dataplane", "cm", "all"), report),
-        program(build.RUN, arguments.suite in ("cm", "apps", "all"), report),
-    ])
+    return str(built.folder)
 
 
 def program(wanted, needed, report):
@@ -162,7 +173,8 @@ def run(arguments, report, start):
         results = SUITES[arguments.suite](context)
         if not results:
             raise LabFailure(f"no case has {context.only!r} in its name; see --list")
-        return report.finish(results, time.monotonic() - start, context.image.release)
+        kernel = context.image.release if folder else None
+        return report.finish(results, time.monotonic() - start, kernel)
     finally:
         shutil.rmtree(work, ignore_errors=True)
 

@@ -9,6 +9,7 @@ from cm import suite as cm_suite
 from dataplane import cases, session
 from dataplane.peers import GuestPeer
 from dataplane.uroce import UrocePeer
+from engines import suite as engines_suite
 from report.result import FAIL, PASS
 from vm import network
 from vm.guest import Guest
@@ -41,9 +42,14 @@ def apps(context, brief=False):
     return apps_suite.run(context, guests, brief)
 
 
+def engines(context):
+    """Runs distributed engines over uroce and over TCP."""
+    return engines_suite.run(context)
+
+
 def every(context):
     """Runs every suite, for applications only the short cases."""
-    return [*dataplane(context), *cm(context), *apps(context, brief=True)]
+    return [*dataplane(context), *cm(context), *apps(context, brief=True), *engines(context)]
 
 
 def over(context, link, table):
@@ -90,8 +96,10 @@ def list_cases(selection):
         "selftest": cases.selftest, "cm": cm_cases.table,
         "dataplane": lambda: cases.dataplane(selection.everything),
         "apps": lambda: apps_suite.table(selection.everything, brief=selection.suite == "all"),
+        "engines": lambda: engines_suite.table(selection.everything),
     }
-    suites = ("dataplane", "cm", "apps") if selection.suite == "all" else (selection.suite,)
+    every_suite = ("dataplane", "cm", "apps", "engines")
+    suites = every_suite if selection.suite == "all" else (selection.suite,)
     for case in chosen(selection, [case for suite in suites for case in tables[suite]()]):
         print(case.name)
     return 0
