@@ -1,8 +1,9 @@
 /* Implements shim.h: wraps inline functions and macros, and hides differences between releases. */
 
-#define _GNU_SOURCE /* fopencookie */
+#define _GNU_SOURCE /* fopencookie, dladdr */
 #include "shim.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <linux/audit.h>
 #include <linux/filter.h>
@@ -161,6 +162,24 @@ int uroce_block_signals(void)
 	sigdelset(&most, SIGSEGV);
 	sigdelset(&most, SIGBUS);
 	return -pthread_sigmask(SIG_SETMASK, &most, NULL);
+}
+
+size_t uroce_driver_dir(char *out, size_t capacity)
+{
+	Dl_info library;
+	const char *name;
+	int length;
+
+	if (access(RTE_EAL_PMD_PATH, F_OK) == 0 || dladdr((void *)rte_eal_init, &library) == 0)
+		return 0;
+	name = strrchr(library.dli_fname, '/');
+	if (name == NULL)
+		return 0;
+	length = snprintf(out, capacity, "%.*s/pmds", (int)(name - library.dli_fname),
+			  library.dli_fname);
+	if (length < 0 || (size_t)length >= capacity || access(out, F_OK) != 0)
+		return 0;
+	return (size_t)length;
 }
 
 int uroce_eal_init(int argc, char **argv)

@@ -43,6 +43,10 @@ fn build() -> Result<(), String> {
         "-Wl,-z,start-stop-visibility=hidden".to_owned(),
         // Plugins are unloaded, but the engine's threads keep running code of this library.
         "-Wl,-z,nodelete".to_owned(),
+        // An installation may have DPDK and its libraries in `dpdk` beside the library. Only the
+        // older tag is also used for the libraries of these libraries.
+        "-Wl,-rpath,$ORIGIN/dpdk".to_owned(),
+        "-Wl,--disable-new-dtags".to_owned(),
     ] {
         println!("cargo::rustc-cdylib-link-arg={argument}");
     }

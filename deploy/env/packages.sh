@@ -31,12 +31,16 @@ packages_of() {
     # Engines of several processes (lab/engines), and the compilers of their programs.
     engines) echo openmpi-bin libopenmpi-dev mpich libmpich-dev gcc libc6-dev ucx-utils libucx0 \
         libfabric1 libfabric-bin iproute2 ibverbs-providers ;;
+    # deploy/container/build: its own language, and strip and objdump.
+    image) echo python3 binutils ;;
+    # Engines and their runtime, for the tests of the image.
+    containers) echo podman runc catatonit docker.io docker-compose buildah ;;
     # Languages with runtimes that handle SIGSEGV themselves (bindings/verbs-abi/tests/runtimes.rs):
     # 200 MB to download, which the laboratory has no use for.
     runtimes) echo openjdk-17-jdk-headless golang-go ;;
     *)
         echo "packages: unknown purpose '$1'; one of build, golden, tools, cost, interop, apps," \
-            "engines, runtimes" >&2
+            "engines, image, containers, runtimes" >&2
         return 2
         ;;
     esac

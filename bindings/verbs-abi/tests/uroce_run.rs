@@ -312,3 +312,38 @@ fn a_program_that_becomes_another_user_goes_on_with_our_libraries() {
     assert_eq!(said, "");
     assert!(String::from_utf8_lossy(&output.stdout).contains("uroce0"));
 }
+
+/// Copies `true` with another loader's path in it.
+fn with_loader(copy: &Path, loader: &str) {
+    let mut bytes = std::fs::read("/bin/true").unwrap();
+    let own = b"/lib64/ld-linux-x86-64.so.2\0";
+    let at = bytes.windows(own.len()).position(|window| window == own).unwrap();
+    let path = &mut bytes[at..at + own.len()];
+    path.fill(0);
+    path[..loader.len()].copy_from_slice(loader.as_bytes());
+    std::fs::write(copy, bytes).unwrap();
+    std::fs::set_permissions(copy, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+}
+
+#[test]
+fn a_c_library_that_cannot_load_ours_is_named() {
+    let runtime = Runtime::new("libc");
+    let base = PathBuf::from(format!("/tmp/u{}", std::process::id()));
+    std::fs::create_dir_all(&base).unwrap();
+    let (program, script) = (base.join("program"), base.join("script"));
+    std::fs::write(&script, format!("#!{} -x\n", program.display())).unwrap();
+    std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let loader = base.join("ld.so").display().to_string();
+    std::fs::copy("/lib64/ld-linux-x86-64.so.2", &loader).unwrap();
+    std::fs::write(base.join("libc.so.6"), b"\0GLIBC_2.31\0GLIBC_2.33\0").unwrap();
+    let cases = [("/lib/ld-musl-x86_64.so.1", "musl"), (&loader, "too old")];
+    for (loader, words) in cases {
+        with_loader(&program, loader);
+        for run in [&program, &script] {
+            let said = runtime.refuses(&[&run.to_string_lossy()]);
+            assert!(said.contains(words) && said.contains("GLIBC 2.34"), "{said}");
+            assert_eq!(said.lines().count(), 1, "{said}");
+        }
+    }
+    std::fs::remove_dir_all(&base).unwrap();
+}

@@ -228,9 +228,19 @@ pub(crate) fn c_string(text: &str) -> CString {
     CString::new(bytes).unwrap_or_default()
 }
 
+/// Returns the directory of drivers that were copied together with DPDK's libraries, if this
+/// machine has none of its own.
+fn driver_dir() -> Option<String> {
+    let mut path = vec![0u8; 4096];
+    // SAFETY: `path` is writable for its length, and the function writes no more.
+    let length = unsafe { dpdk_sys::uroce_driver_dir(path.as_mut_ptr().cast(), path.len()) };
+    path.truncate(length);
+    String::from_utf8(path).ok().filter(|path| !path.is_empty())
+}
+
 fn start(config: &EalConfig) -> Result<(), EalError> {
     let cpus = config.allowed_cpus().map_err(EalError::Affinity)?;
-    let args = config.arguments(&cpus);
+    let args = config.arguments(&cpus, driver_dir().as_deref());
     let echo = config.log > LogLevel::Quiet;
     let result = std::thread::Builder::new()
         .name("uroce-eal".into())

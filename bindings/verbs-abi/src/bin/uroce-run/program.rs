@@ -1,5 +1,7 @@
 //! Finds the program to run, and checks that the loader will load our libraries into it.
 
+mod libc_of;
+
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, Metadata};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -49,7 +51,8 @@ pub(crate) fn find(name: &OsStr) -> Result<PathBuf, String> {
 ///
 /// # Errors
 ///
-/// A message for the user: the file cannot be run, gains privileges, or is statically linked.
+/// A message for the user: the file cannot be run, gains privileges, is statically linked, or has
+/// a C library that cannot load ours.
 pub(crate) fn check(path: &Path) -> Result<(), String> {
     let metadata = path.metadata().map_err(|error| format!("{}: {error}", path.display()))?;
     if !metadata.is_file() || access(path, Access::EXEC_OK).is_err() {
@@ -70,7 +73,7 @@ pub(crate) fn check(path: &Path) -> Result<(), String> {
             path.display()
         ));
     }
-    Ok(())
+    libc_of::check(path)
 }
 
 fn gains_privilege(path: &Path, metadata: &Metadata) -> bool {
@@ -88,6 +91,15 @@ fn is_static(path: &Path) -> Option<bool> {
     let is_loader = path.file_name()?.as_bytes().starts_with(b"ld-");
     let program = Elf::read(path).filter(|_| !is_loader)?;
     Some(program.segment(INTERPRETER).is_none())
+}
+
+/// The path of the loader of a 64-bit ELF program. `None` if it has none, or is something else.
+fn interpreter(path: &Path) -> Option<PathBuf> {
+    let program = Elf::read(path)?;
+    let segment = program.segment(INTERPRETER)?;
+    let path = program.bytes(segment.offset, segment.len.min(NAME_MAX))?;
+    let path = path.split(|byte| *byte == 0).next()?;
+    Some(PathBuf::from(OsStr::from_bytes(path)))
 }
 
 /// The names of the libraries that a 64-bit ELF program is linked with directly. Empty for any

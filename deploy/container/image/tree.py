@@ -1,0 +1,137 @@
+"""The image's files: Debian's packages, the programs, and the tree that `install` copies.
+
+  /usr/bin/                    uroce, uroce-perf, install
+  /etc/uroce/                  configurations, from ../etc
+  /usr/lib/x86_64-linux-gnu/   Debian's libraries, DPDK's drivers in dpdk/pmds-*
+  /usr/lib/uroce/uroce-run     what `install` copies; /usr/bin/uroce-run is a link to it
+  /usr/lib/uroce/lib/          libibverbs.so.1, librdmacm.so.1, the path shim
+  /usr/lib/uroce/lib/dpdk/     DPDK and what it needs except the C library; its drivers in pmds/
+"""
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import packages
+from failure import BuildFailure
+
+CONFIGURATIONS = Path(__file__).resolve().parents[1] / "etc"
+LIBRARIES = Path("usr/lib/x86_64-linux-gnu")
+INJECTED = Path("usr/lib/uroce")
+USER = 65534
+"""User and group of the image's processes: Debian's nobody and nogroup."""
+C_LIBRARY = re.compile(
+    r"(?:ld-linux-x86-64|lib(?:c|m|dl|rt|pthread|resolv|util|anl|mvec|gcc_s|BrokenLocale|crypt"
+    r"|nsl|thread_db|c_malloc_debug|memusage|pcprofile|nss_\w+))\.so"
+)
+"""Libraries that every image with glibc has, in the release that its programs want."""
+NEWEST_NODE = (2, 34)
+"""The glibc that injected libraries may need: `OLDEST` of uroce-run."""
+
+
+def make(root, downloaded, binaries, epoch):
+    """Makes the tree below `root`, an empty directory."""
+    for package in downloaded:
+        packages.unpack(package, root)
+    for link in ("lib", "lib64", "bin"):
+        (root / "usr" / link).mkdir(parents=True, exist_ok=True)
+        (root / link).symlink_to(f"usr/{link}")
+    (root / "etc").mkdir()
+    (root / "etc/os-release").symlink_to("../usr/lib/os-release")
+    write(root, "etc/passwd", f"root:x:0:0::/:\nnobody:x:{USER}:{USER}::/:\n")
+    write(root, "etc/group", f"root:x:0:\nnogroup:x:{USER}:\n")
+    write(root, "etc/nsswitch.conf", "hosts: files dns\n")
+    for directory in ("tmp", "run/uroce"):
+        # Sticky: a volume that is new takes the mode of this directory over.
+        (root / directory).mkdir(parents=True)
+        (root / directory).chmod(0o1777)
+    for directory in ("dev", "proc", "sys"):
+        (root / directory).mkdir()
+    shutil.copytree(CONFIGURATIONS, root / "etc/uroce")
+    programs(root, binaries)
+    injected(root, binaries)
+    age(root, epoch)
+
+
+def write(root, name, text):
+    """Writes a file of the image."""
+    (root / name).write_text(text)
+
+
+def programs(root, binaries):
+    """Puts the programs into /usr/bin."""
+    bin = root / "usr/bin"
+    for built, name in (("uroce", "uroce"), ("uroce-perf", "uroce-perf"),
+                        ("uroce-install", "install")):
+        put(binaries / built, bin / name)
+    (bin / "uroce-run").symlink_to("../lib/uroce/uroce-run")
+
+
+def injected(root, binaries):
+    """Makes the tree that `install` copies; DPDK's files are hard links."""
+    lib = root / INJECTED / "lib"
+    dpdk = lib / "dpdk"
+    (dpdk / "pmds").mkdir(parents=True)
+    put(binaries / "uroce-run", root / INJECTED / "uroce-run")
+    put(binaries / "liburoce_verbs_abi.so", lib / "libibverbs.so.1")
+    put(binaries / "liburoce_shim.so", lib / "liburoce_shim.so")
+    (lib / "librdmacm.so.1").symlink_to("libibverbs.so.1")
+    sources = [(root / LIBRARIES, dpdk)]
+    sources += [(path, dpdk / "pmds") for path in (root / LIBRARIES / "dpdk").glob("pmds-*")]
+    for source, target in sources:
+        for path in sorted(source.glob("*.so*")):
+            if C_LIBRARY.match(path.name) or not re.search(r"\.so(\.\d+)?$", path.name):
+                continue
+            real = path.resolve()
+            if real.is_relative_to(root):
+                os.link(real, target / path.name)
+    check_imports([*lib.glob("*.so*"), *dpdk.rglob("*.so*")])
+
+
+def put(source, target):
+    """Copies a program or library without its debugging information."""
+    if not source.exists():
+        raise BuildFailure(f"{source} is missing: build it, or give --binaries DIR")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(source, target)
+    packages.run(["strip", "--strip-debug", str(target)])
+    target.chmod(0o755)
+
+
+def check_imports(libraries):
+    """Raises if a library imports symbols of a newer glibc than uroce-run tells users."""
+    for library in libraries:
+        symbols = packages.run(["objdump", "-T", str(library)])
+        nodes = re.findall(r"\(GLIBC_(\d+)\.(\d+)[.\d]*\)", symbols)
+        newest = max(((int(major), int(minor)) for major, minor in nodes), default=(0, 0))
+        if newest > NEWEST_NODE:
+            needs = ".".join(map(str, newest))
+            raise BuildFailure(f"{library.name} needs glibc {needs}; uroce-run says 2.34")
+
+
+def age(root, epoch):
+    """Gives all files one time."""
+    for path in [root, *root.rglob("*")]:
+        os.utime(path, (epoch, epoch), follow_symlinks=False)
+
+
+def size(root):
+    """Bytes of the files; hard links count once."""
+    seen = {}
+    for path in root.rglob("*"):
+        status = path.lstat()
+        seen[status.st_ino] = status.st_size if path.is_file() and not path.is_symlink() else 0
+    return sum(seen.values())
+
+
+def is_static(program):
+    """Whether a program has no loader."""
+    try:
+        headers = subprocess.run(
+            ["objdump", "-p", str(program)], capture_output=True, text=True, check=True
+        ).stdout
+    except (OSError, subprocess.CalledProcessError):
+        return False
+    return "INTERP" not in headers

@@ -1,0 +1,105 @@
+"""deploy/container/test: builds the image and proves it under container engines.
+
+  engine   podman, with storage of its own
+  cases    what is proven
+"""
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import cases
+from engine import Failed, Podman
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+
+
+class Session:
+    """The engines and files that the cases share."""
+
+    def __init__(self, work, arguments):
+        self.work = work
+        self.arguments = arguments
+        self.podman = Podman(work)
+
+    def build(self, name):
+        """Builds the image into a file, loads it, and returns its digest."""
+        file = self.work / name
+        command = [str(REPOSITORY / "deploy/container/build"), "--output", str(file)]
+        if self.arguments.binaries:
+            command += ["--binaries", str(self.arguments.binaries)]
+        done = subprocess.run(command, capture_output=True, text=True)
+        print(done.stderr + done.stdout, end="", flush=True)
+        built = re.search(r"sha256:(\w{64})", done.stdout)
+        if done.returncode != 0 or not built:
+            raise Failed("the image could not be built")
+        loaded = self.podman.load(file).removeprefix("sha256:")
+        if loaded != built[1]:
+            raise Failed(f"podman calls the image {loaded}, its digest is {built[1]}")
+        return loaded
+
+    def volume(self, name):
+        """The option that mounts a directory, which containers share, at /run/uroce."""
+        directory = self.work / name
+        directory.mkdir(exist_ok=True)
+        directory.chmod(0o1777)
+        return f"--volume={directory}:/run/uroce"
+
+    def close(self):
+        """Ends everything."""
+        self.podman.close()
+
+
+def parse():
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="deploy/container/test", description="Builds the image "
+                                     "and proves it under container engines, as root.")
+    parser.add_argument("--binaries", type=Path, metavar="DIR",
+                        help="built programs and libraries, instead of a release build")
+    parser.add_argument("--only", default="", metavar="CASES",
+                        help="names of cases, separated by commas")
+    return parser.parse_args()
+
+
+def main():
+    """Returns the exit status: 0 all passed, 1 some failed, 2 they could not run."""
+    arguments = parse()
+    if os.geteuid() != 0 or not shutil.which("podman"):
+        print("SKIP: containers: need root and podman")
+        return 2
+    only = [name for name in arguments.only.split(",") if name]
+    wanted = [case for case in cases.CASES if not only or case.__name__ in only]
+    failures = 0
+    with tempfile.TemporaryDirectory(prefix="uroce-containers-") as work:
+        # Containers of another user find the volumes in it.
+        os.chmod(work, 0o755)
+        session = Session(Path(work), arguments)
+        try:
+            for case in wanted:
+                failures += not passes(case, session)
+        finally:
+            session.close()
+    return 1 if failures else 0
+
+
+def passes(case, session):
+    """Runs a case and prints its verdict."""
+    begin = time.monotonic()
+    try:
+        case(session)
+        verdict = "ok"
+    except (Failed, subprocess.TimeoutExpired) as failure:
+        verdict = f"FAILED: {failure}"
+    words = case.__doc__.split("\n")[0]
+    print(f"{case.__name__}: {words} {verdict}, {time.monotonic() - begin:.1f} s", flush=True)
+    return verdict == "ok"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

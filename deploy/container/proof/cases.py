@@ -1,0 +1,89 @@
+"""What is proven of the image, each as a function of the session."""
+
+import os
+import re
+import signal
+import time
+from pathlib import Path
+
+from engine import Failed
+
+IMAGE = "localhost/uroce:latest"
+SERVER = ("uroce-perf", "rping", "-s", "-P", "-V", "--config", "/etc/uroce/node1.toml")
+CLIENT = ("uroce-perf", "rping", "-c", "-a", "192.0.2.1", "-V", "--config",
+          "/etc/uroce/node2.toml")
+
+
+def two_builds_one_digest(session):
+    """The image is reproducible, and small."""
+    one, other = session.build("one.tar"), session.build("other.tar")
+    if one != other:
+        raise Failed(f"two builds differ: {one}, {other}")
+
+
+def contents(session):
+    """Nothing is in the image that is not needed: no shell, no compiler, no setuid program."""
+    listed = session.podman.ask("run", "--rm", "--no-healthcheck", "--entrypoint=/usr/bin/uroce",
+                                IMAGE, "--version")
+    if not listed.startswith("uroce "):
+        raise Failed(f"uroce --version printed {listed!r}")
+    shell = session.podman.run("run", "--rm", "--no-healthcheck", IMAGE, "sh", "-c", "true")
+    if shell.returncode == 0:
+        raise Failed("the image has a shell")
+
+
+def local_fabric(session):
+    """Two containers without any right exchange verified pings through a shared volume."""
+    podman, volume = session.podman, session.volume("fabric")
+    podman.start("server", volume, IMAGE, *SERVER)
+    podman.wait_for("server", "listening")
+    rights(podman.main_process("server"))
+    podman.container(volume, IMAGE, *CLIENT, "-C", "2000")
+    podman.ask("rm", "--force", "--time", "0", "server")
+
+
+def death_and_restart(session):
+    """The server is killed: the client reports it, both start again, and traffic goes on."""
+    podman, volume = session.podman, session.volume("restart")
+    again = ("--restart=on-failure", volume, IMAGE)
+    podman.start("one", *again, *SERVER)
+    podman.wait_for("one", "listening")
+    podman.start("two", *again, *CLIENT, "-C", "1000000000")
+    grows(podman, "two")
+    os.kill(podman.main_process("one"), signal.SIGKILL)
+    podman.wait_for("two", "it disconnected after")
+    grows(podman, "two")
+    for name in ("one", "two"):
+        podman.ask("rm", "--force", "--time", "0", name)
+
+
+def grows(podman, name, seconds=30):
+    """Waits until the port of a container's process has received more packets."""
+    first, end = None, time.monotonic() + seconds
+    while True:
+        said = podman.run("exec", name, "uroce", "-j", "-s", "1", "show", "port", "stats", "all")
+        found = re.search(r'"rx_packets":\s*(\d+)', said.stdout)
+        received = int(found[1]) if found else None
+        if None not in (first, received) and received > first:
+            return
+        first = received
+        if time.monotonic() > end:
+            raise Failed(f"{name} receives nothing in {seconds} s: {said.stdout[-300:]}, "
+                         f"{podman.logs(name)[-600:]}")
+        time.sleep(0.2)
+
+
+def rights(pid):
+    """Raises unless a process has no capability, cannot gain one, and runs under seccomp."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    expected = {
+        "Uid": "65534", "CapPrm": "0" * 16, "CapEff": "0" * 16, "CapBnd": "0" * 16,
+        "NoNewPrivs": "1", "Seccomp": "2",
+    }
+    for name, value in expected.items():
+        found = re.search(rf"^{name}:\s+(\S+)", status, re.MULTILINE)[1]
+        if found != value:
+            raise Failed(f"{name} of the container's process is {found}, not {value}")
+
+
+CASES = (two_builds_one_digest, contents, local_fabric, death_and_restart)

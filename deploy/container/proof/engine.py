@@ -1,0 +1,98 @@
+"""Container engines with storage of their own, which is removed at the end."""
+
+import os
+import shutil
+import subprocess
+import time
+
+LEAST_RIGHTS = (
+    "--read-only", "--cap-drop=ALL", "--security-opt=no-new-privileges", "--network=none",
+    "--memory=512m", "--tmpfs=/tmp:size=1m",
+)
+"""No capability, no privilege to gain, nothing to write to; user 65534 is the image's."""
+
+PODMAN_CONFIGURATION = """\
+[containers]
+# A machine without CAP_SYS_RESOURCE may not raise its limits.
+default_ulimits = ["nofile=1024:1024", "nproc=1000:1000"]
+[engine]
+runtime = "runc"
+cgroup_manager = "cgroupfs"
+events_logger = "file"
+"""
+
+
+class Failed(Exception):
+    """A case has failed."""
+
+
+class Podman:
+    """podman without a daemon. Images and containers are below `work`."""
+
+    name = "podman"
+
+    def __init__(self, work):
+        self.work = work / "podman"
+        self.work.mkdir()
+        configuration = self.work / "containers.conf"
+        configuration.write_text(PODMAN_CONFIGURATION)
+        self.environment = {**os.environ, "CONTAINERS_CONF": str(configuration)}
+        self.prefix = [
+            "podman", "--root", str(self.work / "root"), "--runroot", str(self.work / "run"),
+            "--storage-driver", "overlay",
+        ]
+
+    def load(self, file):
+        """Loads an image from a file, and returns its digest."""
+        said = self.ask("load", "--quiet", "--input", str(file)).strip()
+        return self.ask("image", "inspect", "--format", "{{.Id}}", said.split(": ")[-1]).strip()
+
+    def run(self, *arguments, timeout=60):
+        """Runs the engine with these arguments."""
+        return subprocess.run(
+            [*self.prefix, *arguments], env=self.environment, text=True, timeout=timeout,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        )
+
+    def ask(self, *arguments, timeout=60):
+        """The output of a command that must succeed."""
+        done = self.run(*arguments, timeout=timeout)
+        if done.returncode != 0:
+            command = " ".join(arguments)[:200]
+            raise Failed(f"{self.name} {command}: {done.returncode}: {done.stdout.strip()[-900:]}")
+        return done.stdout
+
+    def container(self, *arguments, **options):
+        """Runs a container with the least rights to its end, and returns its output."""
+        return self.ask("run", "--rm", *self.unwatched(), *LEAST_RIGHTS, *arguments, **options)
+
+    def start(self, name, *arguments):
+        """Starts a container with the least rights in the background."""
+        self.ask("run", "--detach", f"--name={name}", *self.unwatched(), *LEAST_RIGHTS, *arguments)
+
+    def unwatched(self):
+        """Options against health checks by systemd, which may not be there."""
+        return ("--no-healthcheck",)
+
+    def logs(self, name):
+        """What a container has printed."""
+        return self.run("logs", name).stdout
+
+    def wait_for(self, name, words, seconds=30):
+        """Waits until a container has printed these words."""
+        end = time.monotonic() + seconds
+        while words not in (logs := self.logs(name)):
+            if time.monotonic() > end:
+                raise Failed(f"{name} has not printed {words!r} in {seconds} s, but: {logs[-900:]}")
+            time.sleep(0.1)
+
+    def main_process(self, name):
+        """The number of a container's first process on this machine."""
+        return int(self.ask("inspect", "--format", "{{.State.Pid}}", name))
+
+    def close(self):
+        """Ends all containers and removes the storage."""
+        self.run("rm", "--all", "--force", "--time", "0")
+        self.run("rmi", "--all", "--force")
+        subprocess.run(["umount", "--lazy", str(self.work / "root/overlay")], capture_output=True)
+        shutil.rmtree(self.work, ignore_errors=True)
