@@ -49,6 +49,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
+use uroce_engine::port::{MEMBERS_MAX, member_mac};
 use uroce_wire::Mac;
 
 use crate::path::prefix::{IpPrefix, PrefixError};
@@ -441,12 +442,20 @@ impl PortConfig {
         Self::new(Ethdev::Local(directory.into()))
     }
 
+    /// Returns the number of the member that has this address where none are configured.
+    pub fn member_at(ip: IpAddr) -> Option<u8> {
+        (1..=MEMBERS_MAX).find(|number| {
+            let port = PortConfig::local("").as_member(*number);
+            port.ip.iter().any(|own| own.address() == ip)
+        })
+    }
+
     /// Makes the port that of the member with this number, with its Ethernet address and, if none
     /// are configured, its IP addresses. Nothing changes for a port outside of the local fabric.
     pub fn as_member(mut self, number: u8) -> Self {
         if matches!(self.ethdev, Ethdev::Local(_)) {
             self.member = Some(number);
-            self.mac = Some(uroce_engine::port::member_mac(number));
+            self.mac = Some(member_mac(number));
             if self.ip.is_empty() {
                 let v4 = Ipv4Addr::new(192, 0, 2, number);
                 let v6 = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, number.into());

@@ -2,7 +2,7 @@
 //! engine, which starts when an object needs it.
 //!
 //! ```text
-//!   devices ─> identity: a claim on a file ─> engine: EAL, ports, lcores ─> exit: drained, stopped
+//!   devices ─> identity: locks, a number ──> engine: EAL, ports, lcores ─> exit: drained, stopped
 //!    names       at the first question           at the first object
 //!                about addresses                 that needs one
 //! ```
@@ -21,6 +21,7 @@ mod config;
 mod counting;
 mod exit;
 mod fork;
+mod hold;
 mod keep;
 pub(crate) mod listeners;
 mod place;

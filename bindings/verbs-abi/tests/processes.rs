@@ -7,6 +7,8 @@ use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use uroce::local::Reservation;
+
 /// The first lines of each program: `start` starts the engine, `gid` asks for an address.
 const PRELUDE: &str = r#"
 import ctypes, os, sys, time
@@ -170,6 +172,64 @@ fn every_process_of_a_machine_has_an_address_of_its_own() {
     assert_eq!(runtime.prints("say(gid(), start())"), "192.0.2.1 started\n");
 }
 
+/// The numbers of programs in C and in Rust are one set.
+#[test]
+fn a_member_in_rust_and_programs_in_c_share_the_numbers_and_the_65th_is_told_the_members() {
+    let runtime = Runtime::new("full");
+    let fabric = runtime.0.join("uroce/fabric");
+    let take = || Reservation::take(&fabric, None, None).unwrap();
+    let first = take();
+    let second = runtime.start("say(gid(), start()); wait()");
+    assert_eq!(second.first, "192.0.2.2 started\n");
+    let mut others: Vec<_> = (3..=64).map(|_| take()).collect();
+    let numbers: Vec<_> = others.iter().map(Reservation::number).collect();
+    assert_eq!((first.number(), numbers), (1, (3..=64).collect()));
+
+    let ask = "say(v.ibv_query_gid(context, 1, 0, ctypes.create_string_buffer(16)) != 0)";
+    let late = runtime.run(&format!("{ask}\nsay(start(), start())"));
+    let said = String::from_utf8(late.stderr).unwrap();
+    let busy = "Device or resource busy";
+    assert_eq!(String::from_utf8(late.stdout).unwrap(), format!("True\n{busy} {busy}\n"), "{said}");
+    let own = format!("(process {})", std::process::id());
+    assert_eq!((said.matches("in use").count(), said.matches(&own).count()), (1, 63), "{said}");
+    let other = format!("192.0.2.2, 2001:db8::2: python3 (process {})", second.child.id());
+    assert!(said.contains(&other), "{said}");
+
+    drop(others.remove(20));
+    assert_eq!(runtime.prints("say(gid(), start(), gid())"), "192.0.2.23 started 192.0.2.23\n");
+    assert!(!runtime.0.join("uroce/claims").exists(), "the fabric's locks are its own");
+}
+
+#[test]
+fn a_daemon_has_the_number_that_its_parent_has_told() {
+    let runtime = Runtime::new("told");
+    let script = "
+end, other = os.pipe()
+parent = os.fork()
+if parent:
+    os.close(other); say(os.read(end, 100).decode()); sys.exit(0)
+before = gid()
+assert c.daemon(0, 0) == 0
+os.write(other, f'{before} {start()} {gid()}'.encode())
+";
+    assert_eq!(runtime.prints(script), "192.0.2.1 started 192.0.2.1\n");
+}
+
+#[test]
+fn a_program_that_closes_all_files_after_it_has_told_its_address_keeps_the_address() {
+    let runtime = Runtime::new("told-closed");
+    let script = "
+say(gid())
+os.closerange(3, 200)
+own = [os.open(os.environ['XDG_RUNTIME_DIR'] + '/own', os.O_RDWR | os.O_CREAT) for _ in range(100)]
+say(start(), gid())
+for file in own: os.fstat(file)
+os._exit(0)
+";
+    assert_eq!(runtime.prints(script), "192.0.2.1\nstarted 192.0.2.1\n");
+    assert_eq!(std::fs::read(runtime.0.join("own")).unwrap(), b"");
+}
+
 /// Both ends of a link have one address, for programs that connect to their own address.
 #[test]
 fn twins_bind_the_address_that_they_share_and_a_third_gets_a_list_of_the_holders() {
@@ -315,7 +375,7 @@ for pid in (one, two): assert os.waitpid(pid, 0)[1] == 0
 say(start(), gid())
 ";
     let said = runtime.prints(script);
-    let expected = "192.0.2.1\n1 started 192.0.2.1\n2 started 192.0.2.2\nstarted 192.0.2.1\n";
+    let expected = "192.0.2.1\n1 started 192.0.2.2\n2 started 192.0.2.3\nstarted 192.0.2.1\n";
     assert_eq!(said, expected);
 }
 

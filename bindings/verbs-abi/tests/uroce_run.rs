@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use uroce::local::Reservation;
+
 /// A run directory for one test. It is removed when this is dropped.
 struct Runtime(PathBuf);
 
@@ -71,18 +73,10 @@ fn the_tree_has_the_address_that_the_program_will_have() {
     let runtime = Runtime::new("tree");
     let one = "0000:0000:0000:0000:0000:ffff:c000:0201\n";
     assert_eq!(runtime.prints(&["cat", GID]), one);
-    // While a process has the first identity, the next process gets the second one.
-    let holder = "ls /proc/self/fd >/dev/null; exec 9<>\"$0\"; flock -n 9 && cat \"$1\" && exec \
-                  uroce-run cat \"$1\"";
-    let claims = runtime.0.join("uroce/claims");
-    let mut claims = std::fs::read_dir(&claims).unwrap().map(|claim| claim.unwrap().path());
-    let claim = claims.find(|claim| claim.to_string_lossy().contains("member_1_")).unwrap();
-    let own = Path::new(env!("CARGO_BIN_EXE_uroce-run")).parent().unwrap();
-    let path = format!("{}:{}", own.display(), std::env::var("PATH").unwrap());
-    let mut command = runtime.command(&["bash", "-c", holder, &claim.to_string_lossy(), GID]);
-    let output = command.env("PATH", path).output().unwrap();
+    // While a process has the first number, the next one gets the second.
+    let _holder = Reservation::take(&runtime.0.join("uroce/fabric"), None, None).unwrap();
     let two = "0000:0000:0000:0000:0000:ffff:c000:0202\n";
-    assert_eq!(String::from_utf8_lossy(&output.stdout), format!("{one}{two}"));
+    assert_eq!(runtime.prints(&["cat", GID]), two);
 }
 
 #[test]

@@ -150,12 +150,17 @@ pub use srq::SharedReceiveQueue;
 pub use wr::{PostListError, RecvWr, SendWr};
 
 pub use uroce_controlplane::config;
+
+/// Numbers of processes in the local fabric, the ports `{ local = "DIRECTORY" }`.
+pub mod local {
+    pub use uroce_engine::port::{Holder, LocalError, MEMBERS_MAX, Reservation};
+}
 pub use uroce_controlplane::{
     AddressVector, AlternateVector, Config, ConfigError, Count, OpenError, PathError, PortAttr,
     PortStats, PortStatus, RequestError,
 };
 pub use uroce_engine::eal::{EalError, remedy};
-pub use uroce_engine::port::{MEMBERS_MAX, PortError, vdev};
+pub use uroce_engine::port::{PortError, vdev};
 pub use uroce_engine::{
     AdoptError, AhError, Arm, ControlError, CqError, EventKind, GroupError, MrError, MwType,
     QpInfo, SrqError, Turn,

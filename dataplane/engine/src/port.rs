@@ -19,7 +19,7 @@ pub use crate::dpdk::port::{
 };
 pub use local::{LocalConfig, LocalError, LocalPort};
 pub use queue_pair::QueuePair;
-pub use uroce_local::{MEMBERS_MAX, mac_of as member_mac};
+pub use uroce_local::{Holder, MEMBERS_MAX, Reservation, mac_of as member_mac};
 
 use crate::dpdk::eal::Eal;
 use crate::dpdk::mbuf::Mempool;

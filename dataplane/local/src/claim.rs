@@ -1,4 +1,5 @@
-//! Claim: the number of a member, held by a lock that ends with the process.
+//! Claim: the number of a member, held by a lock that ends with the process; and the reservation of
+//! a number before there is a member.
 //!
 //! Invariants
 //! - A number has one member: the process that has locked its byte. Locks are the process's own, so
@@ -17,6 +18,7 @@ use rustix::io::Errno;
 use rustix::net::SocketFlags;
 use std::ops::Deref;
 use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use uroce_shared::sync::seqpacket;
@@ -34,12 +36,28 @@ const BACKLOG: i32 = 128;
 #[derive(Debug)]
 struct Locks {
     file: OwnedFd,
+    /// Device and inode number of the file.
+    identity: (u64, u64),
     directory: (u64, u64),
     /// The process that opened the file. A forked child has none of its locks.
     pid: u32,
-    /// Numbers of this process's members. The lock also keeps its threads apart where they use the
-    /// rights to names.
-    own: Mutex<u64>,
+    /// The lock also keeps the process's threads apart where they use the rights to names.
+    own: Mutex<Own>,
+}
+
+/// The numbers of this process, as bits.
+#[derive(Clone, Copy, Default, Debug)]
+struct Own {
+    /// Those of members.
+    joined: u64,
+    /// Those that are reserved; a member may have one of them.
+    reserved: u64,
+}
+
+impl Own {
+    fn has(self, number: u8) -> bool {
+        (self.joined | self.reserved) & bit(number) != 0
+    }
 }
 
 /// The locks of this process, by directory.
@@ -61,6 +79,11 @@ impl Drop for Handle {
     fn drop(&mut self) {
         if self.pid != std::process::id() {
             // Closing the parent's descriptor here would give back this process's own locks.
+            std::mem::forget(self.0.take());
+            return;
+        }
+        if !self.is_open() {
+            // The program has closed the descriptor; its number may be a file of the program.
             std::mem::forget(self.0.take());
             return;
         }
@@ -87,17 +110,37 @@ impl Locks {
         let mut open = lock(&OPEN);
         let pid = std::process::id();
         let is_usable = |locks: &&Arc<Locks>| {
-            let is_linked = rustix::fs::fstat(&locks.file).is_ok_and(|stat| stat.st_nlink > 0);
-            locks.directory == directory.identity() && locks.pid == pid && is_linked
+            locks.directory == directory.identity() && locks.pid == pid && locks.is_linked()
         };
         if let Some(locks) = open.iter().find(is_usable) {
             return Ok(Handle(Some(Arc::clone(locks))));
         }
         let file = directory.locks()?;
-        let directory = directory.identity();
-        let locks = Arc::new(Locks { file, directory, pid, own: Mutex::new(0) });
+        let stat = rustix::fs::fstat(&file);
+        let stat = stat.map_err(|error| directory.error("the file `members`", error))?;
+        let locks = Arc::new(Locks {
+            file,
+            identity: (stat.st_dev, stat.st_ino),
+            directory: directory.identity(),
+            pid,
+            own: Mutex::default(),
+        });
         open.push(Arc::clone(&locks));
         Ok(Handle(Some(locks)))
+    }
+
+    /// Returns the file's number of links; `None` if the program has closed the descriptor.
+    fn links(&self) -> Option<u64> {
+        let stat = rustix::fs::fstat(&self.file).ok()?;
+        ((stat.st_dev, stat.st_ino) == self.identity).then_some(stat.st_nlink)
+    }
+
+    fn is_open(&self) -> bool {
+        self.links().is_some()
+    }
+
+    fn is_linked(&self) -> bool {
+        self.links().is_some_and(|links| links > 0)
     }
 
     /// Locks a byte of a name; waits while another process has it. Returns false after a second.
@@ -112,14 +155,39 @@ impl Locks {
         false
     }
 
+    /// Locks a number that this process does not have. Returns false if it has it, or if another
+    /// process has it.
+    fn lock_number(&self, directory: &Directory, own: Own, number: u8) -> Result<bool, JoinError> {
+        let locked = !own.has(number)
+            && set_lock(&self.file, number, true)
+                .map_err(|error| directory.error("no lock can be had", error))?;
+        Ok(locked)
+    }
+
+    /// Makes the error for a number, or all numbers, that are taken.
+    fn none_free(&self, directory: &Directory, own: Own, asked: Option<u8>) -> JoinError {
+        let mut holders = holders(self, own);
+        match asked {
+            // It may have become free in the meantime; it was taken when it mattered.
+            Some(number) => JoinError::Taken(
+                holders.extract_if(.., |holder| holder.number == number).next().unwrap_or(Holder {
+                    number,
+                    pid: 0,
+                    program: String::new(),
+                }),
+            ),
+            None => JoinError::Full { directory: directory.path().to_owned(), holders },
+        }
+    }
+
     fn unlock(&self, byte: u8) {
         // Unlocking what the process has locked does not fail.
         let _ = set_lock(&self.file, byte, false);
     }
 
     /// Returns the process that has a number.
-    fn holder(&self, own: u64, number: u8) -> Option<u32> {
-        if own & bit(number) != 0 {
+    fn holder(&self, own: Own, number: u8) -> Option<u32> {
+        if own.has(number) {
             return Some(self.pid);
         }
         match lock_of(&self.file, number) {
@@ -142,41 +210,30 @@ impl Claim {
         let candidates = asked.map_or(1..=MEMBERS_MAX, |number| number..=number);
         let mut own = lock(&locks.own);
         for number in candidates {
-            if *own & bit(number) != 0 {
-                continue;
-            }
-            let fail = |error| directory.error("no lock can be had", error);
-            if !set_lock(&locks.file, number, true).map_err(fail)? {
+            let is_reserved = asked.is_some() && own.reserved & bit(number) != 0;
+            let is_taken = own.joined & bit(number) != 0
+                || !is_reserved && !locks.lock_number(&directory, *own, number)?;
+            if is_taken {
                 continue;
             }
             match listen(&directory, &locks, number) {
                 Ok(listener) => {
-                    *own |= bit(number);
+                    own.joined |= bit(number);
                     drop(own);
                     let claim = Claim { directory, locks, number };
                     claim.sweep();
                     return Ok((claim, listener));
                 }
                 Err(error) => {
-                    locks.unlock(number);
+                    if !is_reserved {
+                        locks.unlock(number);
+                    }
                     return Err(directory.error("the member's socket cannot be made", error));
                 }
             }
         }
-        let own_numbers = *own;
-        drop(own);
-        let mut holders = holders(&locks, own_numbers);
-        match asked {
-            // It may have become free in the meantime; it was taken when it mattered.
-            Some(number) => Err(JoinError::Taken(
-                holders.extract_if(.., |holder| holder.number == number).next().unwrap_or(Holder {
-                    number,
-                    pid: 0,
-                    program: String::new(),
-                }),
-            )),
-            None => Err(JoinError::Full { directory: directory.path().to_owned(), holders }),
-        }
+        let own = *own;
+        Err(locks.none_free(&directory, own, asked))
     }
 
     /// Returns the member's number.
@@ -241,10 +298,77 @@ impl Drop for Claim {
             let _ = self.directory.remove(self.number);
             self.locks.unlock(NAMES + self.number);
         }
-        *own &= !bit(self.number);
-        self.locks.unlock(self.number);
+        own.joined &= !bit(self.number);
+        if !own.has(self.number) {
+            self.locks.unlock(self.number);
+        }
         drop(own);
         self.sweep();
+    }
+}
+
+/// A number that this process has before it is a member, for example to tell its address.
+/// [`Member::join`](crate::Member::join) takes it when it is asked for that number.
+///
+/// The number is given back when this value and the member are dropped. A forked child has no
+/// reservation of its parent's.
+#[derive(Debug)]
+pub struct Reservation {
+    locks: Handle,
+    number: u8,
+}
+
+impl Reservation {
+    /// Reserves the asked number, or the smallest free one but `avoided`, in a directory. The
+    /// directory is made, with mode 0700, if it does not exist.
+    ///
+    /// # Errors
+    /// [`JoinError`]; no number is held then.
+    pub fn take(
+        directory: &Path,
+        asked: Option<u8>,
+        avoided: Option<u8>,
+    ) -> Result<Reservation, JoinError> {
+        if let Some(number) = asked.filter(|number| !(1..=MEMBERS_MAX).contains(number)) {
+            return Err(JoinError::Number(number));
+        }
+        let directory = Directory::open(directory)?;
+        let locks = Locks::of(&directory)?;
+        let candidates = asked.map_or(1..=MEMBERS_MAX, |number| number..=number);
+        let mut own = lock(&locks.own);
+        for number in candidates.filter(|&number| asked.is_some() || Some(number) != avoided) {
+            if locks.lock_number(&directory, *own, number)? {
+                own.reserved |= bit(number);
+                drop(own);
+                return Ok(Reservation { locks, number });
+            }
+        }
+        let own = *own;
+        Err(locks.none_free(&directory, own, asked))
+    }
+
+    /// Returns the number.
+    pub fn number(&self) -> u8 {
+        self.number
+    }
+
+    /// Returns whether this process still has the number: not in a forked child, and not after the
+    /// program has closed descriptors that are not its own.
+    pub fn is_held(&self) -> bool {
+        self.locks.pid == std::process::id() && self.locks.is_open()
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        if !self.is_held() {
+            return;
+        }
+        let mut own = lock(&self.locks.own);
+        own.reserved &= !bit(self.number);
+        if !own.has(self.number) {
+            self.locks.unlock(self.number);
+        }
     }
 }
 
@@ -262,7 +386,7 @@ fn listen(directory: &Directory, locks: &Locks, number: u8) -> rustix::io::Resul
     Ok(socket)
 }
 
-fn holders(locks: &Locks, own: u64) -> Vec<Holder> {
+fn holders(locks: &Locks, own: Own) -> Vec<Holder> {
     let holder = |number| {
         let pid = locks.holder(own, number)?;
         let comm = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();

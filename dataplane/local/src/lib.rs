@@ -76,6 +76,8 @@ mod system;
 mod thread;
 
 #[cfg(not(loom))]
+pub use claim::Reservation;
+#[cfg(not(loom))]
 pub use error::{Holder, JoinError, QueueError};
 #[cfg(not(loom))]
 pub use member::{Member, MemberConfig};

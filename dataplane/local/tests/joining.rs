@@ -8,7 +8,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::process::Command;
-use uroce_local::{JoinError, Member, MemberConfig};
+use uroce_local::{JoinError, Member, MemberConfig, Reservation};
 
 fn asked(directory: &Path, number: u8) -> Result<Member, JoinError> {
     Member::join(MemberConfig { number: Some(number), ..config(directory, 1) })
@@ -50,6 +50,29 @@ fn an_asked_number_is_taken_or_refused() {
         let config = MemberConfig { queues, frame_max, ..config(scratch.path(), 1) };
         assert!(matches!(Member::join(config), Err(JoinError::Size { .. })));
     }
+}
+
+#[test]
+fn a_reserved_number_is_joined_by_who_asks_for_it_and_no_other() {
+    let scratch = Scratch::new();
+    let reserve = |number, avoided| Reservation::take(scratch.path(), number, avoided);
+    let first = reserve(None, None).unwrap();
+    let third = reserve(None, Some(2)).unwrap();
+    assert_eq!((first.number(), third.number()), (1, 3));
+    assert!(matches!(reserve(Some(1), None), Err(JoinError::Taken(holder)) if holder.number == 1));
+    assert!(matches!(reserve(Some(65), None), Err(JoinError::Number(65))));
+    assert_eq!(join(scratch.path()).number(), 2);
+    let member = asked(scratch.path(), 1).unwrap();
+    assert!(matches!(asked(scratch.path(), 1), Err(JoinError::Taken(_))));
+    // The number is free when both have gone, in either order.
+    drop(first);
+    assert!(reserve(Some(1), None).is_err());
+    drop(member);
+    let first = reserve(None, None).unwrap();
+    drop(asked(scratch.path(), 1).unwrap());
+    assert!(reserve(Some(1), None).is_err());
+    drop((first, third));
+    assert_eq!(join(scratch.path()).number(), 1);
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! The identities that a process can have: one per configuration file.
 //!
 //! `UROCE_CONFIG` names TOML files, separated by colons. Several files are alternative identities:
-//! a process takes the first that no other process has. A file with a port of the local fabric that
-//! names no member stands for 64 identities, the members. Without the variable that is the built-in
+//! a process takes the first that no other process has. With a port of the local fabric that names
+//! no member it is any member that is free. Without the variable that is the built-in
 //! configuration, so that the processes of one machine can communicate without any set-up.
 //!
 //! Invariants
@@ -16,7 +16,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use uroce::config::{DeviceConfig, Driver, Ethdev, Idle, PortConfig};
-use uroce::{Config, MEMBERS_MAX, Mac};
+use uroce::{Config, Mac};
 
 use super::place;
 use super::problem::Problem;
@@ -46,7 +46,7 @@ pub(crate) struct Identity {
 /// [`Problem`] if a configuration cannot be read or used.
 pub(crate) fn identities() -> Result<Vec<Identity>, Problem> {
     let mut identities = match place::variable("UROCE_CONFIG") {
-        None => embedded(),
+        None => embedded().map(|identity| vec![identity]),
         Some(files) => read(std::env::split_paths(&files).filter(|file| file != Path::new(""))),
     }?;
     if let Some(keepalive_ms) = keepalive(place::variable(KEEPALIVE))? {
@@ -85,7 +85,7 @@ pub(crate) fn read(files: impl Iterator<Item = PathBuf>) -> Result<Vec<Identity>
         {
             return Err(Problem::Alternatives { one: first.source.clone(), other: file });
         }
-        identities.extend(of(&file, config));
+        identities.push(Identity { config: with_macs(config), source: file });
     }
     if identities.is_empty() { Err(Problem::NoFile) } else { Ok(identities) }
 }
@@ -94,12 +94,12 @@ fn names(config: &Config) -> impl Iterator<Item = &str> {
     config.devices.iter().map(|device| device.name.as_str())
 }
 
-/// The built-in identities: the members of the local fabric in the run directory.
+/// The built-in identity: any member of the local fabric in the run directory.
 ///
 /// # Errors
 ///
 /// [`Problem::NoRunDir`] if there is no run directory.
-pub(crate) fn embedded() -> Result<Vec<Identity>, Problem> {
+pub(crate) fn embedded() -> Result<Identity, Problem> {
     let source = Path::new("the built-in configuration");
     let mut port = PortConfig::local(place::run_dir()?.join(FABRIC));
     port.mtu = MTU;
@@ -109,25 +109,32 @@ pub(crate) fn embedded() -> Result<Vec<Identity>, Problem> {
     let mut config = Config::new().device(device.port(port));
     config.eal.memory_mb = MEMORY_MB;
     config.check().map_err(|error| Problem::Config { file: source.to_owned(), error })?;
-    Ok(of(source, config))
+    Ok(Identity { source: source.to_owned(), config })
 }
 
-/// The identities of one configuration: one, or all members of the local fabric.
-fn of(source: &Path, config: Config) -> Vec<Identity> {
-    let is_any = |port: &PortConfig| is_local(port) && port.member.is_none();
-    let identity = |config| Identity { source: source.to_owned(), config: with_macs(config) };
-    if !config.devices.iter().flat_map(|device| &device.ports).any(is_any) {
-        return vec![identity(config)];
-    }
-    let as_member = |number| {
-        let mut config = config.clone();
-        let ports = config.devices.iter_mut().flat_map(|device| &mut device.ports);
-        for port in ports.filter(|port| is_any(port)) {
-            *port = port.clone().as_member(number);
-        }
-        identity(config)
-    };
-    (1..=MEMBERS_MAX).map(as_member).collect()
+/// Whether a port of the configuration is any member of the local fabric that is free.
+pub(crate) fn is_open(config: &Config) -> bool {
+    config.devices.iter().flat_map(|device| &device.ports).any(is_any)
+}
+
+fn is_any(port: &PortConfig) -> bool {
+    is_local(port) && port.member.is_none()
+}
+
+/// The number of the member of the local fabric that has this address, if the configuration lets a
+/// process be it.
+pub(crate) fn member_at(config: &Config, address: IpAddr) -> Option<u8> {
+    let mut ports = config.devices.iter().flat_map(|device| &device.ports);
+    let is_possible = ports.any(|port| is_any(port) && port.ip.is_empty());
+    PortConfig::member_at(address).filter(|_| is_possible)
+}
+
+/// An identity's addresses as text for messages, or its source if it has none.
+pub(crate) fn addresses(identity: &Identity) -> String {
+    let ports = identity.config.devices.iter().flat_map(|device| &device.ports);
+    let ip: Vec<String> =
+        ports.flat_map(|port| &port.ip).map(|own| own.address().to_string()).collect();
+    if ip.is_empty() { identity.source.display().to_string() } else { ip.join(", ") }
 }
 
 /// Whether the port is one of the local fabric.
@@ -214,26 +221,23 @@ pub(crate) fn gid_table_len(gids: usize) -> usize {
     LEAST.max(gids + 1)
 }
 
-/// The names of the machine's resources that an identity needs for itself, one per port, and one
-/// per address in the local fabric. Identities with a name in common exclude each other.
+/// The names of the machine's resources that an identity needs for itself: its ports, and addresses
+/// in the local fabric that do not follow from a member's number. Identities with a name in common
+/// exclude each other. The numbers of members are not among them: the fabric has locks of its own.
 pub(crate) fn resources(config: &Config) -> Vec<String> {
     let ports = config.devices.iter().flat_map(|device| &device.ports);
     // Rings are local to the process.
     let shared = ports.filter(|port| !matches!(port.ethdev, Ethdev::Ring(_)));
-    let with_addresses = shared.flat_map(|port| {
-        let ips =
-            port.ip.iter().filter(|_| is_local(port)).map(|ip| address_of(port, ip.address()));
-        std::iter::once(in_namespace(resource(port), port, namespace())).chain(ips)
+    let names = shared.flat_map(|port| match &port.ethdev {
+        Ethdev::Local(directory) => {
+            let ips = port.ip.iter().map(|ip| ip.address());
+            let own =
+                ips.filter(|ip| port.member.is_none() || PortConfig::member_at(*ip) != port.member);
+            own.map(|ip| format!("{ip} {}", directory.display())).collect()
+        }
+        _ => vec![in_namespace(resource(port), port, namespace())],
     });
-    with_addresses.collect()
-}
-
-/// The name of an address in the local fabric of a port.
-fn address_of(port: &PortConfig, ip: IpAddr) -> String {
-    match &port.ethdev {
-        Ethdev::Local(directory) => format!("{ip} {}", directory.display()),
-        _ => ip.to_string(),
-    }
+    names.collect()
 }
 
 /// The inode number of the process's network namespace.
@@ -257,9 +261,7 @@ fn resource(port: &PortConfig) -> String {
     match &port.ethdev {
         Ethdev::Ring(name) => format!("ring {name}"),
         Ethdev::Pci(address) => format!("pci {address}"),
-        Ethdev::Local(directory) => {
-            format!("member {} {}", port.member.unwrap_or_default(), directory.display())
-        }
+        Ethdev::Local(directory) => format!("fabric {}", directory.display()),
         Ethdev::Vdev(devargs) => match link_of(devargs) {
             Some((role, link)) => format!("memif {role} {link}"),
             // Several identities may share a kernel interface if their addresses differ.

@@ -5,6 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use uroce::ConfigError;
+use uroce::local::LocalError;
 use uroce_command::run_dir::RunDirError;
 
 /// Why a process has no device. The text says what to do about it.
@@ -48,9 +49,13 @@ pub(crate) enum Problem {
     #[error("{}: {error}{}", path.display(), advice(error))]
     File { path: PathBuf, error: io::Error },
 
+    /// The local fabric cannot be used.
+    #[error("{error}{}", of_system(error))]
+    Fabric { error: LocalError },
+
     /// Other processes have all identities of the configuration.
     #[error(
-        "every identity of the configuration is in use:\n{holders}End one of these processes, or \
+        "every identity of the configuration is in use:\n{holders}\nEnd one of these processes, or \
          give this one a port of its own: uroce-run --vdev or --pci with --ip, or --config FILE."
     )]
     Taken { holders: String },
@@ -78,6 +83,9 @@ impl Problem {
             Self::File { error, .. } => {
                 rustix::io::Errno::from_io_error(error).unwrap_or(rustix::io::Errno::IO)
             }
+            Self::Fabric { error } => error
+                .errno()
+                .map_or(rustix::io::Errno::ACCESS, rustix::io::Errno::from_raw_os_error),
             Self::Taken { .. } => rustix::io::Errno::BUSY,
         }
     }
@@ -89,6 +97,11 @@ fn with_name(file: &Path, error: &ConfigError) -> String {
         ConfigError::Read { .. } => error.to_string(),
         _ => format!("{}: {error}", file.display()),
     }
+}
+
+/// Advice for what the operating system has refused to a member of the local fabric.
+fn of_system(error: &LocalError) -> &'static str {
+    error.errno().map_or("", |errno| advice(&io::Error::from_raw_os_error(errno)))
 }
 
 /// Advice for an error of the operating system. Empty if there is none.

@@ -12,6 +12,7 @@ use uroce::{Config, Context, Gid, PortAttr};
 
 use super::claim::{Kind, Lock};
 use super::config::{self, Identity};
+use super::hold::{Hold, Taken, Wish};
 use super::listeners::{self, Listener};
 use super::problem::Problem;
 use super::refusal::{cannot, failed};
@@ -26,27 +27,50 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// Interval between attempts to take the locks.
 const RETRY: Duration = Duration::from_millis(20);
 
+/// How long a forked child waits for the number in the local fabric that its parent has: a daemon's
+/// parent ends at once.
+const INHERITING: Duration = Duration::from_millis(50);
+
+/// Interval between attempts to take the parent's number.
+const INHERIT_RETRY: Duration = Duration::from_millis(5);
+
 /// A function that is called with each device that starts. See [`super::on_start`].
 type Hook = fn(&'static Device, &Context);
 
 /// The state of the process. There is one.
 pub(super) struct Process {
     identities: Vec<Identity>,
-    /// Index of the identity that provides the addresses. `None` until something depends on it.
-    chosen: Option<usize>,
-    /// The claim of the chosen identity. `None` if all identities are taken; then no engine can
-    /// start.
-    claim: Option<Lock>,
-    /// The claim was inherited from a parent process.
+    /// The identity that provides the addresses. `None` until something depends on it.
+    chosen: Option<Chosen>,
+    /// What is held was inherited from a parent process.
     inherited: bool,
-    /// A parent or a child process may hold the same claim.
+    /// A parent or a child process may hold the same.
     shared: bool,
+    /// Whether the processes that have all identities were listed.
+    has_listed: bool,
     /// The lock for running the identity's engine.
     engine: Option<Lock>,
     contexts: Vec<Option<Context>>,
     /// The errno of a failed start. There is no second attempt, as DPDK does not start twice.
     failed: Option<Errno>,
     hooks: Vec<Hook>,
+}
+
+/// The identity of the process.
+struct Chosen {
+    /// Its index.
+    at: usize,
+    /// Its configuration, with the numbers of members of the local fabric.
+    config: Config,
+    /// `None` if all identities are taken; then no engine can start.
+    hold: Option<Hold>,
+}
+
+impl Chosen {
+    /// Whether this process has what was taken for the identity, or nothing was.
+    fn is_settled(&self) -> bool {
+        self.hold.as_ref().is_none_or(Hold::is_whole)
+    }
 }
 
 static PROCESS: OnceLock<Result<Mutex<Process>, Errno>> = OnceLock::new();
@@ -100,9 +124,9 @@ impl Process {
         Self {
             identities,
             chosen: None,
-            claim: None,
             inherited: false,
             shared: false,
+            has_listed: false,
             engine: None,
             contexts,
             failed: None,
@@ -166,7 +190,7 @@ impl Process {
     }
 
     fn config(&self) -> &Config {
-        &self.identities[self.chosen.unwrap_or(0)].config
+        self.chosen.as_ref().map_or(&self.identities[0].config, |chosen| &chosen.config)
     }
 
     pub(super) fn device(&self, index: usize) -> &DeviceConfig {
@@ -182,15 +206,21 @@ impl Process {
         if self.engine.is_some() || is_orphaned() {
             return Ok(());
         }
-        let wanted = prefer.map_or(Vec::new(), |address| self.all_with(address));
-        if !wanted.is_empty() {
-            return self.become_one_of(&wanted);
+        if let Some(address) = prefer {
+            let wanted = self.all_with(address);
+            if !wanted.is_empty() {
+                return self.become_one_of(address, &wanted);
+            }
         }
         let is_open = self.chosen.is_none() || self.inherited;
         let others = avoid.map_or(Vec::new(), |address| self.all_with(address));
-        if let Some(&other) = others.first().filter(|_| is_open) {
-            for at in self.all_but(other) {
-                if self.try_claim(at)?.is_ok() {
+        if let Some(&(other, avoided)) = others.first().filter(|_| is_open) {
+            let others = match avoided {
+                None => self.all_but(other),
+                Some(_) => (0..self.identities.len()).collect(),
+            };
+            for at in others {
+                if self.try_claim(at, Wish { avoided, ..Wish::default() })?.is_ok() {
                     return Ok(());
                 }
             }
@@ -198,19 +228,27 @@ impl Process {
         Ok(())
     }
 
-    fn become_one_of(&mut self, wanted: &[usize]) -> Result<(), Errno> {
-        let is_wanted = self.chosen.is_some_and(|chosen| wanted.contains(&chosen));
-        if is_wanted && self.claim.is_some() {
+    fn become_one_of(
+        &mut self,
+        address: IpAddr,
+        wanted: &[(usize, Option<u8>)],
+    ) -> Result<(), Errno> {
+        let is_it = |chosen: &Chosen| {
+            chosen.hold.as_ref().is_some_and(Hold::is_whole) && has(&chosen.config, address)
+        };
+        if self.chosen.as_ref().is_some_and(is_it) {
             return Ok(());
         }
-        let mut holders = Vec::new();
-        for &at in wanted {
-            match self.try_claim(at)? {
+        let mut taken = Vec::new();
+        for &(at, number) in wanted {
+            match self.try_claim(at, Wish { number, ..Wish::default() })? {
                 Ok(()) => return Ok(()),
-                Err(holder) => holders.push(holder.to_string()),
+                Err(others) => taken.extend(others),
             }
         }
-        let (address, holders) = (self.addresses(wanted[0]), holders.join(", "));
+        let address = taken.first().map_or(String::new(), |first| first.what.clone());
+        let holders: Vec<_> = taken.into_iter().map(|taken| taken.holder).collect();
+        let holders = holders.join(", ");
         // A program that tries its addresses in turn continues with another one. The message is for
         // a program that ends without an engine.
         let text = format!("{address} is the address of {holders}; this process has another.");
@@ -218,46 +256,103 @@ impl Process {
         Err(Errno::EADDRINUSE)
     }
 
-    /// The identities that have this address. Several can, if alternatives share addresses.
-    fn all_with(&self, address: IpAddr) -> Vec<usize> {
-        let gid = Gid::from(address);
-        let has_it = |identity: &Identity| {
-            let devices = identity.config.devices.iter();
-            let preview = |device: &DeviceConfig| Context::preview(&identity.config, &device.name);
-            let ports = devices.filter_map(|device| preview(device).ok().flatten()).flatten();
-            ports.flat_map(|port| port.gids).any(|own| own == gid)
-        };
-        (0..self.identities.len()).filter(|&at| has_it(&self.identities[at])).collect()
+    /// The identities that can have this address, with the number of the member that has it.
+    /// Several can, if alternatives share addresses.
+    fn all_with(&self, address: IpAddr) -> Vec<(usize, Option<u8>)> {
+        let all = self.identities.iter().enumerate();
+        let with = all.filter_map(|(at, identity)| {
+            let number = config::member_at(&identity.config, address);
+            (number.is_some() || has(&identity.config, address)).then_some((at, number))
+        });
+        with.collect()
     }
 
-    /// Chooses the identity that provides the addresses: the first free one. If all are taken, the
-    /// first one without a claim, so that programs that only query addresses still work.
+    /// Chooses the identity that provides the addresses: the first free one.
+    ///
+    /// # Errors
+    ///
+    /// EBUSY if other processes are all members of the local fabric that this one could be. They
+    /// are listed on stderr, once.
     fn choose(&mut self) -> Result<(), Errno> {
-        if self.chosen.is_some() {
-            return Ok(());
+        match self.try_choose()? {
+            Ok(()) => Ok(()),
+            Err(taken) => Err(self.list(&taken)),
         }
+    }
+
+    /// Chooses as [`choose`](Process::choose) does. The inner error has the holders. Where no
+    /// identity is any member of the local fabric, the first one is chosen although it is taken, so
+    /// that programs that only query addresses still work.
+    fn try_choose(&mut self) -> Result<Result<(), Vec<Taken>>, Errno> {
+        let is_running = self.engine.is_some() || is_orphaned();
+        if is_running || self.chosen.as_ref().is_some_and(Chosen::is_settled) {
+            return Ok(Ok(()));
+        }
+        if self.renew()? {
+            return Ok(Ok(()));
+        }
+        let mut taken = Vec::new();
         for at in 0..self.identities.len() {
-            if self.try_claim(at)?.is_ok() {
-                return Ok(());
+            match self.try_claim(at, Wish::default())? {
+                Ok(()) => return Ok(Ok(())),
+                Err(others) => taken.extend(others),
             }
         }
-        self.chosen = Some(0);
-        Ok(())
+        if self.identities.iter().any(|identity| config::is_open(&identity.config)) {
+            return Ok(Err(taken));
+        }
+        self.chosen = Some(Chosen { at: 0, config: self.identities[0].config.clone(), hold: None });
+        Ok(Ok(()))
+    }
+
+    /// Takes the numbers of a forked child in the local fabric: its parent's, if it ends about now,
+    /// or any others. Returns whether the process has its identity then.
+    fn renew(&mut self) -> Result<bool, Errno> {
+        let Some(Chosen { at, config, hold: Some(hold) }) = &mut self.chosen else {
+            return Ok(false);
+        };
+        let identity = &self.identities[*at];
+        let mut ports = config.devices.iter().flat_map(|device| &device.ports);
+        let number = ports.find(|port| config::is_local(port)).and_then(|port| port.member);
+        let end = Instant::now() + INHERITING;
+        let renewed = loop {
+            let is_over = Instant::now() >= end;
+            let number = number.filter(|_| !is_over);
+            let renewed = hold.renew(identity, Wish { number, ..Wish::default() });
+            let renewed = renewed.map_err(reported)?;
+            if renewed.is_ok() || is_over {
+                break renewed;
+            }
+            thread::sleep(INHERIT_RETRY);
+        };
+        let Ok(renewed) = renewed else { return Ok(false) };
+        *config = renewed;
+        self.show();
+        Ok(true)
+    }
+
+    /// Lists the processes that have all identities.
+    fn list(&mut self, taken: &[Taken]) -> Errno {
+        let lines: Vec<String> = taken.iter().map(Taken::to_string).collect();
+        let problem = Problem::Taken { holders: lines.join("\n") };
+        if !self.has_listed {
+            say(&problem.to_string());
+        }
+        self.has_listed = true;
+        problem.errno().into()
     }
 
     /// Takes the identity with this index, unless another process has it.
-    fn try_claim(&mut self, at: usize) -> Result<Result<(), claim::Holder>, Errno> {
-        let resources = config::resources(&self.identities[at].config);
-        match claim::take(Kind::Claim, &resources).map_err(reported)? {
-            Ok(claim) => {
-                // Dropping the former claim releases it.
-                self.claim = Some(claim);
-                self.chosen = Some(at);
+    fn try_claim(&mut self, at: usize, wish: Wish) -> Result<Result<(), Vec<Taken>>, Errno> {
+        match Hold::take(&self.identities[at], wish).map_err(reported)? {
+            Ok((config, hold)) => {
+                // Dropping the former hold releases it.
+                self.chosen = Some(Chosen { at, config, hold: Some(hold) });
                 (self.inherited, self.shared) = (false, false);
                 self.show();
                 Ok(Ok(()))
             }
-            Err(holder) => Ok(Err(holder)),
+            Err(taken) => Ok(Err(taken)),
         }
     }
 
@@ -282,38 +377,44 @@ impl Process {
 
     /// Takes the locks that an engine needs. If they are held by others, prints the holders.
     fn settle(&mut self) -> Result<(), Errno> {
-        self.choose()?;
-        let chosen = self.chosen.unwrap_or(0);
+        let end = Instant::now() + PATIENCE;
+        while let Err(taken) = self.try_choose()? {
+            if Instant::now() >= end {
+                return Err(self.list(&taken));
+            }
+            thread::sleep(RETRY);
+        }
+        let chosen = self.chosen.as_ref().map_or(0, |chosen| chosen.at);
         // Another process of this family may run the engine of the inherited identity. Then any
         // other free identity is taken.
         let (mut candidates, mut others) = (vec![chosen], self.all_but(chosen));
         if self.shared {
             candidates.append(&mut others);
         }
-        let end = Instant::now() + PATIENCE;
-        let mut holders = loop {
+        let mut taken = loop {
             match self.try_engines(&candidates)? {
                 Ok(()) => return Ok(()),
-                Err(holders) if Instant::now() >= end => break holders,
+                Err(taken) if Instant::now() >= end => break taken,
                 Err(_) => thread::sleep(RETRY),
             }
         };
         for at in others {
-            if let Err(holder) = self.holder_of(at)? {
-                note(&mut holders, &self.addresses(at), &holder);
-            }
+            let held = Hold::take(&self.identities[at], Wish::default()).map_err(reported)?;
+            taken.extend(held.err().into_iter().flatten());
         }
-        Err(reported(Problem::Taken { holders }))
+        Err(self.list(&taken))
     }
 
-    /// Takes the first of these identities with a free engine lock. The inner error lists the
-    /// holders for the message.
-    fn try_engines(&mut self, candidates: &[usize]) -> Result<Result<(), String>, Errno> {
-        let mut holders = String::new();
+    /// Takes the first of these identities with a free engine lock. The inner error has the
+    /// holders.
+    fn try_engines(&mut self, candidates: &[usize]) -> Result<Result<(), Vec<Taken>>, Errno> {
+        let mut taken = Vec::new();
         for &at in candidates {
-            let is_ours = self.chosen == Some(at) && self.claim.is_some();
-            if !is_ours && let Err(holder) = self.try_claim(at)? {
-                note(&mut holders, &self.addresses(at), &holder);
+            let is_it = |chosen: &Chosen| chosen.at == at && chosen.hold.is_some();
+            if !self.chosen.as_ref().is_some_and(is_it)
+                && let Err(others) = self.try_claim(at, Wish::default())?
+            {
+                taken.extend(others);
                 continue;
             }
             let resources = config::resources(&self.identities[at].config);
@@ -322,10 +423,13 @@ impl Process {
                     self.engine = Some(engine);
                     return Ok(Ok(()));
                 }
-                Err(holder) => note(&mut holders, &self.addresses(at), &holder),
+                Err(holder) => {
+                    let what = config::addresses(&self.identities[at]);
+                    taken.push(Taken { what, holder: holder.to_string() });
+                }
             }
         }
-        Ok(Err(holders))
+        Ok(Err(taken))
     }
 
     /// Implements [`Device::elsewhere`].
@@ -364,7 +468,7 @@ impl Process {
 
     /// The address of the other end of a device's memif link, if another process runs its engine.
     fn other_end(&self, index: usize, like: IpAddr) -> Result<Option<IpAddr>, Errno> {
-        let Some(chosen) = self.chosen else { return Ok(None) };
+        let Some(Chosen { at: chosen, .. }) = self.chosen else { return Ok(None) };
         let own = self.device(index);
         let is_other = |ip: &IpAddr| {
             let is_own = own.ports.iter().flat_map(|port| &port.ip).any(|own| own.address() == *ip);
@@ -387,21 +491,6 @@ impl Process {
 
     fn all_but(&self, one: usize) -> Vec<usize> {
         (0..self.identities.len()).filter(|at| *at != one).collect()
-    }
-
-    /// The process that has the identity with this index, if any. The claim is released at once if
-    /// it was free.
-    fn holder_of(&self, at: usize) -> Result<Result<(), claim::Holder>, Errno> {
-        let resources = config::resources(&self.identities[at].config);
-        Ok(claim::take(Kind::Claim, &resources).map_err(reported)?.map(drop))
-    }
-
-    /// An identity's addresses as text for messages, or its source if it has none.
-    fn addresses(&self, at: usize) -> String {
-        let ports = self.identities[at].config.devices.iter().flat_map(|device| &device.ports);
-        let ip: Vec<String> =
-            ports.flat_map(|port| &port.ip).map(|own| own.address().to_string()).collect();
-        if ip.is_empty() { self.identities[at].source.display().to_string() } else { ip.join(", ") }
     }
 
     /// Starts the engine of a device and calls the hooks.
@@ -432,9 +521,13 @@ impl Process {
         Ok(context)
     }
 
-    /// Called in the parent after a fork: the child shares the claim.
+    /// Called in the parent after a fork: the child shares the locks.
     pub(super) fn has_forked(&mut self) {
-        self.shared |= self.claim.is_some();
+        self.shared |= self.has_hold();
+    }
+
+    fn has_hold(&self) -> bool {
+        self.chosen.as_ref().is_some_and(|chosen| chosen.hold.is_some())
     }
 
     /// Called in a child after it was forked. It has no thread but the calling one.
@@ -442,7 +535,7 @@ impl Process {
         self.has_forked();
         // The contexts belong to the parent, and so do the threads behind them.
         ORPHANED.fetch_or(self.contexts.iter().any(Option::is_some), Ordering::Relaxed);
-        self.inherited = self.claim.is_some();
+        self.inherited = self.has_hold();
         // The parent keeps holding the engine lock.
         self.engine = None;
     }
@@ -455,6 +548,15 @@ fn seen(context: &Context) -> Vec<tree::Port> {
     ports.map(|attr| tree::Port { mbps: speed(attr.number), attr }).collect()
 }
 
-fn note(holders: &mut String, addresses: &str, holder: &claim::Holder) {
-    holders.push_str(&format!("  {addresses}: {holder}\n"));
+/// Whether a device of the configuration has this address.
+fn has(config: &Config, address: IpAddr) -> bool {
+    let gid = Gid::from(address);
+    let preview = |device: &DeviceConfig| Context::preview(config, &device.name).ok().flatten();
+    config
+        .devices
+        .iter()
+        .filter_map(preview)
+        .flatten()
+        .flat_map(|port| port.gids)
+        .any(|own| own == gid)
 }

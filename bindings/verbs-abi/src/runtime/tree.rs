@@ -273,7 +273,12 @@ mod tests {
 
     #[test]
     fn a_tree_shows_the_attributes_of_the_device() {
-        let [one, two, ..] = &config::embedded().unwrap()[..] else { panic!("two") };
+        let [one, two] = [1, 2].map(|number| {
+            let mut identity = config::embedded().unwrap();
+            let port = &mut identity.config.devices[0].ports[0];
+            *port = port.clone().as_member(number);
+            identity
+        });
         let write = |config: &Config| write(config, |index| preview(config, index), None).unwrap();
         let tree = write(&one.config);
         assert_eq!(write(&one.config), tree);

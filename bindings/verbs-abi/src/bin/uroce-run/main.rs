@@ -18,6 +18,9 @@ mod claim;
 #[allow(dead_code, reason = "the library uses the rest")]
 #[path = "../../runtime/config.rs"]
 mod config;
+#[allow(dead_code, reason = "the library uses the rest")]
+#[path = "../../runtime/hold.rs"]
+mod hold;
 mod library;
 #[path = "../../runtime/place.rs"]
 mod place;
@@ -39,9 +42,9 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
-use claim::Kind;
 use clap::Parser;
 use config::Identity;
+use hold::{Hold, Wish};
 
 const EXAMPLES: &str = "\
 Programs of one machine, with no NIC, no kernel RDMA and no root. They are joined by shared memory
@@ -150,12 +153,12 @@ fn tree_of(identities: &[Identity], netdev: Option<&str>) -> Result<PathBuf, Str
     if let Some(name) = netdev.filter(|name| !is_netdev(name)) {
         return Err(format!("there is no network interface {name:?} (see `ip link`)"));
     }
-    let is_free = |identity: &&Identity| {
-        let taken = claim::take(Kind::Claim, &config::resources(&identity.config));
-        taken.is_ok_and(|taken| taken.is_ok())
-    };
-    let config = &identities.iter().find(is_free).unwrap_or(&identities[0]).config;
-    tree::write(config, |index| tree::preview(config, index), netdev).map_err(text)
+    let mut free = identities.iter().filter_map(|identity| {
+        let (config, _) = Hold::take(identity, Wish::default()).ok()?.ok()?;
+        Some(config)
+    });
+    let config = free.next().unwrap_or_else(|| identities[0].config.clone());
+    tree::write(&config, |index| tree::preview(&config, index), netdev).map_err(text)
 }
 
 /// Whether the process's own network namespace has the interface. /sys may have been mounted in
