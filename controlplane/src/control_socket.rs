@@ -26,7 +26,7 @@ mod answer;
 mod client;
 #[cfg(test)]
 mod fuzz;
-mod own;
+pub(crate) mod own;
 mod place;
 mod server;
 

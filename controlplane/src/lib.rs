@@ -30,6 +30,7 @@
 #![forbid(unsafe_code)]
 
 mod call;
+mod capture;
 pub mod config;
 mod control_socket;
 pub mod device;

@@ -19,6 +19,7 @@
 //! Not here: effects of the calls on a QP (`uroce-engine` and `uroce-transport`).
 
 mod calls;
+mod captures;
 mod connections;
 mod counts;
 mod frames;
@@ -43,12 +44,14 @@ use crate::config::{Config, DeviceConfig, Lcores, SelectiveRepeat};
 use crate::gsi::Gsi;
 use crate::port_watch::Ports;
 use crate::rdma_cm::Service;
+use captures::Captures;
 use counts::Counts;
 use groups::Members;
 use last_words::LastWord;
 use recent::Recent;
 use waiting::Waiting;
 
+pub(crate) use captures::CaptureSeen;
 pub(crate) use recent::{About, Happened};
 pub(crate) use seen::{PortSeen, QpPage};
 pub(crate) use waiting::ModifyQp;
@@ -99,6 +102,7 @@ pub(crate) fn start(
             members: Members::new(),
             counts: Counts::default(),
             recent: Recent::default(),
+            captures: Captures::default(),
             epoch: std::time::Instant::now(),
             guard_due: Instant::ZERO,
             ended: false,
@@ -141,6 +145,7 @@ pub(crate) struct Thread {
     members: Members,
     counts: Counts,
     recent: Recent,
+    captures: Captures,
     epoch: std::time::Instant,
     /// Time of the next check of the process's signal handlers.
     guard_due: Instant,
@@ -172,6 +177,7 @@ impl Thread {
         self.leave_all_groups();
         self.refuse_waiting();
         self.send_what_is_left();
+        self.end_captures();
         self.control.shutdown();
     }
 

@@ -1,12 +1,18 @@
 //! A connection to a process.
 
-use std::io::{self, Read, Write};
+use std::fs::File;
+use std::io::{self, IoSlice, Read, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
+use rustix::net::{
+    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
+    SocketFlags, SocketType, sendmsg, socket_with,
+};
 use uroce_command::frame::{self, Decoder, FrameError};
 use uroce_command::peer::{Peer, is_orphan, peer};
 use uroce_command::{Answer, Refusal, Reply, Request};
@@ -117,9 +123,26 @@ impl Client {
     ///
     /// See [`ClientError`]. After all but [`ClientError::Refused`] the connection is of no use.
     pub(crate) fn ask(&mut self, request: &Request) -> Result<Answer, ClientError> {
+        self.ask_with(request, None)
+    }
+
+    /// Sends a request and a descriptor, which comes with its first byte. Returns the whole answer.
+    ///
+    /// # Errors
+    ///
+    /// See [`ask`](Client::ask).
+    pub(crate) fn ask_with(
+        &mut self,
+        request: &Request,
+        file: Option<&File>,
+    ) -> Result<Answer, ClientError> {
         let request = frame::encode(request, frame::REQUEST_MAX)
             .map_err(|error| ClientError::Strange(error.to_string()))?;
-        self.stream.write_all(&request).map_err(lost)?;
+        let mut sent = 0;
+        if let Some(file) = file {
+            sent = send_with(&self.stream, &request, file).map_err(lost)?;
+        }
+        self.stream.write_all(&request[sent..]).map_err(lost)?;
         let (mut joined, mut size) = (Answer::Done, 0);
         loop {
             let (part, is_last) = match self.reply(&mut size)? {
@@ -164,6 +187,15 @@ impl Client {
             }
         }
     }
+}
+
+/// Sends the begin of a request with a descriptor. Returns how many bytes.
+fn send_with(stream: &UnixStream, request: &[u8], file: &File) -> io::Result<usize> {
+    let files = [file.as_fd()];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    control.push(SendAncillaryMessage::ScmRights(&files));
+    Ok(sendmsg(stream, &[IoSlice::new(request)], &mut control, SendFlags::NOSIGNAL)?)
 }
 
 /// Connects a socket with these limits of its waits: a process that accepts no connection is waited

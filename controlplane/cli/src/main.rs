@@ -16,6 +16,7 @@
 
 mod client;
 mod find;
+mod output;
 mod own;
 mod prompt;
 mod session;

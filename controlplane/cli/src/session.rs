@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use uroce_command::tree::{Line, help, parse};
-use uroce_command::{Request, render};
+use uroce_command::{Refusal, Request, render};
 
 use crate::client::{Client, ClientError};
+use crate::output::Output;
 use crate::style;
 
 /// Deepest nesting of files that load files.
@@ -183,15 +184,23 @@ impl Session {
         let Some(client) = &mut self.client else {
             return fail("there is no process; name one: uroce -s PID");
         };
-        let answer = match client.ask(request) {
+        let output = match Output::of(request) {
+            Ok(output) => output,
+            Err(text) => return self.refused(&ClientError::Refused(Refusal::Failed(text))),
+        };
+        let file = output.as_ref().map(|output| &output.file);
+        let answer = match client.ask_with(request, file) {
             // The process closes the connection of a client that has been silent for long if many
             // others come.
             Err(ClientError::Ended) if let Ok(again) = Client::connect(client.path()) => {
                 *client = again;
-                client.ask(request)
+                client.ask_with(request, file)
             }
             answer => answer,
         };
+        if let (Err(_), Some(output)) = (&answer, output) {
+            output.discard();
+        }
         match answer {
             Ok(answer) if self.json => match render::json(&answer) {
                 Ok(text) => print(&(text + "\n")),

@@ -1,10 +1,13 @@
 //! Answers: what a process says to a request, with all values and without their text.
 
+mod capture;
 mod pairs;
 
 use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
+
+pub use capture::Capture;
 
 /// What a process sends back. A request has any number of [`More`](Reply::More) and then one of the
 /// others.
@@ -76,6 +79,8 @@ pub enum Answer {
     Errors(Vec<DropCount>),
     /// To `show events`.
     Events(Vec<Event>),
+    /// To `show capture` and `capture stop`.
+    Capture(Vec<Capture>),
 }
 
 impl Answer {
@@ -90,7 +95,7 @@ impl Answer {
             };
         }
         join!(PortInfo PortSummary PortStats PortXstats PortCap Device Gid Qp QpDetail Path Count
-            Neigh Cores Settings Counters Errors Events);
+            Neigh Cores Settings Counters Errors Events Capture);
         true
     }
 }

@@ -4,6 +4,7 @@
 //! - Text that came from the process is printed without control characters: a hostile process
 //!   cannot write to the terminal what it likes.
 
+mod capture;
 mod port;
 mod qp;
 mod table;
@@ -37,6 +38,7 @@ pub fn text(answer: &Answer) -> String {
         Answer::Counters(counters) => of_counters(counters),
         Answer::Errors(drops) => of_drops(drops),
         Answer::Events(events) => of_events(events),
+        Answer::Capture(captures) => capture::list(captures),
     };
     harmless(&text)
 }

@@ -1,6 +1,10 @@
 //! Requests: the commands that a process answers.
 
+mod capture;
+
 use serde::{Deserialize, Serialize};
+
+pub use capture::Capture;
 
 /// A command that a running process answers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -13,6 +17,9 @@ pub enum Request {
     /// Set counters back to zero
     #[cfg_attr(feature = "tree", command(subcommand))]
     Clear(Clear),
+    /// Write the frames of a port to a file
+    #[cfg_attr(feature = "tree", command(subcommand))]
+    Capture(Capture),
 }
 
 /// Objects of `show`.
@@ -64,6 +71,8 @@ pub enum Show {
         #[cfg_attr(feature = "tree", arg(value_name = "COUNT", default_value_t = 256))]
         count: u32,
     },
+    /// Captures: their files, frames, and frames that were missed
+    Capture,
 }
 
 /// Views of a port.
@@ -167,15 +176,20 @@ impl std::str::FromStr for Select {
         if !text.is_empty() && "all".starts_with(text) {
             return Ok(Select::All);
         }
-        let number = match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
-            // `from_str_radix` takes a sign.
-            Some(digits) if digits.starts_with(['+', '-']) => None,
-            Some(digits) => u32::from_str_radix(digits, 16).ok(),
-            None if text.starts_with('+') => None,
-            None => text.parse().ok(),
-        };
-        number.map(Select::One).ok_or("not a number, 0x and a number, or all")
+        number(text).map(Select::One).map_err(|_| "not a number, 0x and a number, or all")
     }
+}
+
+/// Parses a decimal number, or a number after `0x`.
+pub(crate) fn number(text: &str) -> Result<u32, &'static str> {
+    let number = match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
+        // `from_str_radix` takes a sign.
+        Some(digits) if digits.starts_with(['+', '-']) => None,
+        Some(digits) => u32::from_str_radix(digits, 16).ok(),
+        None if text.starts_with('+') => None,
+        None => text.parse().ok(),
+    };
+    number.ok_or("not a number, or 0x and a number")
 }
 
 #[cfg(test)]

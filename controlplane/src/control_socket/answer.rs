@@ -5,10 +5,12 @@
 //!   few questions.
 //! - Devices may open and close between two parts: a part is about a device that is open.
 
+mod capture;
 mod device;
 mod port;
 mod qp;
 
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use uroce_command::{Answer, Clear, Refusal, Reply, Request, Select, Show, ShowConfig};
@@ -22,6 +24,8 @@ pub(super) use port::Marks;
 #[derive(Debug)]
 pub(super) struct Work {
     request: Request,
+    /// The descriptor that came with it.
+    file: Option<OwnedFd>,
     /// The next part is about the first device with this key or a larger one,
     key: u64,
     /// and begins at this place in it.
@@ -46,14 +50,19 @@ impl Part {
 }
 
 impl Work {
-    pub(super) fn new(request: Request) -> Work {
-        Work { request, key: 0, at: 0, is_found: false }
+    /// Begins with a request, and the descriptor that came with it.
+    pub(super) fn new(request: Request, file: Option<OwnedFd>) -> Work {
+        Work { request, file, key: 0, at: 0, is_found: false }
     }
 
     /// Makes the next reply.
     pub(super) fn step(&mut self, devices: &[Arc<Served>], marks: &mut Marks) -> Reply {
         if self.request == Request::Show(Show::Process) {
             return Reply::Last(Answer::Process(device::process(devices)));
+        }
+        if let Some(reply) = self.at_once(devices) {
+            let failed = |error: RequestError| Reply::Refused(Refusal::Failed(error.to_string()));
+            return reply.unwrap_or_else(failed);
         }
         let mut open = devices.iter().filter(|served| served.key >= self.key);
         let Some(served) = open.next() else { return self.end() };
@@ -70,6 +79,15 @@ impl Work {
             None => (served.key + 1, 0),
         };
         Reply::More(part.answer)
+    }
+
+    /// Returns the only reply to requests that are not answered device by device.
+    fn at_once(&mut self, devices: &[Arc<Served>]) -> Option<Result<Reply, RequestError>> {
+        match &self.request {
+            Request::Capture(request) => Some(capture::answer(request, self.file.take(), devices)),
+            Request::Show(Show::Capture) => Some(capture::show(devices)),
+            _ => None,
+        }
     }
 
     /// Returns the reply after the last part.
@@ -106,6 +124,8 @@ fn part(
         Request::Show(Show::Qp { qp }) => qp::qps(served, qp, at),
         Request::Show(Show::Path { qp }) => qp::paths(served, qp, at),
         Request::Show(Show::Neigh) => device::neighbours(served, at),
+        // Answered at once.
+        Request::Capture(_) => Ok(Part::whole(Answer::Done)),
         Request::Show(show) => device::show(served, show).map(Part::whole),
     }
 }

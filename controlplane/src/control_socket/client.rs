@@ -1,13 +1,14 @@
 //! A client: its connection, its unread bytes, and the answer under way.
 
-use std::io;
-use std::os::fd::BorrowedFd;
+use std::io::{self, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Instant;
 
 use rustix::event::PollFlags;
-use rustix::net::{RecvFlags, SendFlags};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, recvmsg};
 use uroce_command::frame::{self, Decoder, FrameError};
 use uroce_command::{Refusal, Reply, Request};
 
@@ -20,6 +21,8 @@ use super::own::Own;
 pub(super) struct Client {
     stream: Own<UnixStream>,
     inbox: Decoder,
+    /// The last descriptor that has come, for the request of which it is a part.
+    file: Option<OwnedFd>,
     /// A frame that is being sent, and how much of it is sent.
     outbox: Vec<u8>,
     sent: usize,
@@ -43,6 +46,7 @@ impl Client {
         Ok(Client {
             stream: Own::new(stream)?,
             inbox: Decoder::new(frame::REQUEST_MAX),
+            file: None,
             outbox: Vec::new(),
             sent: 0,
             work: None,
@@ -81,10 +85,19 @@ impl Client {
     fn receive(&mut self) -> bool {
         let Some(stream) = self.stream.get() else { return false };
         let mut bytes = [0; frame::REQUEST_MAX];
-        match rustix::net::recv(stream, &mut bytes, RecvFlags::empty()) {
-            Ok((0, _)) => false,
-            Ok((len, _)) => {
-                self.inbox.push(&bytes[..len]);
+        // The kernel closes descriptors that find no room.
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let mut buffers = [IoSliceMut::new(&mut bytes)];
+        match recvmsg(stream, &mut buffers, &mut control, RecvFlags::CMSG_CLOEXEC) {
+            Ok(received) if received.bytes == 0 => false,
+            Ok(received) => {
+                for message in control.drain() {
+                    if let RecvAncillaryMessage::ScmRights(files) = message {
+                        self.file = files.last().or(self.file.take());
+                    }
+                }
+                self.inbox.push(&bytes[..received.bytes]);
                 true
             }
             Err(error) => is_for_now(error),
@@ -118,7 +131,7 @@ impl Client {
                     self.is_busy = false;
                     return true;
                 }
-                Ok(Some(request)) => self.work = Some(Work::new(request)),
+                Ok(Some(request)) => self.work = Some(Work::new(request, self.file.take())),
                 Err(error) => {
                     // After a wrong length nothing of the stream can be understood.
                     self.is_last = matches!(error, FrameError::TooLong { .. });

@@ -7,7 +7,7 @@ use rustix::fs::{Stat, fstat};
 
 /// A descriptor of ours. If its number is another file when it is dropped, that stays open.
 #[derive(Debug)]
-pub(super) struct Own<T: AsFd> {
+pub(crate) struct Own<T: AsFd> {
     /// `None` only while this is dropped.
     file: Option<T>,
     identity: (u64, u64),
@@ -19,19 +19,19 @@ impl<T: AsFd> Own<T> {
     /// # Errors
     ///
     /// The system's.
-    pub(super) fn new(file: T) -> std::io::Result<Own<T>> {
+    pub(crate) fn new(file: T) -> std::io::Result<Own<T>> {
         let identity = identity(&fstat(&file)?);
         Ok(Own { file: Some(file), identity })
     }
 
     /// Returns the descriptor if it still is ours.
-    pub(super) fn get(&self) -> Option<&T> {
+    pub(crate) fn get(&self) -> Option<&T> {
         let file = self.file.as_ref()?;
         fstat(file).is_ok_and(|stat| identity(&stat) == self.identity).then_some(file)
     }
 
     /// Returns the descriptor for a poll, which does no harm to any file.
-    pub(super) fn unchecked(&self) -> Option<BorrowedFd<'_>> {
+    pub(crate) fn unchecked(&self) -> Option<BorrowedFd<'_>> {
         self.file.as_ref().map(AsFd::as_fd)
     }
 }

@@ -54,6 +54,7 @@ pub(crate) mod poller;
 mod records;
 mod resize;
 pub(crate) mod signals;
+mod taps;
 mod wait;
 
 pub use frames::SendFrameError;

@@ -27,6 +27,7 @@ mod patience;
 mod queue;
 mod random;
 mod rx_lane;
+pub(crate) mod tap;
 mod tx_lane;
 
 use crate::counters::{CounterBlock, EngineCounter};
@@ -39,10 +40,11 @@ use loss::Loss;
 pub(crate) use queue::{Queue, queues};
 use rx_lane::RxLane;
 use std::sync::Arc;
+use tap::Tap;
 use tx_lane::TxLane;
 use uroce_shared::memory::mr_table::MrView;
 use uroce_transport::{Instant, Outbound, TransmitError};
-use uroce_wire::{HeaderTemplate, Mac, PathMtu};
+use uroce_wire::{HeaderTemplate, Mac, PathMtu, Qpn};
 
 /// Most batches of other lcores' frames that are sent in one turn.
 const GUESTS: usize = 4;
@@ -59,8 +61,15 @@ pub(crate) struct Lane {
     pub(crate) rx: RxLane,
     pub(crate) looped: Loopback,
     tx: TxLane,
+    /// Takes copies of frames for a capture.
+    tap: Option<Box<Tap>>,
+    /// The time of this turn.
+    now: Instant,
     /// Whether the link is set down.
     is_cut: bool,
+    /// Whether frames are more than passed on: the link is set down, they may be lost on purpose,
+    /// or there is a tap.
+    is_watched: bool,
     /// Whether some frames wait for their receivers alone, so that each new one is to be looked at.
     has_waiting: bool,
     /// Whether the last packet was refused because its receiver has no room.
@@ -78,17 +87,29 @@ impl Lane {
         let (rx_loss, tx_loss) = binding.loss.at_queue(lcore);
         let bottleneck = binding.bottleneck.as_ref();
         let bottleneck = bottleneck.map(|config| Bottleneck::new(config, lcore, backlog));
-        Lane {
+        let mut lane = Lane {
             queue,
             addresses: Box::new(binding.addresses.clone()),
             path_mtu: path_mtu_of(binding.port.mtu()),
             rx: RxLane::new(rx_loss),
             looped: Loopback::new(),
             tx: TxLane::new(binding.pool.clone(), tx_loss, bottleneck),
+            tap: None,
+            now: Instant::ZERO,
             is_cut: false,
+            is_watched: false,
             has_waiting: false,
             receiver_is_full: false,
-        }
+        };
+        lane.watch();
+        lane
+    }
+
+    /// Notes whether frames are more than passed on. To be called after each change of what decides
+    /// it.
+    fn watch(&mut self) {
+        let loses = self.rx.loss.is_on() || self.tx.loss.is_on();
+        self.is_watched = self.is_cut || loses || self.tap.is_some();
     }
 
     /// Builds a packet behind the headers of `template` and queues it, for the port or to be looped
@@ -112,11 +133,58 @@ impl Lane {
             self.receiver_is_full = true;
             return Err(TransmitError::Full);
         }
-        let (len, mbuf) = self.tx.build(template, packet, memory, counters, self.is_cut)?;
-        if let Some(mbuf) = mbuf {
+        if self.is_watched {
+            return self.transmit_watched(template, packet, memory, counters);
+        }
+        let mbuf = self.tx.build(template, packet, memory)?;
+        let len = self.tx.count_sent(&mbuf, counters);
+        self.tx.queue(mbuf);
+        Ok(len)
+    }
+
+    /// Builds a packet and queues it for the port, unless it is lost because the link is set down
+    /// or by injected loss. Returns the frame's length in bytes.
+    #[inline(never)]
+    fn transmit_watched(
+        &mut self,
+        template: &HeaderTemplate,
+        packet: &Outbound<'_>,
+        memory: &MrView<'_>,
+        counters: &CounterBlock,
+    ) -> Result<u32, TransmitError> {
+        let mbuf = self.tx.build(template, packet, memory)?;
+        let len = mbuf.len() as u32;
+        if self.is_cut {
+            self.tx.drop_taken(mbuf, EngineCounter::TxLinkDown, counters);
+        } else if let Some(mbuf) = self.tx.lose(mbuf, counters) {
+            self.tap_sent(&mbuf, Some(packet.by.qpn));
             self.tx.queue(mbuf);
         }
         Ok(len)
+    }
+
+    /// Gives the tap, if there is one, a copy of a frame that is sent. `by` is the QP that sends
+    /// it; `None` for frames of the control plane.
+    #[inline]
+    fn tap_sent(&mut self, frame: &Mbuf, by: Option<Qpn>) {
+        if let Some(tap) = &mut self.tap {
+            tap.take_sent(frame.as_slice(), by, self.now);
+        }
+    }
+
+    /// Gives the tap, if there is one, a copy of a received frame.
+    #[inline]
+    pub(crate) fn tap_received(&mut self, frame: &Mbuf) {
+        if let Some(tap) = &mut self.tap {
+            tap.take_received(frame.as_slice(), self.now);
+        }
+    }
+
+    /// Sets the tap, or none; returns the former one.
+    pub(crate) fn set_tap(&mut self, tap: Option<Box<Tap>>) -> Option<Box<Tap>> {
+        let former = std::mem::replace(&mut self.tap, tap);
+        self.watch();
+        former
     }
 
     /// Returns, once, whether the last refused packet was refused for its destination alone, so
@@ -136,9 +204,11 @@ impl Lane {
         counters: &CounterBlock,
     ) -> Result<u32, TransmitError> {
         self.looped.check_room()?;
-        let (len, mbuf) = self.tx.build(template, packet, memory, counters, false)?;
-        if let Some(mbuf) = mbuf {
+        let mbuf = self.tx.build(template, packet, memory)?;
+        let len = mbuf.len() as u32;
+        if let Some(mbuf) = self.tx.lose(mbuf, counters) {
             counters.count(EngineCounter::Looped);
+            self.tap_sent(&mbuf, Some(packet.by.qpn));
             self.looped.push(mbuf);
         }
         Ok(len)
@@ -160,7 +230,8 @@ impl Lane {
         self.looped.check_room()?;
         self.check_room()?;
         let mut copy = self.tx.empty_mbuf().ok_or(TransmitError::Full)?;
-        let built = self.tx.build(template, packet, memory, counters, false);
+        let built = self.tx.build(template, packet, memory);
+        let built = built.map(|mbuf| (mbuf.len() as u32, self.tx.lose(mbuf, counters)));
         let (len, mbuf) = match built {
             Ok((len, Some(mbuf))) => (len, mbuf),
             lost_or_refused => {
@@ -168,6 +239,7 @@ impl Lane {
                 return lost_or_refused.map(|(len, _)| len);
             }
         };
+        self.tap_sent(&mbuf, Some(packet.by.qpn));
         // This cannot fail: mbufs of one mempool have one size.
         if copy.set_len(mbuf.len()).is_ok() {
             copy.as_mut_slice().copy_from_slice(mbuf.as_slice());
@@ -221,11 +293,13 @@ impl Lane {
     pub(crate) fn inject(&mut self, frame: Mbuf, counters: &CounterBlock) {
         if is_looped(&frame) {
             counters.count(EngineCounter::Looped);
+            self.tap_sent(&frame, None);
             self.looped.push(frame);
         } else if self.is_cut {
             counters.count(EngineCounter::TxLinkDown);
         } else {
             counters.count(EngineCounter::TxOther);
+            self.tap_sent(&frame, None);
             self.tx.queue(frame);
         }
     }
@@ -233,6 +307,7 @@ impl Lane {
     /// Sets the injected loss of received and sent frames.
     pub(crate) fn set_loss(&mut self, rx: Loss, tx: Loss) {
         (self.rx.loss, self.tx.loss) = (rx, tx);
+        self.watch();
     }
 
     /// Sets the bottleneck, or none; returns the former one. The frames that wait in it are
@@ -254,6 +329,7 @@ impl Lane {
     /// Begins a turn: frames that are queued or sent from now on come at this time.
     #[inline]
     pub(crate) fn begin(&mut self, now: Instant) {
+        self.now = now;
         self.queue.begin(now);
         if let Some(bottleneck) = &mut self.tx.bottleneck {
             bottleneck.begin(now);
@@ -264,6 +340,7 @@ impl Lane {
     #[cold]
     pub(crate) fn set_link(&mut self, up: bool, counters: &CounterBlock) {
         self.is_cut = !up;
+        self.watch();
         self.tx.patience.link_moved();
         if self.is_cut {
             let waiting = self.tx.drop_waiting() + self.queue.drop_parked() as u64;

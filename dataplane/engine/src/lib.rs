@@ -56,6 +56,7 @@ pub use dpdk::{eal, mbuf};
 pub use lane::binding::{PortAddresses, PortBinding, ROCE_OVERHEAD, path_mtu_of};
 pub use lane::bottleneck::{BottleneckConfig, BottleneckError};
 pub use lane::loss::LossConfig;
+pub use lane::tap::{TapFrame, TapReader, TapSpec};
 pub use lcore::thread::ThreadError;
 pub use lcore::{AdoptError, LcoreGuard};
 pub use limits::{MAX_GIDS, MAX_LCORES, MAX_MRS, MAX_PORTS, MAX_QPS};

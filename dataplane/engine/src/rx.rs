@@ -122,8 +122,8 @@ impl Receiver {
             if is_full && self.ahead.is_looking() {
                 lane.take_burst(&mut self.next[port], &shard.counters);
             }
-            if lane.may_lose() {
-                lane.lose(&mut self.burst, &shard.counters);
+            if lane.is_watched() {
+                lane.watch_burst(&mut self.burst, &shard.counters);
             }
             self.sort_burst(port, shard, turn);
             if !is_full {

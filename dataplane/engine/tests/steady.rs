@@ -8,8 +8,8 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use uroce_engine::{
-    BottleneckConfig, IdlePolicy, LossConfig, MwType, PortAddresses, SharedReceiveQueue,
-    multicast_mac,
+    BottleneckConfig, IdlePolicy, LossConfig, MwType, PortAddresses, SharedReceiveQueue, TapFrame,
+    TapReader, TapSpec, multicast_mac,
 };
 use uroce_transport::{
     AccessFlags, Ah, AltPath, Counter, PathMigState, QpChange, QpType, RecvWr, SendOp, StaticRate,
@@ -252,6 +252,12 @@ fn migrations(lab: &mut Lab, qps: [&mut TestQp; 2], buffers: [&lab::Buffer; 2], 
     assert_eq!(count, u32::from(rounds));
 }
 
+/// Makes copies of the frames of a node's port.
+fn tap(node: &mut lab::Node) -> Vec<TapReader> {
+    let spec = TapSpec { snaplen: u16::MAX, qp: None, ring: 0 };
+    node.control.set_tap(1, &spec).expect("a port")
+}
+
 #[test]
 fn an_lcore_allocates_nothing_once_its_qps_are_made() {
     // Loss adds timeouts, retransmissions and replays.
@@ -302,9 +308,12 @@ fn an_lcore_allocates_nothing_once_its_qps_are_made() {
         let slow = BottleneckConfig { kmin: 0, ..BottleneckConfig::new(1000, 1 << 20) };
         let slow = (round % 2 == 1).then_some(slow);
         lab.a.control.set_bottleneck(1, slow).expect("a port");
-        a.cq.resize(1000 * round).expect("a depth that is possible");
+        let mut taps = tap(&mut lab.a);
         traffic(&mut a, &mut b, &local, &remote, 5);
+        let mut copy = TapFrame::default();
+        assert!(taps.iter_mut().any(|tap| tap.read(&mut copy)), "frames are copied");
     }
+    lab.a.control.clear_tap(1).expect("a port");
     lab.a.control.set_addresses(1, lab.a.addresses.clone()).expect("sets");
     COUNTS.store(false, Ordering::SeqCst);
 

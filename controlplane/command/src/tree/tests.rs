@@ -43,11 +43,11 @@ fn mistakes_have_three_lines() {
         (
             "show prot stats 0",
             "Bad arguments\n     ^^^^ expected one of: port process device gid qp path cq mr srq ah \
-             neigh config counters errors events\n     did you mean \"port\"?",
+             neigh config counters errors events capture\n     did you mean \"port\"?",
         ),
         (
             "dance",
-            "Command not found\n^^^^^ expected one of: show clear help sleep load load_echo version \
+            "Command not found\n^^^^^ expected one of: show clear capture help sleep load load_echo version \
              quit\ntype \"help\" for all commands",
         ),
         (

@@ -57,9 +57,12 @@ pub(super) fn show(served: &Served, show: Show) -> Result<Answer, RequestError> 
         Show::Errors => Answer::Errors(drops(served)),
         Show::Events { count } => Answer::Events(events(served, count)?),
         // They have answers of their own.
-        Show::Process | Show::Port(_) | Show::Qp { .. } | Show::Path { .. } | Show::Neigh => {
-            Answer::Done
-        }
+        Show::Process
+        | Show::Port(_)
+        | Show::Qp { .. }
+        | Show::Path { .. }
+        | Show::Neigh
+        | Show::Capture => Answer::Done,
     })
 }
 

@@ -35,7 +35,7 @@ pub(super) fn selected(request: &Request) -> Option<Select> {
             | ShowPort::Cap { port },
         ))
         | Request::Clear(Clear::Port(ClearPort::Stats { port })) => Some(port),
-        Request::Show(_) => None,
+        Request::Show(_) | Request::Capture(_) => None,
     }
 }
 
@@ -85,7 +85,7 @@ pub(super) fn clear(
 }
 
 /// Returns the selected ports of a device.
-fn seen(served: &Served, select: Select) -> Result<Vec<PortSeen>, RequestError> {
+pub(super) fn seen(served: &Served, select: Select) -> Result<Vec<PortSeen>, RequestError> {
     let mut ports = served.calls.call(|thread| Ok(thread.ports_seen()))?;
     ports.retain(|port| select.has(u32::from(port.id)));
     Ok(ports)

@@ -44,18 +44,25 @@ impl Lane {
         self.rx.not_linear = drops;
     }
 
-    /// Returns whether [`lose`](Lane::lose) may take frames away.
+    /// Returns whether [`watch_burst`](Lane::watch_burst) has anything to do.
     #[inline]
-    pub(crate) fn may_lose(&self) -> bool {
-        self.is_cut || self.rx.loss.is_on()
+    pub(crate) fn is_watched(&self) -> bool {
+        self.is_watched
     }
 
-    /// Applies injected loss to a burst; drops all of it if the link is set down.
-    #[cold]
-    pub(crate) fn lose(&mut self, burst: &mut MbufBatch, counters: &CounterBlock) {
+    /// Gives the tap copies of a burst, and applies injected loss to it; drops all of it if the
+    /// link is set down.
+    #[inline(never)]
+    pub(crate) fn watch_burst(&mut self, burst: &mut MbufBatch, counters: &CounterBlock) {
         if self.is_cut {
             counters.add(EngineCounter::RxLinkDown, burst.len() as u64);
             return burst.clear();
+        }
+        if self.tap.is_some() {
+            burst.as_slice().iter().for_each(|frame| self.tap_received(frame));
+        }
+        if !self.rx.loss.is_on() {
+            return;
         }
         let mut kept = MbufBatch::new();
         for mbuf in burst.drain() {

@@ -68,33 +68,56 @@ impl TxLane {
         }
     }
 
-    /// Builds a packet and returns the length of its frame, in bytes. The mbuf is `None` if the
-    /// frame is lost here, because the link is `cut` or by injected loss.
+    /// Builds a packet.
     #[inline(always)]
     pub(super) fn build(
         &mut self,
         template: &HeaderTemplate,
         packet: &Outbound<'_>,
         memory: &MrView<'_>,
-        counters: &CounterBlock,
-        cut: bool,
-    ) -> Result<(u32, Option<Mbuf>), TransmitError> {
+    ) -> Result<Mbuf, TransmitError> {
         let mut mbuf = self.empty_mbuf().ok_or(TransmitError::Full)?;
         let next = self.spare.as_slice().iter().nth_back(REST_AHEAD - 1);
         let built = build(&mut mbuf, template, packet, memory, &mut self.sums, next);
-        let len = mbuf.len();
-        if built.is_err() || cut || self.loss.loses() {
+        if let Err(refused) = built {
             self.give_back(mbuf);
-            built?;
-            let cut = if cut { EngineCounter::TxLinkDown } else { EngineCounter::TxLost };
-            counters.count(cut);
-            self.count_taken(len);
-            return Ok((len as u32, None));
+            return Err(refused);
         }
+        Ok(mbuf)
+    }
+
+    /// Counts a frame of a QP that is sent. Returns its length in bytes.
+    #[inline]
+    pub(super) fn count_sent(&mut self, mbuf: &Mbuf, counters: &CounterBlock) -> u32 {
+        let len = mbuf.len();
         counters.count(EngineCounter::TxPackets);
         counters.add(EngineCounter::TxBytes, len as u64);
         self.count_taken(len);
-        Ok((len as u32, Some(mbuf)))
+        len as u32
+    }
+
+    /// Drops a frame that was accepted from a QP, and counts it as this.
+    #[cold]
+    pub(super) fn drop_taken(
+        &mut self,
+        mbuf: Mbuf,
+        reason: EngineCounter,
+        counters: &CounterBlock,
+    ) {
+        counters.count(reason);
+        self.count_taken(mbuf.len());
+        self.give_back(mbuf);
+    }
+
+    /// Applies injected loss to a frame of a QP, and counts it as sent or as lost. `None` if it is
+    /// lost.
+    pub(super) fn lose(&mut self, mbuf: Mbuf, counters: &CounterBlock) -> Option<Mbuf> {
+        if self.loss.loses() {
+            self.drop_taken(mbuf, EngineCounter::TxLost, counters);
+            return None;
+        }
+        self.count_sent(&mbuf, counters);
+        Some(mbuf)
     }
 
     #[inline]

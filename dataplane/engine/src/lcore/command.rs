@@ -13,6 +13,7 @@
 use crate::lane::binding::PortAddresses;
 use crate::lane::bottleneck::slow::Bottleneck;
 use crate::lane::loss::Loss;
+use crate::lane::tap::Tap;
 use crate::qp::context::{QpContext, Resized};
 use crate::qp::env::TurnContext;
 use crate::qp::shard::Shard;
@@ -78,7 +79,7 @@ macro_rules! reply {
 
 commands! {
     CreateQp ModifyQp QueryQp ResizeQp DestroyQp
-    MigratePort SetAddresses SetLoss SetBottleneck SetLink
+    MigratePort SetAddresses SetLoss SetBottleneck SetLink SetTap
 }
 
 /// Takes a QP into a free slot; the reply is the QP itself if the slot is not free. All commands
@@ -270,6 +271,21 @@ impl LcoreCommand for SetLink {
     fn obey(self, shard: &mut Shard, turn: &mut TurnContext<'_>) -> Option<()> {
         turn.lanes.get_mut(self.port)?.set_link(self.up, &shard.counters);
         Some(())
+    }
+}
+
+/// Sets the tap of a port (counted from 0), or none. The reply is the one that it had before.
+#[derive(Debug)]
+pub(crate) struct SetTap {
+    pub(crate) port: usize,
+    pub(crate) tap: Option<Box<Tap>>,
+}
+
+impl LcoreCommand for SetTap {
+    reply!(SetTap: Option<Option<Box<Tap>>>);
+
+    fn obey(self, _: &mut Shard, turn: &mut TurnContext<'_>) -> Option<Option<Box<Tap>>> {
+        Some(turn.lanes.get_mut(self.port)?.set_tap(self.tap))
     }
 }
 

@@ -7,6 +7,7 @@
 //! Invariants
 //! - The Ethernet header of a looped frame is ignored: ports of different VLANs of one device reach
 //!   each other.
+//! - A tap takes a looped frame as sent and as received.
 //! - Injected loss applies to a looped frame as to any other. A link that is set down does not stop
 //!   a looped frame, which passes no link.
 //!
@@ -61,6 +62,7 @@ impl Receiver {
             shard.counters.count_drop(DropReason::NotForUs);
             return Some(mbuf);
         };
+        turn.lanes[port].tap_received(&mbuf);
         if turn.lanes[port].rx.loss.loses() {
             shard.counters.count(EngineCounter::RxLost);
             return Some(mbuf);
