@@ -35,12 +35,14 @@ packages_of() {
     image) echo python3 binutils ;;
     # Engines and their runtime, for the tests of the image.
     containers) echo podman runc catatonit docker.io docker-compose buildah ;;
+    # Open vSwitch with DPDK, at whose ports several programs share a NIC.
+    switch) echo openvswitch-switch-dpdk ;;
     # Languages with runtimes that handle SIGSEGV themselves (bindings/verbs-abi/tests/runtimes.rs):
     # 200 MB to download, which the laboratory has no use for.
     runtimes) echo openjdk-17-jdk-headless golang-go ;;
     *)
         echo "packages: unknown purpose '$1'; one of build, golden, tools, cost, interop, apps," \
-            "engines, image, containers, runtimes" >&2
+            "engines, switch, image, containers, runtimes" >&2
         return 2
         ;;
     esac

@@ -5,6 +5,7 @@
   cm          connections
   apps        unmodified programs
   engines     distributed engines
+  switch      Open vSwitch with DPDK, with several programs and a guest at its ports
   vm          the guest, its image and links, the namespace
   report      verdicts, the table of them, tshark's reading of captures
   build       the programs of uroce that the laboratory builds
@@ -34,7 +35,8 @@ LAB = Path(__file__).resolve().parent
 REPOSITORY = LAB.parent.parent
 SUITES = {
     "dataplane": suites.dataplane, "cm": suites.cm, "apps": suites.apps,
-    "engines": suites.engines, "all": suites.every, "selftest": suites.selftest,
+    "engines": suites.engines, "switch": suites.switch, "all": suites.every,
+    "selftest": suites.selftest,
 }
 # Suites that need no guest.
 GUESTLESS = ("engines",)
@@ -89,11 +91,12 @@ def parse():
     )
     parser.add_argument(
         "suite", nargs="?", default="all",
-        choices=["dataplane", "cm", "apps", "engines", "all", "selftest", "vectors"],
+        choices=["dataplane", "cm", "apps", "engines", "switch", "all", "selftest", "vectors"],
         help="all: every suite, for apps without -D and without the slow cases of -a (default); "
              "selftest: the laboratory without uroce; cm: connection management; apps: Debian's "
              "programs, unmodified, over uroce, and the tests of pyverbs; engines: MPI over UCX, "
-             "each beside its own TCP; vectors: record golden captures of Soft-RoCE",
+             "each beside its own TCP; switch: several programs and Soft-RoCE on Open vSwitch with "
+             "DPDK; vectors: record golden captures of Soft-RoCE",
     )
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
     parser.add_argument("--only", default="", metavar="TEXT",
@@ -116,7 +119,7 @@ def parse():
 
 def prepare(arguments, report):
     """Does everything that needs the machine's own network, then re-executes in the namespace."""
-    if arguments.suite in ("cm", "apps", "all"):
+    if arguments.suite in ("cm", "apps", "switch", "all"):
         packages("packages_need apps")
     if arguments.suite in ("engines", "all"):
         packages("packages_need engines")
@@ -124,15 +127,17 @@ def prepare(arguments, report):
         sys.executable, "-B", str(LAB), *sys.argv[1:], "--inside",
         "" if arguments.suite in GUESTLESS else guest_image(arguments, report),
         program(build.PERF, arguments.suite in ("dataplane", "cm", "all"), report),
-        program(build.RUN, arguments.suite in ("cm", "apps", "engines", "all"), report),
+        program(build.RUN, arguments.suite in ("cm", "apps", "engines", "switch", "all"), report),
     ], arguments.suite not in GUESTLESS)
 
 
 def guest_image(arguments, report):
     """Builds the guest's image and returns its folder."""
     packages("packages_need interop")
-    if arguments.suite in ("vectors", "cm", "all"):
+    if arguments.suite in ("vectors", "cm", "switch", "all"):
         packages("packages_need golden")
+    if arguments.suite in ("switch", "all"):
+        packages("packages_need switch")
     try:
         built = image.build(report.say)
     except StaleLists:

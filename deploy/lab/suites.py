@@ -11,6 +11,8 @@ from dataplane.peers import GuestPeer
 from dataplane.uroce import UrocePeer
 from engines import suite as engines_suite
 from report.result import FAIL, PASS
+from switch import cases as switch_cases
+from switch import suite as switch_suite
 from vm import network
 from vm.guest import Guest
 from vm.link import Tap, VhostUser
@@ -47,9 +49,15 @@ def engines(context):
     return engines_suite.run(context)
 
 
+def switch(context):
+    """Runs unmodified programs and Soft-RoCE on one switch."""
+    return switch_suite.run(context, guests)
+
+
 def every(context):
     """Runs every suite, for applications only the short cases."""
-    return [*dataplane(context), *cm(context), *apps(context, brief=True), *engines(context)]
+    return [*dataplane(context), *cm(context), *apps(context, brief=True), *engines(context),
+            *switch(context)]
 
 
 def over(context, link, table):
@@ -93,12 +101,12 @@ def expect_failure(result):
 def list_cases(selection):
     """Prints the names of the selected cases and returns the exit status."""
     tables = {
-        "selftest": cases.selftest, "cm": cm_cases.table,
+        "selftest": cases.selftest, "cm": cm_cases.table, "switch": switch_cases.table,
         "dataplane": lambda: cases.dataplane(selection.everything),
         "apps": lambda: apps_suite.table(selection.everything, brief=selection.suite == "all"),
         "engines": lambda: engines_suite.table(selection.everything),
     }
-    every_suite = ("dataplane", "cm", "apps", "engines")
+    every_suite = ("dataplane", "cm", "apps", "engines", "switch")
     suites = every_suite if selection.suite == "all" else (selection.suite,)
     for case in chosen(selection, [case for suite in suites for case in tables[suite]()]):
         print(case.name)

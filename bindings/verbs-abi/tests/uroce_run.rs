@@ -96,6 +96,36 @@ fn options_make_a_configuration_that_the_next_run_finds_again() {
 }
 
 #[test]
+fn a_port_on_a_switch_has_a_socket_and_an_address() {
+    let runtime = Runtime::new("switch");
+    let socket = runtime.0.join("p1");
+    let switch = ["--switch", socket.to_str().unwrap()];
+    let run = |more: &[&str]| {
+        let more = ["--ip", "10.1.0.1/16"].iter().chain(more).chain(&["printenv", "UROCE_CONFIG"]);
+        let file = runtime.prints(&switch.iter().chain(more).copied().collect::<Vec<_>>());
+        std::fs::read_to_string(file.trim()).unwrap()
+    };
+    let text = run(&["--mtu", "9000"]);
+    assert!(text.contains(&format!("net_virtio_user0,path={}\"", switch[1])), "{text}");
+    assert!(text.contains("mtu = 9000") && text.contains("idle = \"sleep\""), "{text}");
+    let huge = run(&["--huge"]);
+    assert!(huge.contains("huge = true\nargs = [\"--single-file-segments\"]"), "{huge}");
+    let said = runtime.refuses(&[&switch[..], &["true"]].concat());
+    assert!(said.contains("needs an address: add --ip"), "{said}");
+    let long = format!("/{}", "x".repeat(107));
+    for (path, reason) in [("/a,b", "comma"), (long.as_str(), "longer than 107 bytes")] {
+        let said = runtime.refuses(&["--switch", path, "--ip", "10.1.0.1/16", "true"]);
+        assert!(said.contains(reason), "{said}");
+    }
+    // The engine looks for the switch when it starts.
+    let gone = ["--switch", "/no/such/place/p1", "--ip", "10.1.0.1/16", "ibv_rc_pingpong"];
+    let output = runtime.run(&gone);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success(), "{said}");
+    assert!(said.contains("no switch at /no/such/place/p1: its directory is missing"), "{said}");
+}
+
+#[test]
 fn configuration_files_are_alternatives_and_keep_the_devices_names() {
     let runtime = Runtime::new("files");
     let file = |name: &str, text: &str| {

@@ -48,6 +48,8 @@ fn classify(error: &OpenError, has_changed_user: bool) -> (Errno, &'static str) 
     match error {
         _ if has(Errno::EADDRINUSE) => (Errno::EBUSY, BUSY),
         _ if has(Errno::EACCES) => (Errno::EACCES, PERMISSION),
+        // Its text has the remedy.
+        OpenError::Port { error: PortError::Switch { .. }, .. } => (Errno::ENODEV, ""),
         OpenError::Port { error: PortError::NoDevice { .. }, .. }
         | OpenError::Config(ConfigError::UnknownDevice(_)) => (Errno::ENODEV, DEVICE),
         OpenError::Eal(EalError::Nic { .. }) => (Errno::ENODEV, ""),
@@ -74,6 +76,11 @@ mod tests {
     #[test]
     fn each_class_of_errors_has_an_errno_and_advice() {
         let memif = PortError::Memif { reason: "x", error: system(Errno::EADDRINUSE) };
+        let switch = |errno| {
+            let error =
+                PortError::Switch { socket: "/s".into(), reason: "x", error: system(errno) };
+            OpenError::Port { port: 1, error }
+        };
         let nic = EalError::Nic { address: "0000:03:00.0".into(), reason: "x".into() };
         let refused = EalError::Arguments { log: String::new() };
         let cases = [
@@ -81,6 +88,9 @@ mod tests {
             (OpenError::Thread(system(Errno::EAGAIN)), Errno::EAGAIN, "ulimit -u"),
             (EalError::NoMemory { log: String::new() }.into(), Errno::ENOMEM, "memory_mb"),
             (OpenError::Port { port: 1, error: memif }, Errno::EBUSY, BUSY),
+            (switch(Errno::EADDRINUSE), Errno::EBUSY, BUSY),
+            (switch(Errno::ETIMEDOUT), Errno::ENODEV, ""),
+            (switch(Errno::EACCES), Errno::EACCES, PERMISSION),
             (OpenError::Netdevs(system(Errno::EACCES)), Errno::EACCES, PERMISSION),
             (EalError::Permission { log: String::new() }.into(), Errno::EACCES, PERMISSION),
             (no_device(libc::ENODEV, ""), Errno::ENODEV, DEVICE),

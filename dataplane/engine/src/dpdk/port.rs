@@ -28,6 +28,7 @@ pub(crate) mod ring;
 mod signal;
 mod socket;
 pub mod vdev;
+mod virtio_user;
 
 pub use config::{Capabilities, Link, PortConfig, PortStats};
 pub use error::{PortError, QueueError};
@@ -107,6 +108,9 @@ impl Ethdev {
                 let (prepared, devargs) = memif::Link::prepare(&config.device, config.queue_pairs)?;
                 under.link = Some(prepared);
                 probe(&devargs, name)?
+            }
+            None if virtio_user::is_virtio_user(&config.device) => {
+                virtio_user::open(&config.device, |devargs| probe(devargs, name))?
             }
             None => probe(&af_packet::fit(&config.device, config.mtu)?, name)?,
         };

@@ -56,6 +56,9 @@ Two machines, over their NICs:
   uroce-run --pci 0000:01:00.0 --ip 198.51.100.1/24 --mtu 4200 ib_write_bw
   uroce-run --pci 0000:01:00.0 --ip 198.51.100.2/24 --mtu 4200 ib_write_bw HOST
 
+Programs that share a NIC through a switch, such as Open vSwitch with DPDK, a port for each:
+  uroce-run --switch /run/uroce/p1 --ip 198.51.100.1/24 rping -s
+
 Over a kernel interface, with the interface's addresses (needs CAP_NET_RAW):
   uroce-run --vdev net_af_packet0,iface=eth1 rping -s";
 
@@ -66,7 +69,7 @@ Over a kernel interface, with the interface's addresses (needs CAP_NET_RAW):
 struct Options {
     /// Configuration file. Several files are alternatives: each process takes the first one that no
     /// other process uses. Default: UROCE_CONFIG, or the programs of this machine among themselves.
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["ip", "vdev", "pci", "mtu", "lcores", "huge"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["ip", "vdev", "pci", "switch", "mtu", "lcores", "huge"])]
     config: Vec<PathBuf>,
     #[command(flatten)]
     settings: settings::Settings,

@@ -1,6 +1,6 @@
 //! Options of `uroce-run` that describe a configuration.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use uroce::config::PortConfig;
@@ -9,8 +9,14 @@ use super::{config, place};
 
 /// Lets the program's own threads drive the engine while they poll.
 const POLLER: &str = "driver = \"poller\"\n";
+/// Lets a polling program's lcore sleep while there is nothing to do.
+const SLEEP: &str = "idle = \"sleep\"\n";
 /// Takes memory from hugepages.
 const HUGE: &str = "huge = true\n";
+/// Keeps hugepages in few files. A switch maps eight at most.
+const FEW_FILES: &str = "args = [\"--single-file-segments\"]\n";
+/// Longest path of a socket, in bytes.
+const SOCKET_MAX: usize = 107;
 
 /// Options that describe one port. Options that are absent keep the values of the built-in
 /// configuration.
@@ -27,6 +33,10 @@ pub(crate) struct Settings {
     /// PCI address of a NIC, for example 0000:01:00.0.
     #[arg(long, value_name = "ADDRESS")]
     pci: Option<String>,
+    /// Socket of a port of a vhost-user switch, such as Open vSwitch with DPDK. Where no switch
+    /// listens on it, the program does, until the switch connects.
+    #[arg(long, value_name = "SOCKET", value_parser = switch, conflicts_with_all = ["vdev", "pci"])]
+    switch: Option<PathBuf>,
     /// Largest Ethernet payload. 4200 is enough for a path MTU of 4096, the largest of RDMA.
     /// Default: 4200 between the programs of this machine, else 1500.
     #[arg(long, value_name = "BYTES")]
@@ -45,6 +55,18 @@ pub(crate) struct Settings {
 fn address(text: &str) -> Result<String, String> {
     let parsed = PortConfig::ring("any").ip(text);
     parsed.map(|_| text.to_owned()).map_err(|error| error.to_string())
+}
+
+/// Checks the value of --switch and returns the absolute path.
+fn switch(text: &str) -> Result<PathBuf, String> {
+    let path = std::path::absolute(text).map_err(|error| error.to_string())?;
+    match path.to_str() {
+        Some(path) if path.len() > SOCKET_MAX => {
+            Err(format!("its path is longer than {SOCKET_MAX} bytes"))
+        }
+        Some(path) if !path.contains(',') => Ok(path.into()),
+        _ => Err("its path has a comma, or is not UTF-8".to_owned()),
+    }
 }
 
 /// Checks the value of --lcores and returns it in the configuration file's syntax.
@@ -66,7 +88,10 @@ impl Settings {
     ///
     /// A message for the user, if an address is missing or the configuration is not accepted.
     pub(crate) fn file(&self) -> Result<Option<PathBuf>, String> {
-        let Self { ip, vdev, pci, mtu, lcores, huge } = self;
+        let Self { ip, vdev, pci, switch, mtu, lcores, huge } = self;
+        if let Some(socket) = switch {
+            return self.switched(socket).map(Some);
+        }
         let ethdev = match (vdev, pci) {
             (Some(vdev), _) => Some(("vdev", vdev)),
             (None, Some(pci)) => Some(("pci", pci)),
@@ -88,6 +113,20 @@ impl Settings {
         self.local().map(Some)
     }
 
+    /// Writes the configuration of a port on a switch.
+    fn switched(&self, socket: &Path) -> Result<PathBuf, String> {
+        let socket = socket.display();
+        if self.ip.is_empty() {
+            return Err(format!(
+                "--switch {socket} needs an address: add --ip, for example --ip 198.51.100.1/24"
+            ));
+        }
+        let device = format!("net_virtio_user0,path={socket}");
+        let text = self.text("vdev", &device, &self.ip, self.mtu.unwrap_or(1500));
+        let eal = if self.huge { format!("[eal]\n{HUGE}{FEW_FILES}\n") } else { String::new() };
+        write(&(eal + &sleeping(&text)))
+    }
+
     /// Writes the configuration of the local fabric, with the changes that the options ask for.
     fn local(&self) -> Result<PathBuf, String> {
         let fabric = place::run_dir().map_err(|error| error.to_string())?.join(config::FABRIC);
@@ -95,8 +134,7 @@ impl Settings {
         let eal = format!("[eal]\nmemory_mb = {}\n{huge}\n", config::MEMORY_MB);
         let mtu = self.mtu.unwrap_or(config::MTU);
         let device = self.text("local", &fabric.to_string_lossy(), &self.ip, mtu);
-        let device = device.replacen(POLLER, &format!("{POLLER}idle = \"sleep\"\n"), 1);
-        write(&(eal + &device))
+        write(&(eal + &sleeping(&device)))
     }
 
     fn text(&self, kind: &str, device: &str, ip: &[String], mtu: u16) -> String {
@@ -109,6 +147,11 @@ impl Settings {
             ip.join(", ")
         )
     }
+}
+
+/// Lets the lcores of a device sleep.
+fn sleeping(device: &str) -> String {
+    device.replacen(POLLER, &format!("{POLLER}{SLEEP}"), 1)
 }
 
 /// Whether the port takes its addresses from a kernel interface.

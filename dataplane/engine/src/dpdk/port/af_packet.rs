@@ -13,6 +13,7 @@
 //! Not here: the interface's own MTU, which limits what it carries.
 
 use super::PortError;
+use super::vdev::value;
 use crate::dpdk::eal::c_string;
 use std::ffi::c_int;
 use std::os::fd::{FromRawFd, OwnedFd};
@@ -39,11 +40,6 @@ const RING_MAX: u32 = 3 << 20;
 /// Returns whether a device string names this driver.
 pub(super) fn is_af_packet(device: &str) -> bool {
     device.starts_with(DRIVER)
-}
-
-/// Returns the value of `key` in a device string.
-fn value<'d>(device: &'d str, key: &str) -> Option<&'d str> {
-    device.split(',').skip(1).find_map(|argument| argument.strip_prefix(key)?.strip_prefix('='))
 }
 
 /// Returns the device string with arguments for rings with slots for the frames of a port of this
@@ -85,7 +81,7 @@ pub(super) fn fit(device: &str, mtu: u16) -> Result<String, PortError> {
         ("blocksz", block, DRIVER_BLOCK),
         ("framecnt", slots, DRIVER_SLOTS),
     ] {
-        if value != default && self::value(device, key).is_none() {
+        if value != default && super::vdev::value(device, key).is_none() {
             fitted.push_str(&format!(",{key}={value}"));
         }
     }

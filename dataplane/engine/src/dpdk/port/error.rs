@@ -2,6 +2,7 @@
 
 use crate::dpdk::eal::errnos_of;
 use std::io;
+use std::path::PathBuf;
 
 /// The reason why a port was not opened.
 #[derive(Debug, thiserror::Error)]
@@ -67,6 +68,16 @@ pub enum PortError {
         /// The system's error.
         error: io::Error,
     },
+    /// A vhost-user switch cannot be reached.
+    #[error("no switch at {}: {reason}: {error}", socket.display())]
+    Switch {
+        /// The socket at which the port and the switch meet.
+        socket: PathBuf,
+        /// The reason.
+        reason: &'static str,
+        /// The system's error.
+        error: io::Error,
+    },
     /// A ring's name or size is not possible.
     #[error("no such ring pair can be: {reason}")]
     Ring {
@@ -92,7 +103,7 @@ impl PortError {
             Self::NoDevice { error, log, .. } | Self::Step { error, log, .. } => {
                 errnos_of(Some(error), log)
             }
-            Self::Memif { error, .. } => errnos_of(Some(error), ""),
+            Self::Memif { error, .. } | Self::Switch { error, .. } => errnos_of(Some(error), ""),
             Self::AlreadyOpen { .. }
             | Self::QueuePairs { .. }
             | Self::Mtu { .. }

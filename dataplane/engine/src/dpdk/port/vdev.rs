@@ -91,6 +91,11 @@ pub fn copies(device: &str) -> bool {
     device.starts_with("net_memif") && !device.contains("zero-copy")
 }
 
+/// Returns the value of `key` in a device string.
+pub(super) fn value<'d>(device: &'d str, key: &str) -> Option<&'d str> {
+    device.split(',').skip(1).find_map(|argument| argument.strip_prefix(key)?.strip_prefix('='))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,0 +1,1 @@
+"""The suite `switch`: programs over uroce and a guest on Open vSwitch with DPDK."""
