@@ -11,7 +11,7 @@
 //! in [`crate::thread`].
 
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
 use std::time::Duration;
 
 use uroce_engine::port::{Link, PortStats};
@@ -124,12 +124,39 @@ impl Calls {
         &self,
         call: impl FnOnce(&mut Thread, Reply<R>) + Send + 'static,
     ) -> Result<R, RequestError> {
-        let (sender, answer) = channel();
-        self.send(move |thread| call(thread, Reply(sender)))?;
-        match answer.recv_timeout(PATIENCE) {
+        match self.start(call)?.0.recv_timeout(PATIENCE) {
             Ok(result) => result,
             Err(RecvTimeoutError::Disconnected) => Err(RequestError::Gone),
             Err(RecvTimeoutError::Timeout) => Err(RequestError::Stalled),
+        }
+    }
+
+    /// Runs `call` on the thread, which replies at once or later. Returns without the reply.
+    ///
+    /// # Errors
+    ///
+    /// [`RequestError::Gone`] if the thread has ended.
+    pub(crate) fn start<R: Send + 'static>(
+        &self,
+        call: impl FnOnce(&mut Thread, Reply<R>) + Send + 'static,
+    ) -> Result<Pending<R>, RequestError> {
+        let (sender, answer) = channel();
+        self.send(move |thread| call(thread, Reply(sender)))?;
+        Ok(Pending(answer))
+    }
+}
+
+/// The reply to a call that has begun.
+#[derive(Debug)]
+pub(crate) struct Pending<R>(Receiver<Result<R, RequestError>>);
+
+impl<R> Pending<R> {
+    /// Returns the reply if it has come.
+    pub(crate) fn poll(&self) -> Option<Result<R, RequestError>> {
+        match self.0.try_recv() {
+            Ok(result) => Some(result),
+            Err(TryRecvError::Empty) => None,
+            Err(TryRecvError::Disconnected) => Some(Err(RequestError::Gone)),
         }
     }
 }

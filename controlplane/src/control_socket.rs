@@ -7,7 +7,8 @@
 //!
 //! A process that has an open device listens on a Unix socket in the run directory
 //! (`control/PID-NAMESPACE.sock`). One thread serves it. What it tells comes from the control-plane
-//! threads, as an application's calls do, and from counters that any thread may read. Environment
+//! threads, as an application's calls do, and from counters that any thread may read. It also keeps
+//! the objects that commands make ([`console`]). Environment
 //! variable `UROCE_CONTROL=off`, or `control = false` in the configuration of a device, turns it
 //! off.
 //!
@@ -24,6 +25,7 @@
 
 mod answer;
 mod client;
+mod console;
 #[cfg(test)]
 mod fuzz;
 pub(crate) mod own;
@@ -170,10 +172,10 @@ impl Drop for Registration {
             devices.retain(|served| served.key != self.key);
             devices.is_empty()
         };
+        // The thread forgets what commands have made of the device, and ends when it finds no
+        // device. It is not waited for: it may be waiting for an lcore that has stopped.
+        server.shared.wake.signal();
         if is_last {
-            // The thread ends when it finds no device. It is not waited for: it may be waiting for
-            // an lcore that has stopped.
-            server.shared.wake.signal();
             *place = None;
         }
     }

@@ -2,8 +2,8 @@
 
 use uroce::cm::{CmError, raw};
 use uroce::{
-    AhError, ChannelError, ControlError, CqError, MrError, PathError, PostError, RegisterError,
-    RequestError, SrqError,
+    AhError, AsErrno, ChannelError, ControlError, CqError, MrError, PathError, PostError,
+    RegisterError, RequestError, SrqError,
 };
 
 /// A positive error number.
@@ -62,15 +62,18 @@ impl From<rustix::io::Errno> for Errno {
     }
 }
 
-impl From<MrError> for Errno {
-    fn from(error: MrError) -> Errno {
-        match error {
-            MrError::TableFull => Errno::ENOMEM,
-            MrError::Busy => Errno::EBUSY,
-            MrError::Wraps => Errno::EFAULT,
-            _ => Errno::EINVAL,
-        }
-    }
+macro_rules! numbered {
+    ($($error:ty)*) => {
+        $(impl From<$error> for Errno {
+            fn from(error: $error) -> Errno {
+                error.errno().into()
+            }
+        })*
+    };
+}
+
+numbered! {
+    AhError ControlError CqError MrError PathError PostError RequestError SrqError raw::ConnError
 }
 
 impl From<RegisterError> for Errno {
@@ -82,94 +85,11 @@ impl From<RegisterError> for Errno {
     }
 }
 
-impl From<CqError> for Errno {
-    fn from(error: CqError) -> Errno {
-        match error {
-            CqError::NoneLeft | CqError::ChannelFull => Errno::ENOMEM,
-            CqError::Overrun => Errno::EIO,
-            _ => Errno::EINVAL,
-        }
-    }
-}
-
 impl From<ChannelError> for Errno {
     fn from(error: ChannelError) -> Errno {
         match error {
             ChannelError::System(error) => error.into(),
             _ => Errno::ETIMEDOUT,
-        }
-    }
-}
-
-impl From<SrqError> for Errno {
-    fn from(error: SrqError) -> Errno {
-        match error {
-            SrqError::Depth(_) | SrqError::Sges(_) | SrqError::Limit { .. } => Errno::EINVAL,
-            _ => Errno::ENOMEM,
-        }
-    }
-}
-
-impl From<PostError> for Errno {
-    fn from(error: PostError) -> Errno {
-        match error {
-            PostError::QueueFull => Errno::ENOMEM,
-            _ => Errno::EINVAL,
-        }
-    }
-}
-
-impl From<AhError> for Errno {
-    fn from(_: AhError) -> Errno {
-        Errno::ENOMEM
-    }
-}
-
-impl From<PathError> for Errno {
-    fn from(error: PathError) -> Errno {
-        match error {
-            PathError::NoAnswer { .. } => Errno::ETIMEDOUT,
-            PathError::Route(_) => Errno::ENETUNREACH,
-            PathError::NoAddress(_) => Errno::EADDRNOTAVAIL,
-            _ => Errno::EINVAL,
-        }
-    }
-}
-
-impl From<ControlError> for Errno {
-    fn from(error: ControlError) -> Errno {
-        match error {
-            ControlError::NoQpLeft | ControlError::NoEventsLeft => Errno::ENOMEM,
-            ControlError::LcoreDied(_) | ControlError::LcoreStalled(_) => Errno::EIO,
-            ControlError::QpType(_) => Errno::EOPNOTSUPP,
-            _ => Errno::EINVAL,
-        }
-    }
-}
-
-impl From<RequestError> for Errno {
-    fn from(error: RequestError) -> Errno {
-        match error {
-            RequestError::Control(error) => error.into(),
-            RequestError::Path(error) => error.into(),
-            RequestError::Handle(error) => error.into(),
-            RequestError::Connection(error) => error.into(),
-            RequestError::Gone | RequestError::Stalled => Errno::EIO,
-            _ => Errno::EINVAL,
-        }
-    }
-}
-
-impl From<raw::ConnError> for Errno {
-    fn from(error: raw::ConnError) -> Errno {
-        match error {
-            raw::ConnError::AddressInUse(_) => Errno::EADDRINUSE,
-            raw::ConnError::PortInUse(_)
-            | raw::ConnError::NoPortLeft
-            | raw::ConnError::NoSuchAddress(_) => Errno::EADDRNOTAVAIL,
-            raw::ConnError::Unreachable(_) => Errno::ENETUNREACH,
-            raw::ConnError::TooMany => Errno::ENOMEM,
-            _ => Errno::EINVAL,
         }
     }
 }

@@ -156,8 +156,8 @@ pub mod local {
     pub use uroce_engine::port::{Holder, LocalError, MEMBERS_MAX, Reservation};
 }
 pub use uroce_controlplane::{
-    AddressVector, AlternateVector, Config, ConfigError, Count, OpenError, PathError, PortAttr,
-    PortStats, PortStatus, RequestError,
+    AddressVector, AlternateVector, AsErrno, Config, ConfigError, Count, OpenError, PathError,
+    PortAttr, PortStats, PortStatus, RequestError,
 };
 pub use uroce_engine::eal::{EalError, remedy};
 pub use uroce_engine::port::{PortError, vdev};

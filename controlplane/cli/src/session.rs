@@ -150,7 +150,7 @@ impl Session {
                 std::thread::sleep(Duration::from_millis(u64::from(*ms)));
                 Outcome::Done
             }
-            Line::Load { file } => self.load(file),
+            Line::Load { file, .. } => file.as_ref().map_or(Outcome::Usage, |file| self.load(file)),
             Line::LoadEcho { file } => {
                 let before = std::mem::replace(&mut self.trace, true);
                 let outcome = self.load(file);

@@ -1,6 +1,7 @@
 //! Answers: what a process says to a request, with all values and without their text.
 
 mod capture;
+mod objects;
 mod pairs;
 
 use std::net::IpAddr;
@@ -8,6 +9,7 @@ use std::net::IpAddr;
 use serde::{Deserialize, Serialize};
 
 pub use capture::Capture;
+pub use objects::{Completion, Made, Memory};
 
 /// What a process sends back. A request has any number of [`More`](Reply::More) and then one of the
 /// others.
@@ -35,6 +37,16 @@ pub enum Refusal {
     /// The process failed to answer.
     #[error("{0}")]
     Failed(String),
+    /// The process could not carry the command out.
+    #[error("{cause} ({errno})\n{remedy}")]
+    Command {
+        /// What is wrong.
+        cause: String,
+        /// Name of Linux's error number.
+        errno: String,
+        /// What to do.
+        remedy: String,
+    },
 }
 
 /// An answer. The lists of one request's parts are to be joined.
@@ -81,6 +93,14 @@ pub enum Answer {
     Events(Vec<Event>),
     /// To `show capture` and `capture stop`.
     Capture(Vec<Capture>),
+    /// To `create` and `reg`.
+    Made(Made),
+    /// To `query mr`.
+    Memory(Memory),
+    /// To `poll cq`.
+    Completions(Vec<Completion>),
+    /// One sentence about what was done.
+    Text(String),
 }
 
 impl Answer {

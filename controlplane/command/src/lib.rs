@@ -31,4 +31,6 @@ pub mod run_dir;
 pub mod tree;
 
 pub use answer::{Answer, Refusal, Reply};
-pub use request::{Capture, Clear, ClearPort, Request, Select, Show, ShowConfig, ShowPort};
+pub use request::{
+    Capture, Clear, ClearPort, Modify, Request, Select, Show, ShowConfig, ShowPort, Switch,
+};

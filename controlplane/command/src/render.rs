@@ -5,6 +5,7 @@
 //!   cannot write to the terminal what it likes.
 
 mod capture;
+mod objects;
 mod port;
 mod qp;
 mod table;
@@ -39,6 +40,10 @@ pub fn text(answer: &Answer) -> String {
         Answer::Errors(drops) => of_drops(drops),
         Answer::Events(events) => of_events(events),
         Answer::Capture(captures) => capture::list(captures),
+        Answer::Made(made) => objects::made(made),
+        Answer::Memory(memory) => objects::memory(memory),
+        Answer::Completions(completions) => objects::completions(completions),
+        Answer::Text(text) => format!("{text}\n"),
     };
     harmless(&text)
 }

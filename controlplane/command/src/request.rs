@@ -1,10 +1,23 @@
 //! Requests: the commands that a process answers.
 
 mod capture;
+mod migration;
+mod number;
+mod objects;
+mod set;
+mod traffic;
 
 use serde::{Deserialize, Serialize};
 
 pub use capture::Capture;
+pub use migration::{Alt, AltPath, Migrate, Rearm};
+pub use number::Switch;
+pub use objects::{
+    Access, Create, CreateQp, Dereg, Destroy, Modify, ModifyQp, PathMigState, QpState, QpType,
+    Query, Reg,
+};
+pub use set::{LinkOf, Set};
+pub use traffic::{Link, Local, Poll, Post, Remote, WAIT_MAX, Wait};
 
 /// A command that a running process answers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -20,6 +33,45 @@ pub enum Request {
     /// Write the frames of a port to a file
     #[cfg_attr(feature = "tree", command(subcommand))]
     Capture(Capture),
+    /// Create objects in the process
+    #[cfg_attr(feature = "tree", command(subcommand))]
+    Create(Create),
+    /// Register memory
+    #[cfg_attr(feature = "tree", command(subcommand))]
+    Reg(Reg),
+    /// Deregister memory
+    #[cfg_attr(feature = "tree", command(subcommand))]
+    Dereg(Dereg),
+    /// Destroy objects
+    #[cfg_attr(feature = "tree", command(subcommand))]
+    Destroy(Destroy),
+    /// Modify objects
+    #[cfg_attr(feature = "tree", command(subcommand))]
+    Modify(Modify),
+    /// Query objects
+    #[cfg_attr(feature = "tree", command(subcommand))]
+    Query(Query),
+    /// The request of `load alt path`, which the tree has below `load`
+    #[cfg_attr(feature = "tree", command(skip))]
+    LoadAltPath(AltPath),
+    /// Make queue pairs ready to migrate
+    #[cfg_attr(feature = "tree", command(subcommand))]
+    Rearm(Rearm),
+    /// Migrate to alternate paths
+    #[cfg_attr(feature = "tree", command(subcommand))]
+    Migrate(Migrate),
+    /// Change settings
+    #[cfg_attr(feature = "tree", command(subcommand))]
+    Set(Set),
+    /// Post work requests
+    #[cfg_attr(feature = "tree", command(subcommand))]
+    Post(Post),
+    /// Take completions
+    #[cfg_attr(feature = "tree", command(subcommand))]
+    Poll(Poll),
+    /// Wait for a state
+    #[cfg_attr(feature = "tree", command(subcommand))]
+    Wait(Wait),
 }
 
 /// Objects of `show`.

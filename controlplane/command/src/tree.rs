@@ -17,7 +17,7 @@ use std::path::PathBuf;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Command, CommandFactory, Parser, Subcommand};
 
-use crate::request::Request;
+use crate::request::{Alt, Request};
 use words::Word;
 
 pub use complete::{Candidate, Completion, complete};
@@ -43,10 +43,14 @@ pub enum Line {
         ms: u32,
     },
     /// Run the commands of a file
+    #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
     Load {
         /// File with a command a line
-        #[arg(value_name = "FILE")]
-        file: PathBuf,
+        #[arg(value_name = "FILE", required = true)]
+        file: Option<PathBuf>,
+        /// What is loaded instead of a file
+        #[command(subcommand)]
+        what: Option<Load>,
     },
     /// Run the commands of a file, and show each before it runs
     #[command(name = "load_echo")]
@@ -59,6 +63,14 @@ pub enum Line {
     Version,
     /// Leave
     Quit,
+}
+
+/// Objects of `load` other than files.
+#[derive(Clone, Debug, PartialEq, Eq, Subcommand)]
+pub enum Load {
+    /// Alternate paths
+    #[command(subcommand)]
+    Alt(Alt),
 }
 
 #[derive(Debug, Parser)]
@@ -94,6 +106,9 @@ pub fn parse(line: &str) -> Result<Option<Line>, Mistake> {
     let arguments = arguments::translate(line, leaf, &words[depth..], &before)?;
     let full = names.iter().chain(&arguments.given);
     match Root::try_parse_from(full) {
+        Ok(Root { line: Line::Load { what: Some(Load::Alt(Alt::Path(path))), .. } }) => {
+            Ok(Some(Line::Request(Request::LoadAltPath(path))))
+        }
         Ok(root) => Ok(Some(root.line)),
         Err(error) => Err(argument(line, leaf, &words[depth..], &before, &arguments, &error)),
     }
@@ -111,6 +126,9 @@ fn walk<'c>(
         let Some(word) = words.get(names.len()) else {
             return Err(Mistake::missing(line, all_names(at), &names));
         };
+        if takes_either(at) && at.find_subcommand(&word.text).is_none() {
+            break;
+        }
         at = find(at, &word.text).map_err(|fault| {
             let fault = if names.is_empty() { fault } else { fault.within_a_command() };
             Mistake::at(line, word, fault, all_names(at), &names)
@@ -118,6 +136,12 @@ fn walk<'c>(
         names.push(at.get_name().to_owned());
     }
     Ok((at, names.len(), names))
+}
+
+/// Returns whether a value may stand in the place of a subcommand. Then only the subcommand's whole
+/// name is one.
+fn takes_either(command: &Command) -> bool {
+    command.has_subcommands() && command.get_positionals().next().is_some()
 }
 
 /// Returns the subcommand of this name, or the only one that begins so.
@@ -154,7 +178,11 @@ fn argument(
     error: &clap::Error,
 ) -> Mistake {
     if error.kind() == ErrorKind::MissingRequiredArgument {
-        return Mistake::missing(line, arguments::missing(leaf, arguments), names);
+        let mut missing = arguments::missing(leaf, arguments);
+        if missing.is_empty() {
+            missing.extend(needed_by_others(error));
+        }
+        return Mistake::missing(line, missing, names);
     }
     let text = |kind| match error.get(kind) {
         Some(ContextValue::String(text)) => Some(text.as_str()),
@@ -174,6 +202,15 @@ fn argument(
         }
         None => Mistake::missing(line, vec!["the end of the line".to_owned()], names),
     }
+}
+
+/// Returns the words without which others on the line have no meaning.
+fn needed_by_others(error: &clap::Error) -> Vec<String> {
+    let Some(ContextValue::Strings(args)) = error.get(ContextKind::InvalidArg) else {
+        return Vec::new();
+    };
+    let name = |arg: &String| arg.trim_start_matches('-').split(' ').next().map(str::to_owned);
+    args.iter().filter_map(name).collect()
 }
 
 /// Returns the name of a value in the words of the help, as in `PORT|all`.

@@ -16,16 +16,34 @@ use std::sync::Arc;
 use uroce_command::{Answer, Clear, Refusal, Reply, Request, Select, Show, ShowConfig};
 
 use super::Served;
+use super::console::{Begun, Console, Later};
 use crate::call::RequestError;
 
-pub(super) use port::Marks;
+use port::Marks;
+pub(super) use qp::detail as qp_detail;
+
+/// What the server keeps from one request to the next, for all clients.
+#[derive(Debug, Default)]
+pub(super) struct Kept {
+    marks: Marks,
+    console: Console,
+}
+
+impl Kept {
+    /// Forgets devices that are closed.
+    pub(super) fn keep(&mut self, devices: &[Arc<Served>]) {
+        self.marks.keep(devices);
+        self.console.forget_closed(devices);
+    }
+}
 
 /// A request and how far its answer is.
-#[derive(Debug)]
 pub(super) struct Work {
     request: Request,
     /// The descriptor that came with it.
     file: Option<OwnedFd>,
+    /// A command under way.
+    doing: Option<Later>,
     /// The next part is about the first device with this key or a larger one,
     key: u64,
     /// and begins at this place in it.
@@ -52,11 +70,41 @@ impl Part {
 impl Work {
     /// Begins with a request, and the descriptor that came with it.
     pub(super) fn new(request: Request, file: Option<OwnedFd>) -> Work {
-        Work { request, file, key: 0, at: 0, is_found: false }
+        Work { request, file, doing: None, key: 0, at: 0, is_found: false }
     }
 
-    /// Makes the next reply.
-    pub(super) fn step(&mut self, devices: &[Arc<Served>], marks: &mut Marks) -> Reply {
+    /// Makes the next reply; `None` if it has to be waited for.
+    pub(super) fn step(&mut self, devices: &[Arc<Served>], kept: &mut Kept) -> Option<Reply> {
+        let Kept { marks, console } = kept;
+        match self.request {
+            Request::Show(_) | Request::Clear(_) | Request::Capture(_) => {
+                Some(self.tell(devices, marks))
+            }
+            _ => self.act(devices, console),
+        }
+    }
+
+    /// Begins the command, or goes on with it.
+    fn act(&mut self, devices: &[Arc<Served>], console: &mut Console) -> Option<Reply> {
+        let outcome = match &mut self.doing {
+            Some(later) => later(console, devices)?,
+            None => match console.begin(&self.request, devices) {
+                Ok(Begun::Over(answer)) => Ok(answer),
+                Ok(Begun::Later(later)) => {
+                    self.doing = Some(later);
+                    return None;
+                }
+                Err(failure) => Err(failure),
+            },
+        };
+        Some(match outcome {
+            Ok(answer) => Reply::Last(answer),
+            Err(failure) => Reply::Refused(failure.into()),
+        })
+    }
+
+    /// Makes the next part of what the request asks for.
+    fn tell(&mut self, devices: &[Arc<Served>], marks: &mut Marks) -> Reply {
         if self.request == Request::Show(Show::Process) {
             return Reply::Last(Answer::Process(device::process(devices)));
         }
@@ -124,9 +172,9 @@ fn part(
         Request::Show(Show::Qp { qp }) => qp::qps(served, qp, at),
         Request::Show(Show::Path { qp }) => qp::paths(served, qp, at),
         Request::Show(Show::Neigh) => device::neighbours(served, at),
-        // Answered at once.
-        Request::Capture(_) => Ok(Part::whole(Answer::Done)),
         Request::Show(show) => device::show(served, show).map(Part::whole),
+        // Captures are answered at once; the console carries the others out.
+        _ => Ok(Part::whole(Answer::Done)),
     }
 }
 

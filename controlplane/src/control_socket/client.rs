@@ -13,11 +13,10 @@ use uroce_command::frame::{self, Decoder, FrameError};
 use uroce_command::{Refusal, Reply, Request};
 
 use super::Served;
-use super::answer::{Marks, Work};
+use super::answer::{Kept, Work};
 use super::own::Own;
 
 /// A connected client. It sends requests and gets their replies one after the other.
-#[derive(Debug)]
 pub(super) struct Client {
     stream: Own<UnixStream>,
     inbox: Decoder,
@@ -29,6 +28,8 @@ pub(super) struct Client {
     work: Option<Work>,
     /// Another frame may have to be made as soon as the connection takes one.
     is_busy: bool,
+    /// The command under way has to be tried again after a pause.
+    is_waiting: bool,
     /// The connection ends when the outbox is sent.
     is_last: bool,
     /// Time of the last byte from or to the client.
@@ -51,34 +52,39 @@ impl Client {
             sent: 0,
             work: None,
             is_busy: false,
+            is_waiting: false,
             is_last: false,
             active: now,
         })
     }
 
-    /// Returns the descriptor, and what to wait for: room if there is something to send, else a
-    /// request.
+    /// Returns whether a command of the client has to be tried again after a pause.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.is_waiting
+    }
+
+    /// Returns the descriptor, and what to wait for: the end of the connection while a command is
+    /// under way, room if there is something to send, else a request.
     pub(super) fn waits_for(&self) -> Option<(BorrowedFd<'_>, PollFlags)> {
         let has_to_send = self.is_busy || !self.outbox.is_empty();
-        let flags = if has_to_send { PollFlags::OUT } else { PollFlags::IN };
+        let flags = match (self.is_waiting, has_to_send) {
+            (true, _) => PollFlags::RDHUP,
+            (false, true) => PollFlags::OUT,
+            (false, false) => PollFlags::IN,
+        };
         self.stream.unchecked().map(|fd| (fd, flags))
     }
 
     /// Handles what has happened at the connection: makes at most one frame. Returns false if the
     /// connection is over.
-    pub(super) fn serve(
-        &mut self,
-        now: Instant,
-        devices: &[Arc<Served>],
-        marks: &mut Marks,
-    ) -> bool {
+    pub(super) fn serve(&mut self, now: Instant, devices: &[Arc<Served>], kept: &mut Kept) -> bool {
         self.active = now;
         let is_alive = match (self.outbox.is_empty(), self.is_busy) {
             (false, _) => self.send(),
             (true, true) => true,
             (true, false) => self.receive(),
         };
-        is_alive && (!self.outbox.is_empty() || self.answer(devices, marks))
+        is_alive && (!self.outbox.is_empty() || self.answer(devices, kept))
     }
 
     /// Reads what has arrived, at most a few kilobytes.
@@ -123,7 +129,7 @@ impl Client {
     }
 
     /// Makes the next frame of the answer under way, or of the next request, and begins to send it.
-    fn answer(&mut self, devices: &[Arc<Served>], marks: &mut Marks) -> bool {
+    pub(super) fn answer(&mut self, devices: &[Arc<Served>], kept: &mut Kept) -> bool {
         self.is_busy = true;
         if self.work.is_none() {
             match self.inbox.take::<Request>() {
@@ -141,7 +147,9 @@ impl Client {
             }
         }
         let Some(work) = &mut self.work else { return true };
-        let reply = work.step(devices, marks);
+        let reply = work.step(devices, kept);
+        self.is_waiting = reply.is_none();
+        let Some(reply) = reply else { return true };
         if !matches!(reply, Reply::More(_)) {
             self.work = None;
         }

@@ -14,7 +14,7 @@ use uroce_command::frame::{self, Decoder};
 use uroce_command::{Clear, ClearPort, Refusal, Reply, Request, Select, Show, ShowPort};
 use uroce_fuzz::{Input, Target};
 
-use super::answer::Marks;
+use super::answer::Kept;
 use super::client::Client;
 
 const REQUESTS: [Request; 5] = [
@@ -29,7 +29,7 @@ const REQUESTS: [Request; 5] = [
 struct Ends {
     near: UnixStream,
     far: Option<Client>,
-    marks: Marks,
+    kept: Kept,
     /// Bytes that the connection has not taken yet.
     unsent: Vec<u8>,
     /// All bytes that were sent, or are to be.
@@ -47,7 +47,7 @@ impl Ends {
         Ends {
             near,
             far: Some(Client::new(far, Instant::now()).expect("a socket")),
-            marks: Marks::default(),
+            kept: Kept::default(),
             unsent: Vec::new(),
             stream: Vec::new(),
             inbox: Decoder::new(frame::REPLY_MAX),
@@ -70,7 +70,7 @@ impl Ends {
             let at_once = Timespec::default();
             if poll(&mut fds, Some(&at_once)).is_ok_and(|ready| ready > 0) {
                 any = true;
-                if !far.serve(Instant::now(), &[], &mut self.marks) {
+                if !far.serve(Instant::now(), &[], &mut self.kept) {
                     self.far = None;
                 }
             }

@@ -10,8 +10,9 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use uroce_command::peer::peer;
 use uroce_engine::eal::block_signals;
 
-use super::answer::Marks;
+use super::answer::Kept;
 use super::client::Client;
+use super::console;
 use super::own::Own;
 use super::{Served, Shared};
 
@@ -49,7 +50,7 @@ pub(super) fn start(
             shared,
             listener,
             clients: Vec::new(),
-            marks: Marks::default(),
+            kept: Kept::default(),
             deaf_until: None,
         };
         while server.turn() {}
@@ -63,7 +64,7 @@ struct Server {
     shared: Arc<Shared>,
     listener: Own<UnixListener>,
     clients: Vec<Client>,
-    marks: Marks,
+    kept: Kept,
     /// Until then no connection is accepted.
     deaf_until: Option<Instant>,
 }
@@ -73,6 +74,10 @@ impl Server {
     fn turn(&mut self) -> bool {
         self.deaf_until = self.deaf_until.filter(|until| *until > Instant::now());
         let ready = self.wait();
+        if ready.is_woken {
+            // Before the devices are read: none that goes later is missed.
+            self.shared.wake.drain();
+        }
         let devices: Vec<Arc<Served>> = {
             let devices = self.shared.devices();
             devices.clone()
@@ -82,13 +87,18 @@ impl Server {
         if devices.is_empty() && ready.is_woken {
             return false;
         }
-        let Self { clients, marks, .. } = self;
-        marks.keep(&devices);
+        let Self { clients, kept, .. } = self;
+        kept.keep(&devices);
         let (now, mut at) = (Instant::now(), 0);
         clients.retain_mut(|client| {
             let is_ready = ready.clients.get(at).is_some_and(|is_ready| *is_ready);
             at += 1;
-            !is_ready || client.serve(now, &devices, marks)
+            match (client.is_waiting(), is_ready) {
+                // The client has gone, and its command ends.
+                (true, true) => false,
+                (true, false) => client.answer(&devices, kept),
+                (false, _) => !is_ready || client.serve(now, &devices, kept),
+            }
         });
         if ready.has_connection {
             self.accept(now);
@@ -111,7 +121,11 @@ impl Server {
         let first = fds.len();
         let waits = self.clients.iter().filter_map(Client::waits_for);
         fds.extend(waits.map(|(fd, flags)| PollFd::from_borrowed_fd(fd, flags)));
-        let pause = if is_deaf { PAUSE } else { LOOK };
+        let pause = match self.clients.iter().any(Client::is_waiting) {
+            true => console::LOOK,
+            false if is_deaf => PAUSE,
+            false => LOOK,
+        };
         let timeout = Timespec::try_from(pause).ok();
         match poll(&mut fds, timeout.as_ref()) {
             Ok(_) => {}

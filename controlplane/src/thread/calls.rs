@@ -82,6 +82,11 @@ impl Thread {
         Ok(self.control.set_link(port, up)?)
     }
 
+    /// Migrates all armed QPs that send through a port. Returns their number.
+    pub(crate) fn migrate_port(&mut self, port: u8) -> Result<u32, RequestError> {
+        Ok(self.control.migrate_port(port)?)
+    }
+
     /// Makes the thread end. It may take up to `patience` to send posted work.
     pub(crate) fn shut_down(&mut self, patience: Duration) {
         self.patience = patience;

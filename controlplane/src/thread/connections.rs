@@ -98,6 +98,16 @@ impl Thread {
         Ok(())
     }
 
+    /// Destroys a QP that a command names. The number of a QP that is the program's is given to no
+    /// other QP: the program still refers to it.
+    pub(crate) fn destroy_qp_for(&mut self, qpn: Qpn, is_ours: bool) -> Result<(), RequestError> {
+        self.destroy_qp(qpn)?;
+        if !is_ours {
+            self.control.hold_qpn(qpn);
+        }
+        Ok(())
+    }
+
     /// Ends all connections, and waits up to [`FAREWELL`] for the peers' DREPs.
     pub(super) fn close_connections(&mut self) {
         let now = self.now();

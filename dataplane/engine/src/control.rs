@@ -48,7 +48,7 @@ pub(crate) mod engine;
 mod frames;
 mod groups;
 mod links;
-mod memory;
+pub(crate) mod memory;
 mod notify;
 pub(crate) mod poller;
 mod records;

@@ -49,6 +49,7 @@ mod rx;
 
 pub use control::config::EngineConfig;
 pub use control::engine::{Engine, EngineError, ObjectCounts};
+pub use control::memory::OwnedRegion;
 pub use control::poller::Poller;
 pub use control::{Control, ControlError, QpHandle, QpInfo, QpSpec, SendFrameError};
 pub use counters::{Counters, EngineCounter};

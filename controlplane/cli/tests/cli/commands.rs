@@ -4,14 +4,7 @@ use uroce::{AddressVector, QpInit, RemoteBuffer, Rkey, SendWr, WcStatus};
 use uroce_command::Answer;
 use uroce_command::tree::help;
 
-use crate::lab::{Lab, SOON, ask, ask_with, says, text};
-
-/// Returns the answer to a command as a value.
-fn answer(line: &str) -> Answer {
-    let output = ask_with(&["-j"], line);
-    assert!(output.status.success(), "{line}: {}", text(&output.stderr));
-    serde_json::from_slice(&output.stdout).expect("an answer")
-}
+use crate::lab::{Lab, SOON, answer, ask, ask_with, says, text};
 
 #[test]
 fn every_command_of_the_tree_is_answered() {

@@ -9,6 +9,8 @@ use uroce::{
     AccessFlags, CompletionQueue, Config, ConnectOptions, Context, MemoryRegion, ProtectionDomain,
     QpInit, QueuePair, SendWr, WcStatus,
 };
+use uroce_command::Answer;
+use uroce_command::answer::Made;
 
 /// A timeout that is not reached.
 pub(crate) const SOON: Duration = Duration::from_secs(20);
@@ -100,6 +102,28 @@ pub(crate) fn says(line: &str) -> String {
     assert!(output.status.success(), "{line}: {}", text(&output.stderr));
     assert_eq!(text(&output.stderr), "", "{line}");
     text(&output.stdout)
+}
+
+/// Runs a command in this process that must not fail, and returns its answer.
+pub(crate) fn answer(line: &str) -> Answer {
+    let output = ask_with(&["-j"], line);
+    assert!(output.status.success(), "{line}: {}", text(&output.stdout));
+    serde_json::from_slice(&output.stdout).expect("an answer")
+}
+
+/// Runs a command in this process that must fail, and returns what is said of it.
+pub(crate) fn fails(line: &str) -> String {
+    let output = ask(line);
+    assert_eq!(output.status.code(), Some(1), "{line}: {}", text(&output.stdout));
+    text(&output.stderr)
+}
+
+/// Runs a command that makes an object.
+pub(crate) fn made(line: &str) -> Made {
+    match answer(line) {
+        Answer::Made(made) => made,
+        other => panic!("{line}: {other:?}"),
+    }
 }
 
 pub(crate) fn text(bytes: &[u8]) -> String {

@@ -2,7 +2,7 @@
 
 use clap::{Arg, Command};
 
-use super::{arguments, find, root, value_name, words};
+use super::{arguments, find, root, takes_either, value_name, words};
 
 /// A word that may be typed, and what it means.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,13 +36,14 @@ pub fn complete(line: &str) -> Completion {
     let Ok(words) = words::split(before) else { return nothing };
     let mut depth = 0;
     for word in &words {
-        match (at.has_subcommands(), find(at, &word.text)) {
+        let is_value = takes_either(at) && at.find_subcommand(&word.text).is_none();
+        match (at.has_subcommands() && !is_value, find(at, &word.text)) {
             (true, Ok(next)) => (at, depth) = (next, depth + 1),
             (true, Err(_)) => return nothing,
             (false, _) => break,
         }
     }
-    if !at.has_subcommands() {
+    if !at.has_subcommands() || words.len() > depth {
         let (words, value) = of_arguments(at, &words[depth..], begun);
         return Completion { start, words, value };
     }
@@ -51,7 +52,8 @@ pub fn complete(line: &str) -> Completion {
         word: sub.get_name().to_owned(),
         help: sub.get_about().map(ToString::to_string).unwrap_or_default(),
     });
-    Completion { start, words: words.collect(), value: None }
+    let value = at.get_positionals().next().map(value_name);
+    Completion { start, words: words.collect(), value }
 }
 
 /// Returns what may follow these words of a command: words, and the name of a value.

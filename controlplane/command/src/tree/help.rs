@@ -3,13 +3,17 @@
 use clap::{Arg, Command};
 
 use super::arguments::{keywords, takes_value};
-use super::{find, value_name};
+use super::{find, takes_either, value_name};
 
 /// Sections, in the order in which they are shown, with the first words of their commands.
 const SECTIONS: &[(&str, &str, &[&str])] = &[
-    ("control", "Control", &["help", "sleep", "load", "load_echo", "version", "quit"]),
+    ("control", "Control", &["help", "sleep", "wait", "load", "load_echo", "version", "quit"]),
     ("display", "Display", &["show", "clear"]),
     ("capture", "Capture", &["capture"]),
+    ("objects", "Objects", &["create", "reg", "dereg", "destroy", "modify", "query"]),
+    ("migration", "Path migration", &["rearm", "migrate"]),
+    ("traffic", "Traffic", &["post", "poll"]),
+    ("config", "Configuration", &["set"]),
 ];
 
 /// A command with all its words.
@@ -90,7 +94,9 @@ fn arguments(command: &Command) -> impl Iterator<Item = &Arg> {
 fn form(arg: &Arg) -> String {
     match arg.get_long() {
         Some(name) if takes_value(arg) => format!("{name} {}", value_name(arg)),
-        Some(name) => format!("--{name}"),
+        // Only what does harm needs dashes.
+        Some(name) if name == "force" => format!("--{name}"),
+        Some(name) => name.to_owned(),
         None => value_name(arg),
     }
 }
@@ -103,7 +109,8 @@ fn leaves<'c>(command: &'c Command, words: Vec<&'c str>) -> Vec<Leaf<'c>> {
         let words = words.iter().copied().chain([sub.get_name()]).collect();
         leaves(sub, words)
     };
-    command.get_subcommands().flat_map(longer).collect()
+    let own = takes_either(command).then(|| Leaf { words: words.clone(), command });
+    own.into_iter().chain(command.get_subcommands().flat_map(longer)).collect()
 }
 
 #[cfg(test)]

@@ -8,6 +8,10 @@ fn request(line: &str) -> Request {
     }
 }
 
+fn load(file: &str) -> Line {
+    Line::Load { file: Some(file.into()), what: None }
+}
+
 fn mistake(line: &str) -> String {
     parse(line).expect_err("a mistake").text(0)
 }
@@ -23,7 +27,7 @@ fn commands_are_testpmds() {
     let clear = Request::Clear(Clear::Port(ClearPort::Stats { port: Select::All }));
     assert_eq!(request("clear port stats all"), clear);
     assert_eq!(parse("sleep 10").unwrap(), Some(Line::Sleep { ms: 10 }));
-    assert_eq!(parse("load \"a b\"").unwrap(), Some(Line::Load { file: "a b".into() }));
+    assert_eq!(parse("load \"a b\"").unwrap(), Some(load("a b")));
     assert_eq!(parse("quit").unwrap(), Some(Line::Quit));
     assert_eq!(parse("  # nothing").unwrap(), None);
 }
@@ -32,8 +36,7 @@ fn commands_are_testpmds() {
 fn a_unique_beginning_is_enough_and_a_whole_word_is_always_itself() {
     assert_eq!(request("sh po sta a"), request("show port stats all"));
     assert_eq!(request("cl p s 1"), request("clear port stats 1"));
-    let load = Line::Load { file: "x".into() };
-    assert_eq!(parse("load x").unwrap(), Some(load));
+    assert_eq!(parse("load x").unwrap(), Some(load("x")));
     assert_eq!(parse("load_ x").unwrap(), Some(Line::LoadEcho { file: "x".into() }));
 }
 
@@ -47,8 +50,8 @@ fn mistakes_have_three_lines() {
         ),
         (
             "dance",
-            "Command not found\n^^^^^ expected one of: show clear capture help sleep load load_echo version \
-             quit\ntype \"help\" for all commands",
+            "Command not found\n^^^^^ expected one of: show clear capture create reg dereg destroy modify query rearm \
+             migrate set post poll wait help sleep load load_echo version quit\ntype \"help\" for all commands",
         ),
         (
             "show port s 0",
@@ -141,5 +144,42 @@ fn any_line_is_a_command_or_a_mistake_with_a_place_in_it() {
             assert!(mistake.column <= line.chars().count() + 1, "{line:?}: {mistake:?}");
             assert_eq!(mistake.text(0).lines().count(), 3, "{line:?}: {mistake:?}");
         }
+    }
+}
+
+#[test]
+fn objects_and_their_attributes_are_named_by_words() {
+    use crate::request::{AltPath, Create, Migrate, Modify, QpState, Set};
+    let cq = Request::Create(Create::Cq { depth: 64, device: None });
+    assert_eq!(request("create cq depth 64"), cq);
+    assert_eq!(request("cr cq dep 0x40"), cq);
+    let Request::Modify(Modify::Qp(modify)) =
+        request("modify qp 0x11 state rtr tclass 8 dest_gid ::1")
+    else {
+        panic!("a Modify QP")
+    };
+    assert_eq!((modify.qp, modify.state, modify.tclass), (17, Some(QpState::Rtr), Some(8)));
+    let path = |line| match request(line) {
+        Request::LoadAltPath(AltPath { qp, port, dgid, .. }) => (qp, port, dgid),
+        other => panic!("{line}: {other:?}"),
+    };
+    assert_eq!(path("load alt path port 2 qp 7"), (7, 2, None));
+    assert_eq!(parse("load al").unwrap(), Some(load("al")));
+    assert_eq!(request("migrate qp 7 --force"), request("mig qp 7 force"));
+    assert_eq!(request("migrate port 1"), Request::Migrate(Migrate::Port { port: 1 }));
+    let down = Request::Set(Set::Port { port: 0, up: false, down: true });
+    assert_eq!(request("set port 0 link-down"), down);
+    assert_eq!(request("set qp 1 rate 2.5"), Request::Set(Set::Qp { qp: 1, rate: 2_500_000 }));
+    assert_eq!(
+        mistake("modify qp 7 state UP"),
+        "Bad arguments\n                  ^^ expected one of: RESET INIT RTR RTS SQD SQE ERR\n         \
+         \u{20}        type \"help modify qp\""
+    );
+    assert_eq!(
+        mistake("create srq depth 4"),
+        "Bad arguments\n                   ^ expected pd\n                   type \"help create srq\""
+    );
+    for wrong in ["set qp 1 rate nan", "set qp 1 rate -1", "set port 0 link-up link-down"] {
+        assert!(parse(wrong).is_err(), "{wrong}");
     }
 }

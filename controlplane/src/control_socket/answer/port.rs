@@ -35,7 +35,7 @@ pub(super) fn selected(request: &Request) -> Option<Select> {
             | ShowPort::Cap { port },
         ))
         | Request::Clear(Clear::Port(ClearPort::Stats { port })) => Some(port),
-        Request::Show(_) | Request::Capture(_) => None,
+        _ => None,
     }
 }
 

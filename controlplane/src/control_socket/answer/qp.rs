@@ -23,6 +23,11 @@ pub(super) fn qps(served: &Served, select: Select, at: u32) -> Result<Part, Requ
     Ok(Part { answer, is_found, next })
 }
 
+/// Answers with all attributes of one QP.
+pub(in crate::control_socket) fn detail(served: &Served, qpn: Qpn, info: &QpInfo) -> Answer {
+    Answer::QpDetail(vec![qp(served, qpn, info)])
+}
+
 /// Answers with the paths of QPs that have one.
 pub(super) fn paths(served: &Served, select: Select, at: u32) -> Result<Part, RequestError> {
     let (page, next) = page(served, select, at)?;

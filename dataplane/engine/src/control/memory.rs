@@ -4,11 +4,13 @@
 
 #![allow(unsafe_code)]
 
+use std::sync::atomic::AtomicU64;
+
 use crate::Engine;
 use uroce_shared::memory::mr_table::{MrError, MrKeys, MrSpec};
 use uroce_shared::memory::mw::MwType;
-use uroce_transport::Pd;
-use uroce_wire::{Lkey, Rkey};
+use uroce_transport::{AccessFlags, Pd};
+use uroce_wire::{Lkey, Rkey, Va};
 
 impl Engine {
     /// Registers memory.
@@ -80,5 +82,76 @@ impl Engine {
     /// [`MrError::UnknownKey`].
     pub fn dealloc_mw(&self, rkey: Rkey) -> Result<(), MrError> {
         self.shared.regions.dealloc_mw(rkey)
+    }
+}
+
+/// Registered memory that belongs to this value: words in the host's byte order. Dropping it
+/// deregisters it and frees the memory. While memory windows are bound to it, dropping it leaves it
+/// registered for good.
+#[derive(Debug)]
+pub struct OwnedRegion {
+    engine: Engine,
+    keys: MrKeys,
+    words: Box<[AtomicU64]>,
+    is_registered: bool,
+}
+
+impl Engine {
+    /// Registers words, which the region keeps.
+    ///
+    /// # Errors
+    /// [`MrError`].
+    pub fn register_words(
+        &self,
+        pd: Pd,
+        words: Box<[AtomicU64]>,
+        access: AccessFlags,
+    ) -> Result<OwnedRegion, MrError> {
+        let addr = words.as_ptr().cast_mut().cast::<u8>();
+        let va = Va(addr.expose_provenance() as u64);
+        let spec = MrSpec { addr, len: size_of_val(&*words), va, pd, access };
+        // SAFETY: the words stay where they are until `OwnedRegion::close` has deregistered them or
+        // leaked them; they are atomics, which all threads may read and write at any time.
+        let keys = unsafe { self.register_mr(&spec) }?;
+        Ok(OwnedRegion { engine: self.clone(), keys, words, is_registered: true })
+    }
+}
+
+impl OwnedRegion {
+    /// Returns the keys.
+    pub fn keys(&self) -> MrKeys {
+        self.keys
+    }
+
+    /// Returns the words, which peers and lcores may change at any time.
+    pub fn words(&self) -> &[AtomicU64] {
+        &self.words
+    }
+
+    /// Returns the address of the first byte.
+    pub fn va(&self) -> Va {
+        Va(self.words.as_ptr().addr() as u64)
+    }
+
+    /// Deregisters the memory and frees it.
+    ///
+    /// # Errors
+    /// The unchanged region while memory windows are bound to it.
+    pub fn deregister(mut self) -> Result<(), OwnedRegion> {
+        if self.engine.deregister_mr(self.keys.lkey) == Err(MrError::Busy) {
+            return Err(self);
+        }
+        self.is_registered = false;
+        Ok(())
+    }
+}
+
+impl Drop for OwnedRegion {
+    fn drop(&mut self) {
+        let key = self.keys.lkey;
+        if self.is_registered && self.engine.deregister_mr(key) == Err(MrError::Busy) {
+            // Peers may still use it.
+            std::mem::forget(std::mem::take(&mut self.words));
+        }
     }
 }

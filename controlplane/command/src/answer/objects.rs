@@ -1,0 +1,44 @@
+//! Answers to `create`, `reg`, `query mr` and `poll`.
+
+use serde::{Deserialize, Serialize};
+
+/// An object that a command has made.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Made {
+    /// RoCE device.
+    pub device: String,
+    /// Kind: PD, CQ, SRQ, QP, MR.
+    pub object: String,
+    /// Number; the key of an MR.
+    pub number: u32,
+    /// Starting PSN that was drawn for a QP.
+    pub psn: Option<u32>,
+    /// Address and length in bytes of an MR.
+    pub memory: Option<(u64, u64)>,
+}
+
+/// Bytes of memory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Memory {
+    /// Address of the first one.
+    pub address: u64,
+    /// The bytes.
+    pub bytes: Vec<u8>,
+}
+
+/// A completion.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Completion {
+    /// Number of the work request.
+    pub wr_id: u64,
+    /// Status in words; after an error `opcode`, `byte_len` and `imm` have no meaning.
+    pub status: String,
+    /// Operation.
+    pub opcode: String,
+    /// Bytes received.
+    pub byte_len: u32,
+    /// Immediate data.
+    pub imm: Option<u32>,
+    /// Number of the QP.
+    pub qpn: u32,
+}

@@ -1,0 +1,65 @@
+//! Settings: `set`.
+
+use serde::{Deserialize, Serialize};
+
+#[cfg(feature = "tree")]
+use super::number::number;
+
+/// Objects of `set`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "tree", derive(clap::Subcommand))]
+#[serde(rename_all = "snake_case")]
+pub enum Set {
+    /// Change a queue pair
+    Qp {
+        /// Its number
+        #[cfg_attr(feature = "tree", arg(value_name = "QPN", value_parser = number::<u32>))]
+        qp: u32,
+        /// Limit of its sending rate in Gbit/s, which travels in kbit/s; `off` for none
+        #[cfg_attr(feature = "tree", arg(long, value_name = "GBPS|off", value_parser = rate))]
+        rate: u32,
+    },
+    /// Change a port
+    Port {
+        /// Number of the port
+        #[cfg_attr(feature = "tree", arg(value_name = "PORT", value_parser = number::<u16>))]
+        port: u16,
+        /// Take its link up
+        #[cfg_attr(feature = "tree", arg(long = "link-up", conflicts_with = "down"))]
+        up: bool,
+        /// Take its link down, as an administrator does
+        #[cfg_attr(feature = "tree", arg(long = "link-down"))]
+        down: bool,
+    },
+    /// Take a link up
+    #[cfg_attr(feature = "tree", command(name = "link-up", subcommand))]
+    LinkUp(LinkOf),
+    /// Take a link down, as an administrator does
+    #[cfg_attr(feature = "tree", command(name = "link-down", subcommand))]
+    LinkDown(LinkOf),
+}
+
+/// Parses a rate in Gbit/s, or `off`, which is 0. Returns kbit/s.
+#[cfg(feature = "tree")]
+fn rate(text: &str) -> Result<u32, &'static str> {
+    if text == "off" {
+        return Ok(0);
+    }
+    let kbits = text.parse::<f64>().map_or(f64::NAN, |gbits| (gbits * 1e6).round());
+    // Not a number is in no range.
+    let is_a_rate = (1.0..=f64::from(u32::MAX)).contains(&kbits);
+    if is_a_rate { Ok(kbits as u32) } else { Err("neither a rate in Gbit/s nor off") }
+}
+
+/// Object that has a link.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "tree", derive(clap::Subcommand))]
+#[serde(rename_all = "snake_case")]
+pub enum LinkOf {
+    /// A port
+    Port {
+        /// Number of the port
+        #[cfg_attr(feature = "tree", arg(value_name = "PORT", value_parser = number::<u16>))]
+        port: u16,
+    },
+}

@@ -1,0 +1,188 @@
+//! The console: commands that act in this process, and the objects that they have made.
+//!
+//! The objects are kept from one command to the next, whichever connection it comes over, until a
+//! command destroys them or their device closes. They do not keep the device open.
+//!
+//! Invariants
+//! - A command that waits does so without keeping the server thread: it is tried again.
+//! - What harms the program's own objects is refused unless the command says that it is meant.
+//!
+//! Not here: what a command tells ([`super::answer`]), the effects on a QP (`uroce-transport`).
+
+mod failure;
+mod migration;
+mod modify;
+mod objects;
+mod traffic;
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use uroce_command::{Answer, Modify, Request};
+use uroce_engine::{CompletionQueue, OwnedRegion, Poller, RecvQueueEnd, SendQueueEnd};
+use uroce_engine::{QpInfo, SharedReceiveQueue};
+use uroce_transport::Pd;
+use uroce_wire::Qpn;
+
+use super::Served;
+use crate::call::Pending;
+pub(super) use failure::Failure;
+
+/// Pause until a command that waits is tried again.
+pub(super) const LOOK: Duration = Duration::from_millis(2);
+
+/// A command under way: returns its outcome, or `None` if it has to be tried again.
+pub(super) type Later =
+    Box<dyn FnMut(&mut Console, &[Arc<Served>]) -> Option<Result<Answer, Failure>> + Send>;
+
+/// How a command has begun.
+pub(super) enum Begun {
+    /// It is over.
+    Over(Answer),
+    /// It waits.
+    Later(Later),
+}
+
+/// Objects that commands have made. Each has the key of its device.
+#[derive(Debug, Default)]
+pub(super) struct Console {
+    pds: BTreeMap<u32, PdObject>,
+    cqs: BTreeMap<u32, CqObject>,
+    srqs: BTreeMap<u32, SrqObject>,
+    /// By number and device.
+    qps: HashMap<(u32, u64), QpObject>,
+    mrs: BTreeMap<u32, MrObject>,
+    /// `wr_id` of the next work request.
+    wr_id: u64,
+}
+
+#[derive(Debug)]
+struct PdObject {
+    device: u64,
+    pd: Pd,
+}
+
+#[derive(Debug)]
+struct CqObject {
+    device: u64,
+    cq: Arc<CompletionQueue>,
+    /// Runs lcores that have no thread of their own.
+    poller: Option<Poller>,
+}
+
+#[derive(Debug)]
+struct SrqObject {
+    device: u64,
+    pd: u32,
+    srq: Arc<SharedReceiveQueue>,
+}
+
+#[derive(Debug)]
+struct QpObject {
+    pd: u32,
+    scq: u32,
+    rcq: u32,
+    srq: Option<u32>,
+    sq: SendQueueEnd,
+    rq: RecvQueueEnd,
+}
+
+#[derive(Debug)]
+struct MrObject {
+    device: u64,
+    pd: u32,
+    region: OwnedRegion,
+}
+
+/// A queue pair that a command names.
+#[derive(Clone, Debug)]
+struct FoundQp {
+    served: Arc<Served>,
+    qpn: Qpn,
+    info: QpInfo,
+    /// Whether a command has made it.
+    is_ours: bool,
+}
+
+impl Console {
+    /// Begins a command that is not a `show` or `clear`.
+    ///
+    /// # Errors
+    ///
+    /// See [`Failure`].
+    pub(super) fn begin(
+        &mut self,
+        request: &Request,
+        devices: &[Arc<Served>],
+    ) -> Result<Begun, Failure> {
+        self.forget_closed(devices);
+        match request {
+            Request::Create(create) => self.create(create, devices),
+            Request::Reg(reg) => self.register(reg, devices),
+            Request::Dereg(dereg) => self.deregister(dereg),
+            Request::Destroy(destroy) => self.destroy(destroy, devices),
+            Request::Modify(Modify::Qp(modify)) => return self.modify(modify, devices),
+            Request::Query(query) => self.query(query, devices),
+            Request::LoadAltPath(path) => return self.load_alt_path(path, devices),
+            Request::Rearm(rearm) => return self.rearm(rearm, devices),
+            Request::Migrate(migrate) => return self.migrate(migrate, devices),
+            Request::Set(set) => return self.set(set, devices),
+            Request::Post(post) => self.post(post),
+            Request::Poll(poll) => return self.poll(poll),
+            Request::Wait(wait) => return traffic::wait(wait, devices),
+            Request::Show(_) | Request::Clear(_) | Request::Capture(_) => Ok(Answer::Done),
+        }
+        .map(Begun::Over)
+    }
+
+    /// Drops objects of devices that have closed.
+    pub(super) fn forget_closed(&mut self, devices: &[Arc<Served>]) {
+        let is_open = |key: u64| devices.iter().any(|served| served.key == key);
+        self.qps.retain(|(_, device), _| is_open(*device));
+        self.mrs.retain(|_, mr| is_open(mr.device));
+        self.srqs.retain(|_, srq| is_open(srq.device));
+        self.cqs.retain(|_, cq| is_open(cq.device));
+        self.pds.retain(|_, pd| is_open(pd.device));
+    }
+
+    /// Finds a QP by its number, of whichever device.
+    fn find_qp(&self, number: u32, devices: &[Arc<Served>]) -> Result<FoundQp, Failure> {
+        let mut found = Vec::new();
+        for served in devices {
+            if let Some((qpn, info)) = served.calls.call(move |thread| thread.one_qp(number))? {
+                let is_ours = self.qps.contains_key(&(number, served.key));
+                found.push(FoundQp { served: Arc::clone(served), qpn, info, is_ours });
+            }
+        }
+        match found.len() {
+            0 => Err(Failure::absent("QP", &format!("{number:#08x}"), "show qp")),
+            1 => Ok(found.remove(0)),
+            _ => Err(Failure::new(
+                rustix::io::Errno::NOTUNIQ,
+                format!("several devices have a QP {number:#08x}"),
+                "destroy one of them, if a command has made it, and create another",
+            )),
+        }
+    }
+}
+
+/// Finds the device that has a port, by DPDK's number of the port. Returns the port's number there.
+fn find_port(number: u16, devices: &[Arc<Served>]) -> Result<(Arc<Served>, u8), Failure> {
+    for served in devices {
+        let ports = served.calls.call(|thread| Ok(thread.ports_seen()))?;
+        if let Some(port) = ports.iter().find(|port| port.id == number) {
+            return Ok((Arc::clone(served), port.number));
+        }
+    }
+    Err(Failure::absent("port", &number.to_string(), "show port summary all"))
+}
+
+/// Waits for the reply to a call on a control-plane thread.
+fn when_done(pending: Pending<()>, answer: Answer) -> Begun {
+    let mut answer = Some(answer);
+    Begun::Later(Box::new(move |_, _| {
+        let done = pending.poll()?;
+        Some(done.map_err(Failure::from).map(|()| answer.take().unwrap_or(Answer::Done)))
+    }))
+}

@@ -1,0 +1,138 @@
+//! `load alt path`, `rearm`, `migrate`, and the links of ports.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+use uroce_command::Answer;
+use uroce_command::request::{AltPath, LinkOf, Migrate, Rearm, Set};
+use uroce_transport::{PathMigState, QpChange};
+use uroce_wire::{Gid, Pkey};
+
+use super::modify::begin_modify;
+use super::{Begun, Console, Failure, FoundQp, Served, find_port};
+use crate::path::{AddressVector, AlternateVector};
+
+/// Longest wait for the peer of a QP that is to migrate and is not armed.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+impl Console {
+    pub(super) fn load_alt_path(
+        &mut self,
+        path: &AltPath,
+        devices: &[Arc<Served>],
+    ) -> Result<Begun, Failure> {
+        let found = self.find_qp(path.qp, devices)?;
+        let attr = &found.info.attr;
+        let primary = &attr.path.encap;
+        let vector = AddressVector {
+            sgid_index: path.sgid_index.unwrap_or(0),
+            traffic_class: path.tclass.unwrap_or(primary.traffic_class),
+            flow_label: path.flow_label.unwrap_or(primary.flow_label),
+            hop_limit: path.hop_limit.unwrap_or(primary.hop_limit),
+            ..AddressVector::to(path.dgid.map_or(primary.dst, Gid::from))
+        };
+        let alternate = AlternateVector {
+            vector,
+            port: path.port,
+            pkey: path.pkey.map_or(attr.pkey, Pkey),
+            timeout: path.timeout.unwrap_or(attr.timeout),
+        };
+        begin_modify(&found, QpChange::default(), None, Some(alternate))
+    }
+
+    pub(super) fn rearm(
+        &mut self,
+        rearm: &Rearm,
+        devices: &[Arc<Served>],
+    ) -> Result<Begun, Failure> {
+        let Rearm::Qp { qp } = *rearm;
+        begin_modify(&self.find_qp(qp, devices)?, to(PathMigState::Rearm), None, None)
+    }
+
+    pub(super) fn migrate(
+        &mut self,
+        migrate: &Migrate,
+        devices: &[Arc<Served>],
+    ) -> Result<Begun, Failure> {
+        match *migrate {
+            Migrate::Qp { qp, force } => {
+                let found = self.find_qp(qp, devices)?;
+                match force && found.info.attr.path_mig_state != PathMigState::Armed {
+                    true => Ok(arm_and_migrate(found)),
+                    false => begin_modify(&found, to(PathMigState::Migrated), None, None),
+                }
+            }
+            Migrate::Port { port } => {
+                let (served, number) = find_port(port, devices)?;
+                let count = served.calls.call(move |thread| thread.migrate_port(number))?;
+                Ok(Begun::Over(Answer::Text(format!("{count} QPs have migrated"))))
+            }
+        }
+    }
+}
+
+fn to(state: PathMigState) -> QpChange {
+    QpChange { path_mig_state: Some(state), ..QpChange::default() }
+}
+
+/// Rearms a QP, waits until the peer is ready, too, and migrates.
+fn arm_and_migrate(found: FoundQp) -> Begun {
+    let end = Instant::now() + PATIENCE;
+    let state = found.info.attr.path_mig_state;
+    let mut step = (state == PathMigState::Migrated).then_some(PathMigState::Rearm);
+    let mut under_way: Option<Begun> = None;
+    Begun::Later(Box::new(move |console, devices| {
+        match &mut under_way {
+            Some(Begun::Later(later)) => {
+                let outcome = later(console, devices)?;
+                under_way = None;
+                if outcome.is_err() || step == Some(PathMigState::Migrated) {
+                    return Some(outcome);
+                }
+                step = None;
+            }
+            Some(Begun::Over(_)) | None => {}
+        }
+        if step.is_none() {
+            match console.find_qp(found.qpn.value(), devices) {
+                Ok(qp) if qp.info.attr.path_mig_state == PathMigState::Armed => {
+                    step = Some(PathMigState::Migrated);
+                }
+                Ok(_) if Instant::now() >= end => {
+                    let cause = "the peer did not arm its alternate path";
+                    let remedy = "load an alternate path at the peer, too, and rearm it";
+                    return Some(Err(Failure::new(Errno::TIMEDOUT, cause, remedy)));
+                }
+                Ok(_) => return None,
+                Err(failure) => return Some(Err(failure)),
+            }
+        }
+        match begin_modify(&found, to(step?), None, None) {
+            Ok(begun) => under_way = Some(begun),
+            Err(failure) => return Some(Err(failure)),
+        }
+        None
+    }))
+}
+
+impl Console {
+    pub(super) fn set(&mut self, set: &Set, devices: &[Arc<Served>]) -> Result<Begun, Failure> {
+        let (port, is_up) = match *set {
+            Set::Qp { qp, rate } => {
+                let change = QpChange { rate_limit: Some(rate), ..QpChange::default() };
+                return begin_modify(&self.find_qp(qp, devices)?, change, None, None);
+            }
+            Set::LinkUp(LinkOf::Port { port }) => (port, true),
+            Set::LinkDown(LinkOf::Port { port }) => (port, false),
+            Set::Port { port, up, down } if up || down => (port, up),
+            Set::Port { .. } => {
+                let remedy = "add link-up or link-down";
+                return Err(Failure::new(Errno::INVAL, "nothing is to be set", remedy));
+            }
+        };
+        let (served, number) = find_port(port, devices)?;
+        served.calls.call(move |thread| thread.set_link(number, is_up))?;
+        Ok(Begun::Over(Answer::Done))
+    }
+}

@@ -1,0 +1,218 @@
+//! `post`, `poll`, `wait`.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+use uroce_command::Answer;
+use uroce_command::answer::Completion;
+use uroce_command::request::{Link, Local, Poll, Post, Remote, Wait};
+use uroce_transport::{Cqe, PostError, RecvWr, SendOp, SendWr, Sge};
+use uroce_wire::{ImmDt, Lkey, Rkey, Va};
+
+use super::modify::state_of;
+use super::objects::find;
+use super::{Begun, Console, CqObject, Failure, QpObject, Served, find_port};
+
+/// Length of the value of an ATOMIC in bytes.
+const ATOMIC: u32 = 8;
+
+impl Console {
+    pub(super) fn post(&mut self, post: &Post) -> Result<Answer, Failure> {
+        let (local, len, op) = match post {
+            Post::Recv { local, len } => return self.post_recvs(local, *len),
+            Post::Send { local, len, imm } => (local, *len, SendOp::Send { imm: imm.map(ImmDt) }),
+            Post::Write { local, remote, len, imm } => {
+                let (va, rkey) = place(remote);
+                (local, *len, SendOp::Write { va, rkey, imm: imm.map(ImmDt) })
+            }
+            Post::Read { local, remote, len } => {
+                let (va, rkey) = place(remote);
+                (local, *len, SendOp::Read { va, rkey })
+            }
+            Post::CmpSwap { local, remote, compare, swap } => {
+                let (va, rkey) = place(remote);
+                let op = SendOp::CompareSwap { va, rkey, compare: *compare, swap: *swap };
+                (local, ATOMIC, op)
+            }
+            Post::FetchAdd { local, remote, add } => {
+                let (va, rkey) = place(remote);
+                (local, ATOMIC, SendOp::FetchAdd { va, rkey, add: *add })
+            }
+        };
+        let (sge, first) = (self.memory(local, len)?, self.wr_id);
+        let wrs: Vec<SendWr> = (0..local.count)
+            .map(|at| SendWr {
+                wr_id: first + u64::from(at),
+                op,
+                signaled: true,
+                solicited: false,
+                fence: false,
+            })
+            .collect();
+        let qp = self.own_qp(local.qp)?;
+        let list = [sge];
+        let outcome = qp.sq.post_send_list(wrs.iter().map(|wr| (wr, &list[..])));
+        self.posted(local, outcome)
+    }
+
+    fn post_recvs(&mut self, local: &Local, len: u32) -> Result<Answer, Failure> {
+        let (list, first) = ([self.memory(local, len)?], self.wr_id);
+        let wrs: Vec<RecvWr> =
+            (0..local.count).map(|at| RecvWr { wr_id: first + u64::from(at) }).collect();
+        let all = wrs.iter().map(|wr| (wr, &list[..]));
+        let outcome = match self.own_qp(local.qp)?.srq {
+            Some(srq) => find(&self.srqs, "SRQ", srq)?.srq.post_recv_list(all),
+            None => self.own_qp(local.qp)?.rq.post_recv_list(all),
+        };
+        self.posted(local, outcome)
+    }
+
+    /// Returns the answer to a list of work requests.
+    fn posted(
+        &mut self,
+        local: &Local,
+        outcome: Result<(), (usize, PostError)>,
+    ) -> Result<Answer, Failure> {
+        let first = self.wr_id;
+        let count = match outcome {
+            Ok(()) => local.count as usize,
+            Err((posted, _)) => posted,
+        };
+        self.wr_id += count as u64;
+        match outcome {
+            Ok(()) if count == 0 => Ok(Answer::Done),
+            Ok(()) => {
+                let last = first + count as u64 - 1;
+                Ok(Answer::Text(format!("posted {count}: wr_id {first} to {last}")))
+            }
+            Err((posted, error)) => {
+                let remedy = match error {
+                    PostError::InvalidState => {
+                        "`query qp N` has its state: sends need RTS, receives INIT"
+                    }
+                    PostError::QueueFull => "poll its completion queue: poll cq N",
+                    _ => "`help post` has the work requests of RC and UC",
+                };
+                let cause = match posted {
+                    0 => error.to_string(),
+                    posted => format!("after {posted} requests: {error}"),
+                };
+                Err(Failure::caused(&error, cause, remedy))
+            }
+        }
+    }
+
+    /// Returns a QP that a command has made.
+    fn own_qp(&mut self, number: u32) -> Result<&mut QpObject, Failure> {
+        let mut all = self.qps.iter_mut().filter(|((qpn, _), _)| *qpn == number);
+        all.next().map(|(_, qp)| qp).ok_or_else(|| {
+            let cause = format!("no command has made QP {number:#08x}");
+            let remedy = "work is posted to QPs of `create qp` only, not to the program's";
+            Failure::new(Errno::PERM, cause, remedy)
+        })
+    }
+
+    /// Returns the memory of a work request.
+    fn memory(&mut self, local: &Local, len: u32) -> Result<Sge, Failure> {
+        let pd = self.own_qp(local.qp)?.pd;
+        let needed = local.offset.saturating_add(len.into());
+        let size = |words: usize| words as u64 * 8;
+        let mut fitting = self.mrs.iter().filter(|(key, mr)| {
+            local.mr.is_none_or(|wanted| wanted == **key)
+                && (local.mr.is_some() || mr.pd == pd)
+                && size(mr.region.words().len()) >= needed
+        });
+        let Some((key, mr)) = fitting.next() else {
+            let what =
+                local.mr.map_or("no memory".to_owned(), |key| format!("MR {key:#x} has not"));
+            let cause = format!("{what} {needed} bytes of PD {pd}");
+            let remedy = format!("register some: reg mr pd {pd} len {needed}");
+            return Err(Failure::new(Errno::FAULT, cause, remedy));
+        };
+        Ok(Sge { va: Va(mr.region.va().0 + local.offset), len, lkey: Lkey(*key) })
+    }
+
+    pub(super) fn poll(&mut self, poll: &Poll) -> Result<Begun, Failure> {
+        let Poll::Cq { cq, max, timeout } = *poll;
+        let end = Instant::now() + Duration::from_millis(timeout.into());
+        find(&self.cqs, "CQ", cq)?;
+        Ok(Begun::Later(Box::new(move |console, _| {
+            let taken = find(&console.cqs, "CQ", cq).and_then(|queue| take(queue, max));
+            match taken {
+                Ok(completions) if completions.is_empty() && Instant::now() < end => None,
+                Ok(completions) => Some(Ok(Answer::Completions(completions))),
+                Err(failure) => Some(Err(failure)),
+            }
+        })))
+    }
+}
+
+fn place(remote: &Remote) -> (Va, Rkey) {
+    (Va(remote.addr), Rkey(remote.rkey))
+}
+
+fn take(queue: &CqObject, max: u16) -> Result<Vec<Completion>, Failure> {
+    let mut cqes = Vec::new();
+    let mut count = queue.cq.poll_into(&mut cqes, max.into())?;
+    if let (0, Some(poller)) = (count, &queue.poller) {
+        poller.turn();
+        count = queue.cq.poll_into(&mut cqes, max.into())?;
+    }
+    debug_assert_eq!(count, cqes.len());
+    Ok(cqes.iter().map(completion).collect())
+}
+
+fn completion(cqe: &Cqe) -> Completion {
+    Completion {
+        wr_id: cqe.wr_id,
+        status: cqe.status.to_string(),
+        opcode: format!("{:?}", cqe.opcode),
+        byte_len: cqe.byte_len,
+        imm: cqe.imm.map(|imm| imm.0),
+        qpn: cqe.qpn.value(),
+    }
+}
+
+/// Waits until an object is in a state.
+pub(super) fn wait(wait: &Wait, devices: &[Arc<Served>]) -> Result<Begun, Failure> {
+    let timeout = match *wait {
+        Wait::Qp { timeout, .. } | Wait::Link { timeout, .. } => timeout,
+    };
+    let end = Instant::now() + Duration::from_millis(timeout.into());
+    let wait = wait.clone();
+    if let Wait::Link { port, .. } = wait {
+        find_port(port, devices)?;
+    }
+    Ok(Begun::Later(Box::new(move |console, devices| match is_reached(&wait, console, devices) {
+        Ok(None) => Some(Ok(Answer::Done)),
+        Ok(Some(_)) if Instant::now() < end => None,
+        Ok(Some(state)) => {
+            let cause = format!("not within {timeout} ms: {state}");
+            let remedy = "wait longer: timeout MS; or look at `show events`";
+            Some(Err(Failure::new(Errno::TIMEDOUT, cause, remedy)))
+        }
+        Err(failure) => Some(Err(failure)),
+    })))
+}
+
+/// Returns what the state is instead of the one that is waited for.
+fn is_reached(
+    wait: &Wait,
+    console: &Console,
+    devices: &[Arc<Served>],
+) -> Result<Option<String>, Failure> {
+    match *wait {
+        Wait::Qp { qp, state, .. } => {
+            let now = console.find_qp(qp, devices)?.info.attr.state;
+            Ok((now != state_of(state)).then(|| format!("QP {qp:#08x} is in {now}")))
+        }
+        Wait::Link { port, state, .. } => {
+            let (served, number) = find_port(port, devices)?;
+            let status = served.calls.call(move |thread| thread.port_status(number))?;
+            let word = if status.link.up { "up" } else { "down" };
+            let is_it = status.link.up == (state == Link::Up);
+            Ok((!is_it).then(|| format!("the link of port {port} is {word}")))
+        }
+    }
+}
