@@ -41,8 +41,8 @@ def parse():
     parser.add_argument("--engine", choices=sorted(ENGINES), help="engine to load the image into")
     parser.add_argument("--tag", default="localhost/uroce:latest", help="default: %(default)s")
     parser.add_argument("--binaries", type=Path, metavar="DIR",
-                        help="built programs and libraries, instead of a release build; "
-                        "cargo's target directory with a uroce-run linked statically")
+                        help="built programs and libraries, instead of a release build: "
+                        "target/release, or target/debug")
     parser.add_argument("--output", type=Path, metavar="FILE",
                         default=REPOSITORY / "target/container/uroce.tar",
                         help="the image, in the format of `docker save`; default: %(default)s")
@@ -77,9 +77,6 @@ def build(arguments):
         root.mkdir()
         os.umask(0o022)
         tree.make(root, downloaded, binaries, epoch)
-        if not tree.is_static(root / tree.INJECTED / "uroce-run"):
-            print("build: uroce-run is not static: in an image without glibc, the system's message "
-                  "replaces its own", file=sys.stderr)
         size = tree.size(root)
         if size > SIZE_MAX:
             raise BuildFailure(f"{size} bytes are more than {SIZE_MAX}")
@@ -91,20 +88,9 @@ def build(arguments):
 
 def compile():
     """Builds the programs, and returns the directory with them."""
-    selection = [f"--package={name}" for name in BUILT]
+    cargo(["build", "--release", "--quiet", *(f"--package={name}" for name in BUILT)])
     target = Path(os.environ.get("CARGO_TARGET_DIR", REPOSITORY / "target"))
-    # A program that starts in any image can say why the others do not.
-    # With the features that the other programs enable, so that no crate is built twice.
-    cargo(["rustc", "--release", "--quiet", "--package=uroce-verbs-abi", "--bin=uroce-run",
-           "--features=uroce-command/tree", "--", "-C", "target-feature=+crt-static"])
-    gathered = target / "container/binaries"
-    gathered.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(target / "release/uroce-run", gathered / "uroce-run")
-    cargo(["build", "--release", "--quiet", *selection])
-    for name in ("uroce", "uroce-perf", "uroce-install", "liburoce_verbs_abi.so",
-                 "liburoce_shim.so"):
-        shutil.copyfile(target / "release" / name, gathered / name)
-    return gathered
+    return target / "release"
 
 
 def cargo(arguments):

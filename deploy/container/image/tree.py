@@ -3,7 +3,8 @@
   /usr/bin/                    uroce, uroce-perf, install
   /etc/uroce/                  configurations, from ../etc
   /usr/lib/x86_64-linux-gnu/   Debian's libraries, DPDK's drivers in dpdk/pmds-*
-  /usr/lib/uroce/uroce-run     what `install` copies; /usr/bin/uroce-run is a link to it
+  /usr/lib/uroce/uroce-run     what `install` copies; /usr/bin/uroce-run is a link to it. It starts
+                               bin/uroce-run if the image's C library suits the libraries
   /usr/lib/uroce/lib/          libibverbs.so.1, librdmacm.so.1, the path shim
   /usr/lib/uroce/lib/dpdk/     DPDK and what it needs except the C library; its drivers in pmds/
 """
@@ -11,7 +12,6 @@
 import os
 import re
 import shutil
-import subprocess
 from pathlib import Path
 
 import packages
@@ -74,20 +74,30 @@ def injected(root, binaries):
     lib = root / INJECTED / "lib"
     dpdk = lib / "dpdk"
     (dpdk / "pmds").mkdir(parents=True)
-    put(binaries / "uroce-run", root / INJECTED / "uroce-run")
+    launcher(root / INJECTED / "uroce-run")
+    put(binaries / "uroce-run", root / INJECTED / "bin/uroce-run")
+    # Where uroce-run expects its libraries, seen from bin.
+    (lib / "uroce").symlink_to(".")
     put(binaries / "liburoce_verbs_abi.so", lib / "libibverbs.so.1")
     put(binaries / "liburoce_shim.so", lib / "liburoce_shim.so")
     (lib / "librdmacm.so.1").symlink_to("libibverbs.so.1")
-    sources = [(root / LIBRARIES, dpdk)]
-    sources += [(path, dpdk / "pmds") for path in (root / LIBRARIES / "dpdk").glob("pmds-*")]
-    for source, target in sources:
-        for path in sorted(source.glob("*.so*")):
-            if C_LIBRARY.match(path.name) or not re.search(r"\.so(\.\d+)?$", path.name):
-                continue
-            real = path.resolve()
-            if real.is_relative_to(root):
-                os.link(real, target / path.name)
+    for path in sorted((root / LIBRARIES).glob("*.so.*")):
+        if not C_LIBRARY.match(path.name) and re.search(r"\.so\.\d+$", path.name):
+            os.link(path.resolve(), dpdk / path.name)
+    for path in (root / LIBRARIES).glob("dpdk/pmds-*/*.so.*"):
+        # Links, so that a driver that another one needs is not loaded twice.
+        if (dpdk / path.name).exists():
+            (dpdk / "pmds" / path.name).symlink_to(f"../{path.name}")
     check_imports([*lib.glob("*.so*"), *dpdk.rglob("*.so*")])
+
+
+def launcher(target):
+    """Compiles the program that starts in any image."""
+    source = Path(__file__).resolve().parents[1] / "launch.rs"
+    packages.run([
+        "rustc", "--edition=2024", "-O", "-C", "target-feature=+crt-static", "-C", "strip=symbols",
+        "-o", str(target), str(source),
+    ])
 
 
 def put(source, target):
@@ -124,14 +134,3 @@ def size(root):
         status = path.lstat()
         seen[status.st_ino] = status.st_size if path.is_file() and not path.is_symlink() else 0
     return sum(seen.values())
-
-
-def is_static(program):
-    """Whether a program has no loader."""
-    try:
-        headers = subprocess.run(
-            ["objdump", "-p", str(program)], capture_output=True, text=True, check=True
-        ).stdout
-    except (OSError, subprocess.CalledProcessError):
-        return False
-    return "INTERP" not in headers

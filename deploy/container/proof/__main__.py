@@ -26,12 +26,14 @@ class Session:
     def __init__(self, work, arguments):
         self.work = work
         self.arguments = arguments
+        self.cache = REPOSITORY / "target/container/cache"
         self.podman = Podman(work)
 
     def build(self, name):
         """Builds the image into a file, loads it, and returns its digest."""
         file = self.work / name
-        command = [str(REPOSITORY / "deploy/container/build"), "--output", str(file)]
+        command = [str(REPOSITORY / "deploy/container/build"), "--output", str(file), "--cache",
+                   str(self.cache)]
         if self.arguments.binaries:
             command += ["--binaries", str(self.arguments.binaries)]
         done = subprocess.run(command, capture_output=True, text=True)
@@ -50,6 +52,23 @@ class Session:
         directory.mkdir(exist_ok=True)
         directory.chmod(0o1777)
         return f"--volume={directory}:/run/uroce"
+
+    def private(self):
+        """A directory to which only root can write."""
+        directory = self.work / "private"
+        directory.mkdir(exist_ok=True)
+        return directory
+
+    def until_listens(self, name, seconds=30):
+        """Waits until a member has joined the local fabric of a volume."""
+        socket = self.work / name / "uroce/fabric/1.sock"
+        end = time.monotonic() + seconds
+        while not socket.exists():
+            if time.monotonic() > end:
+                raise Failed(f"no member has joined in {seconds} s")
+            time.sleep(0.1)
+        # The program listens a moment after its device has opened.
+        time.sleep(1)
 
     def close(self):
         """Ends everything."""

@@ -6,8 +6,10 @@ import signal
 import time
 from pathlib import Path
 
-from engine import Failed
+from engine import LEAST_RIGHTS, Docker, Failed
 
+MANIFESTS = Path(__file__).resolve().parents[2] / "kubernetes"
+HEALTH = ("uroce", "-s", "1", "show", "port", "info", "all")
 IMAGE = "localhost/uroce:latest"
 SERVER = ("uroce-perf", "rping", "-s", "-P", "-V", "--config", "/etc/uroce/node1.toml")
 CLIENT = ("uroce-perf", "rping", "-c", "-a", "192.0.2.1", "-V", "--config",
@@ -73,6 +75,55 @@ def grows(podman, name, seconds=30):
         time.sleep(0.2)
 
 
+def pod(session):
+    """The Pod of overlays/fabric runs under podman as it is shipped, with the health command."""
+    podman = session.podman
+    podman.ask("kube", "play", "--network=none", str(MANIFESTS / "overlays/fabric/pair.yaml"))
+    try:
+        server, client = "uroce-pair-server", "uroce-pair-client"
+        grows(podman, client)
+        rights(podman.main_process(server))
+        health = podman.inspect(server, "{{json .Config.Healthcheck.Test}}")
+        if not health:
+            raise Failed("the container has no health command")
+        podman.ask("exec", client, *HEALTH)
+        os.kill(podman.main_process(server), signal.SIGKILL)
+        podman.wait_for(client, "it disconnected after")
+        grows(podman, client)
+    finally:
+        podman.run("kube", "down", str(MANIFESTS / "overlays/fabric/pair.yaml"))
+
+
+def another_user(session):
+    """Another user with the same volume reaches nothing of it, and has a fabric of its own."""
+    podman, volume = session.podman, session.volume("shared")
+    podman.start("server", volume, IMAGE, *SERVER)
+    podman.wait_for("server", "listening")
+    other = ("--user=4711:4711", volume, IMAGE)
+    said = podman.run("run", "--rm", "--no-healthcheck", *LEAST_RIGHTS, *other, *CLIENT, "-C", "1")
+    if said.returncode == 0 or "Permission denied" not in said.stdout:
+        raise Failed(f"{said.returncode}: {said.stdout}")
+    podman.ask("rm", "--force", "--time", "0", "server")
+
+
+def compose(session):
+    """The compose file runs under Docker: traffic, health, a killed server that comes back."""
+    docker, file = Docker(session.work), MANIFESTS.parent / "compose.yaml"
+    try:
+        docker.load(session.work / "one.tar")
+        docker.compose(file, "up", "--detach")
+        server, client = "uroce_server_1", "uroce_client_1"
+        grows(docker, client)
+        rights(docker.main_process(server))
+        docker.wait_until(server, "{{.State.Health.Status}}", "healthy")
+        os.kill(docker.main_process(server), signal.SIGKILL)
+        docker.wait_for(client, "it disconnected after")
+        grows(docker, client)
+        docker.compose(file, "down", "--volumes", "--timeout", "2")
+    finally:
+        docker.close()
+
+
 def rights(pid):
     """Raises unless a process has no capability, cannot gain one, and runs under seccomp."""
     status = Path(f"/proc/{pid}/status").read_text()
@@ -86,4 +137,7 @@ def rights(pid):
             raise Failed(f"{name} of the container's process is {found}, not {value}")
 
 
-CASES = (two_builds_one_digest, contents, local_fabric, death_and_restart)
+CASES = (
+    two_builds_one_digest, contents, local_fabric, death_and_restart, another_user, pod,
+    compose,
+)

@@ -86,13 +86,78 @@ class Podman:
                 raise Failed(f"{name} has not printed {words!r} in {seconds} s, but: {logs[-900:]}")
             time.sleep(0.1)
 
+    def wait_until(self, name, template, value, seconds=30):
+        """Waits until a field of a container has this value."""
+        end = time.monotonic() + seconds
+        while (found := self.inspect(name, template)) != value:
+            if time.monotonic() > end:
+                raise Failed(f"{template} of {name} is {found}, not {value}, after {seconds} s")
+            time.sleep(0.2)
+
     def main_process(self, name):
         """The number of a container's first process on this machine."""
-        return int(self.ask("inspect", "--format", "{{.State.Pid}}", name))
+        return int(self.inspect(name, "{{.State.Pid}}"))
+
+    def inspect(self, name, template):
+        """A field of a container's state or configuration."""
+        return self.ask("inspect", "--format", template, name).strip()
 
     def close(self):
         """Ends all containers and removes the storage."""
+        self.run("pod", "rm", "--all", "--force", "--time", "0")
         self.run("rm", "--all", "--force", "--time", "0")
         self.run("rmi", "--all", "--force")
         subprocess.run(["umount", "--lazy", str(self.work / "root/overlay")], capture_output=True)
+        shutil.rmtree(self.work, ignore_errors=True)
+
+
+class Docker(Podman):
+    """Docker, with a daemon of its own while this lives."""
+
+    name = "docker"
+
+    def __init__(self, work):
+        self.work = work / "docker"
+        self.work.mkdir()
+        host = f"unix://{self.work}/docker.sock"
+        self.prefix = ["docker"]
+        self.environment = {**os.environ, "DOCKER_HOST": host}
+        self.log = (self.work / "log").open("w")
+        self.daemon = subprocess.Popen(
+            ["dockerd", "--host", host, "--data-root", str(self.work / "data"), "--exec-root",
+             str(self.work / "exec"), "--pidfile", str(self.work / "pid"), "--iptables=false",
+             "--ip6tables=false", "--bridge=none"],
+            stdout=self.log, stderr=subprocess.STDOUT,
+        )
+        end = time.monotonic() + 30
+        while self.run("version").returncode != 0:
+            if self.daemon.poll() is not None or time.monotonic() > end:
+                last = (self.work / "log").read_text()[-600:]
+                self.close()
+                raise Failed(f"dockerd does not start: {last}")
+            time.sleep(0.2)
+
+    def load(self, file):
+        """Loads an image from a file."""
+        self.ask("load", "--quiet", "--input", str(file))
+
+    def compose(self, file, *arguments):
+        """Runs docker-compose."""
+        command = ["docker-compose", "-p", "uroce", "-f", str(file), *arguments]
+        done = subprocess.run(command, env=self.environment, capture_output=True, text=True,
+                              timeout=90)
+        if done.returncode != 0:
+            raise Failed(f"docker-compose {arguments[0]}: {done.stderr[-900:]}")
+
+    def close(self):
+        """Ends the daemon and what it runs."""
+        for name in self.run("ps", "--all", "--quiet").stdout.split():
+            self.run("rm", "--force", name)
+        self.daemon.terminate()
+        try:
+            self.daemon.wait(30)
+        except subprocess.TimeoutExpired:
+            self.daemon.kill()
+            self.daemon.wait()
+        self.log.close()
         shutil.rmtree(self.work, ignore_errors=True)
