@@ -20,6 +20,7 @@ use crate::lcore::command::{
 };
 use crate::lcore::thread::LcoreThread;
 use crate::port::Port;
+use crate::qp::context::QpTraffic;
 use crate::rx::{Exits, SlowFrame};
 use links::Links;
 use records::{Record, Records};
@@ -117,6 +118,8 @@ pub struct QpInfo {
     pub sends: u32,
     /// Counts of its path migrations.
     pub migration: MigrationStats,
+    /// Packets that it has sent and received.
+    pub traffic: QpTraffic,
     /// The lcore that owns it.
     pub lcore: usize,
 }
@@ -337,12 +340,12 @@ impl Control {
         let Record { index, lcore, caps, qp_type, has_srq, .. } = record;
         let lcore = usize::from(lcore);
         let queried = self.call(lcore, QueryQp { index })?;
-        let Queried { attr, migration, draining: sq_draining, sends } =
+        let Queried { attr, migration, draining: sq_draining, sends, traffic } =
             queried.ok_or(ControlError::UnknownQp(qpn))?;
         if attr.path_mig_state == PathMigState::Migrated {
             self.qps.put(Record { migrates: false, ..record });
         }
-        Ok(QpInfo { attr, caps, qp_type, has_srq, sq_draining, sends, migration, lcore })
+        Ok(QpInfo { attr, caps, qp_type, has_srq, sq_draining, sends, migration, traffic, lcore })
     }
 
     /// Migrates, at once, each armed QP that sends through that port, counted from 1, unless its

@@ -82,6 +82,13 @@ impl CounterBlock {
         self.values[ENGINE + counter as usize].load(Ordering::Relaxed)
     }
 
+    /// Returns how many frames the lcore has received and sent, whatever their kind.
+    pub(crate) fn frames(&self) -> (u64, u64) {
+        let of = |counter: EngineCounter| self.values[counter as usize].load(Ordering::Relaxed);
+        let received = of(EngineCounter::RxPackets).wrapping_add(of(EngineCounter::RxOther));
+        (received, of(EngineCounter::TxPackets).wrapping_add(of(EngineCounter::TxOther)))
+    }
+
     #[inline]
     fn add_at(&self, at: usize, amount: u64) {
         let value = &self.values[at];

@@ -16,10 +16,12 @@
 
 pub(crate) mod command;
 mod guard;
+pub(crate) mod profile;
 mod rest;
 pub(crate) mod thread;
 
 pub use guard::{AdoptError, LcoreGuard};
+pub use profile::{LcoreProfile, Stage, StageProfile};
 
 use crate::dpdk::mbuf::Mbuf;
 use crate::lane::Lane;
@@ -29,6 +31,7 @@ use crate::qp::shard::Shard;
 use crate::qp::tables::Tables;
 use crate::rx::Receiver;
 use command::CommandReceiver;
+use profile::{Laps, NoLaps, Profile};
 use rtrb::Consumer;
 use std::sync::Arc;
 use uroce_shared::memory::mr_table::{MrReader, MrView};
@@ -47,6 +50,7 @@ const DOORBELLS: usize = 256;
 pub(crate) struct Lcore {
     regions: MrReader,
     duties: Duties,
+    profile: Profile,
     fatal: Option<Fatal>,
 }
 
@@ -79,8 +83,13 @@ pub(crate) struct Duties {
 }
 
 impl Lcore {
-    pub(crate) fn new(regions: MrReader, duties: Duties, fatal: Option<Fatal>) -> Lcore {
-        Lcore { regions, duties, fatal }
+    pub(crate) fn new(
+        regions: MrReader,
+        duties: Duties,
+        profile: Profile,
+        fatal: Option<Fatal>,
+    ) -> Lcore {
+        Lcore { regions, duties, profile, fatal }
     }
 
     /// Runs one turn. Returns whether there was anything to do, and whether any of it was done.
@@ -89,16 +98,13 @@ impl Lcore {
         let turning = Turning { duties: &mut self.duties, fatal: self.fatal.as_ref() };
         let duties = &mut *turning.duties;
         let now = Instant::from_nanos(duties.clock.now());
-        duties.lanes.iter_mut().for_each(|lane| lane.begin(now));
-        let mut busy = duties.obey_commands(now, &memory);
-        busy |= duties.receive(now, &memory);
-        busy |= duties.expire_timers(now, &memory);
-        busy |= duties.answer_doorbells();
-        let sent = duties.transmit(now, &memory);
-        duties.shard.notify();
+        let work = match self.profile.is_asked(now) {
+            false => duties.turn(now, &memory, &mut NoLaps),
+            true => duties.measured_turn(now, &memory, &mut self.profile),
+        };
         turning.end();
         // Dropping `memory` is the quiescent point.
-        sent.max(busy.into())
+        work
     }
 }
 
@@ -138,6 +144,31 @@ impl Drop for Lcore {
 }
 
 impl Duties {
+    /// Runs the stages of a turn. Returns whether there was anything to do, and whether any of it
+    /// was done.
+    #[inline(always)]
+    fn turn(&mut self, now: Instant, memory: &MrView<'_>, laps: &mut impl Laps) -> Work {
+        self.lanes.iter_mut().for_each(|lane| lane.begin(now));
+        let mut busy = laps.lap(Stage::Commands, self.obey_commands(now, memory));
+        busy |= laps.lap(Stage::Receive, self.receive(now, memory));
+        busy |= laps.lap(Stage::Timers, self.expire_timers(now, memory));
+        busy |= laps.lap(Stage::Doorbells, self.answer_doorbells());
+        let sent = laps.lap(Stage::Transmit, self.transmit(now, memory));
+        laps.lap(Stage::Completions, self.shard.notify());
+        sent.max(busy.into())
+    }
+
+    /// Runs the stages of a turn and adds the cycles that they take to the profile.
+    #[cold]
+    #[inline(never)]
+    fn measured_turn(&mut self, now: Instant, memory: &MrView<'_>, profile: &mut Profile) -> Work {
+        let mut laps = profile.begin();
+        let work = self.turn(now, memory, &mut laps);
+        let ended = laps.ended();
+        profile.end(ended, work);
+        work
+    }
+
     fn receive(&mut self, now: Instant, memory: &MrView<'_>) -> bool {
         let Duties { tables, lanes, held, .. } = self;
         let mut turn = TurnContext { now, memory, tables, lanes, held };
@@ -216,6 +247,7 @@ pub(crate) use tests::without_ports;
 #[cfg(test)]
 mod tests {
     use super::command::{Command, CommandSender, CreateQp, ModifyQp, command_rings};
+    use super::profile::ProfileBlock;
     use super::*;
     use crate::counters::CounterBlock;
     use crate::qp::completions::Completions;
@@ -272,8 +304,9 @@ mod tests {
             tables,
             injected: Vec::new(),
         };
+        let profile = Profile::new(Arc::new(ProfileBlock::new()), Arc::new(CounterBlock::new()));
         let fatal = Fatal::new(events.admit(Subject::Device).unwrap(), &waker);
-        (Lcore::new(MrReader::new(regions, 0), duties, Some(fatal)), sender)
+        (Lcore::new(MrReader::new(regions, 0), duties, profile, Some(fatal)), sender)
     }
 
     #[test]

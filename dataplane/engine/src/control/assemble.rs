@@ -8,6 +8,7 @@ use crate::lane::binding::PortBinding;
 use crate::lane::bottleneck::backlog::Backlog;
 use crate::lane::{Lane, queues};
 use crate::lcore::command::command_rings;
+use crate::lcore::profile::{Profile, ProfileBlock};
 use crate::lcore::{Duties, Fatal, Lcore};
 use crate::qp::held::HeldPackets;
 use crate::qp::shard::Shard;
@@ -40,6 +41,7 @@ pub(crate) struct Parts {
     pub(crate) tables: Tables,
     pub(crate) events: Arc<EventChannel>,
     pub(crate) counters: Vec<Arc<CounterBlock>>,
+    pub(crate) profiles: Vec<Arc<ProfileBlock>>,
     pub(crate) control: ControlParts,
 }
 
@@ -57,13 +59,8 @@ pub(crate) fn assemble(
     let table = Arc::new(QpTable::new(max_qps, numbers.clone()));
     let keys = Numbers::random(config.max_mrs).map_err(EngineError::Random)?;
     let regions = Arc::new(MrTable::new(config.max_mrs, count, keys));
-    let turns = regions.turns();
     let waker = Waker::new().map_err(EngineError::Events)?;
-    let tables = Tables {
-        handles: Arc::new(AhTable::new(config.max_ahs, Arc::clone(turns))),
-        groups: Arc::new(GroupTable::new(Arc::clone(turns))),
-        notices: Arc::new(Notices::new(max_qps, Arc::clone(&waker))),
-    };
+    let tables = tables(config, &regions, &waker);
     // Each QP may have two CQs and an SRQ of its own.
     let sources = 4 * max_qps as usize + SPARE_SOURCES + 1 + ports.len();
     let events = EventChannel::new(sources).map_err(EngineError::Events)?;
@@ -79,10 +76,11 @@ pub(crate) fn assemble(
     let backlogs: Vec<Arc<Backlog>> = ports.iter().map(|_| Arc::default()).collect();
     let mut lanes = lanes(&bells, &ports, &backlogs)?.into_iter();
 
-    let (mut lcores, mut ways, mut counters) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut lcores, mut ways) = (Vec::new(), Vec::new());
+    let (mut counters, mut profiles) = (Vec::new(), Vec::new());
     for number in 0..count {
         let doorbell = Arc::new(Doorbell::new(max_qps, Arc::clone(&bells[number])));
-        let block = Arc::new(CounterBlock::new());
+        let (block, profile) = (Arc::new(CounterBlock::new()), Arc::new(ProfileBlock::new()));
         let (sender, receiver) = command_rings();
         let duties = Duties {
             clock,
@@ -97,9 +95,12 @@ pub(crate) fn assemble(
             injected: std::mem::take(&mut injected),
         };
         let reader = MrReader::new(Arc::clone(&regions), number);
-        lcores.push((Lcore::new(reader, duties, fatal.clone()), Arc::clone(&bells[number])));
+        let measured = Profile::new(Arc::clone(&profile), Arc::clone(&block));
+        let lcore = Lcore::new(reader, duties, measured, fatal.clone());
+        lcores.push((lcore, Arc::clone(&bells[number])));
         ways.push(LcoreLink { rings: sender, doorbell, qps: 0, owes_reply: false });
         counters.push(block);
+        profiles.push(profile);
     }
     let control = ControlParts {
         ports,
@@ -115,7 +116,17 @@ pub(crate) fn assemble(
         udp_source_ports: config.udp_source_ports,
         notification: config.notification,
     };
-    Ok(Parts { lcores, regions, tables, events, counters, control })
+    Ok(Parts { lcores, regions, tables, events, counters, profiles, control })
+}
+
+/// Makes the tables that lcores and the control plane share.
+fn tables(config: &EngineConfig, regions: &MrTable, waker: &Arc<Waker>) -> Tables {
+    let turns = regions.turns();
+    Tables {
+        handles: Arc::new(AhTable::new(config.max_ahs, Arc::clone(turns))),
+        groups: Arc::new(GroupTable::new(Arc::clone(turns))),
+        notices: Arc::new(Notices::new(config.max_qps, Arc::clone(waker))),
+    }
 }
 
 /// Makes the lanes of each lcore, one for each port; `bells` are the lcores' bells.

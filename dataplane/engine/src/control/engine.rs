@@ -17,12 +17,14 @@ use crate::dpdk::eal::Eal;
 use crate::lane::binding::PortBinding;
 use crate::lane::bottleneck::BottleneckError;
 use crate::lcore::Lcore;
+use crate::lcore::profile::ProfileBlock;
 use crate::lcore::thread::ThreadError;
-use crate::lcore::{AdoptError, LcoreGuard};
+use crate::lcore::{AdoptError, LcoreGuard, LcoreProfile};
 use crate::limits::{MAX_GIDS, MAX_LCORES, MAX_MRS, MAX_PORTS, MAX_QPS};
 use crate::port::QueueError;
 use crate::qp::tables::Tables;
 use std::sync::Arc;
+use std::time::Duration;
 use uroce_shared::memory::mr_table::MrTable;
 use uroce_shared::queue::cq::CqParts;
 use uroce_shared::queue::places::Places;
@@ -118,6 +120,7 @@ pub(crate) struct Shared {
     pub(crate) seats: Vec<Arc<Seat<Lcore>>>,
     pub(crate) regions: Arc<MrTable>,
     pub(crate) counters: Vec<Arc<CounterBlock>>,
+    pub(crate) profiles: Vec<Arc<ProfileBlock>>,
     pub(crate) tables: Tables,
     pub(crate) events: Arc<EventChannel>,
     pub(crate) places: Arc<Places>,
@@ -153,6 +156,7 @@ impl Engine {
             seats: parts.lcores.into_iter().map(|parts| seat(parts, config.idle)).collect(),
             regions: parts.regions,
             counters: parts.counters,
+            profiles: parts.profiles,
             tables: parts.tables,
             events: parts.events,
             places: Arc::new(Places::new(config.max_qps)),
@@ -257,6 +261,17 @@ impl Engine {
         Some(Counters::read([&**block]))
     }
 
+    /// Has all lcores measure the stages of their turns from now on for `time`. A measured turn
+    /// takes some hundred cycles more.
+    pub fn measure(&self, time: Duration) {
+        self.shared.profiles.iter().for_each(|profile| profile.ask(time));
+    }
+
+    /// Returns what the measured turns of an lcore have taken since the start.
+    pub fn profile(&self, lcore: usize) -> Option<LcoreProfile> {
+        self.shared.profiles.get(lcore).map(|profile| profile.read())
+    }
+
     /// Returns how many objects there are. Locks tables for a moment, so it is not for lcores.
     pub fn objects(&self) -> ObjectCounts {
         let (cqs, srqs) = self.shared.events.queues();
@@ -344,4 +359,4 @@ fn check(config: &EngineConfig, ports: &[PortBinding]) -> Result<(), EngineError
 }
 
 // The state of a million QPs must fit into a common machine's memory.
-const _: () = assert!(Engine::qp_state_bytes() <= 1088);
+const _: () = assert!(Engine::qp_state_bytes() <= 1120);

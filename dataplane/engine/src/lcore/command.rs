@@ -14,7 +14,7 @@ use crate::lane::binding::PortAddresses;
 use crate::lane::bottleneck::slow::Bottleneck;
 use crate::lane::loss::Loss;
 use crate::lane::tap::Tap;
-use crate::qp::context::{QpContext, Resized};
+use crate::qp::context::{QpContext, QpTraffic, Resized};
 use crate::qp::env::TurnContext;
 use crate::qp::shard::Shard;
 use uroce_shared::sync::{Consumer, Producer, RingBuffer};
@@ -41,8 +41,10 @@ macro_rules! commands {
             $($name($name),)*
         }
 
-        /// The reply to any command, as it goes through the ring.
+        /// The reply to any command, as it goes through the ring. An lcore does not allocate, so that
+        /// no reply is boxed here.
         #[derive(Debug)]
+        #[allow(clippy::large_enum_variant)]
         pub(crate) enum Reply {
             $($name(<$name as LcoreCommand>::Reply),)*
         }
@@ -140,6 +142,8 @@ pub(crate) struct Queried {
     pub(crate) draining: bool,
     /// Send requests that were posted and have not left the QP.
     pub(crate) sends: u32,
+    /// Packets of the QP since it was created.
+    pub(crate) traffic: QpTraffic,
 }
 
 impl LcoreCommand for QueryQp {
@@ -150,7 +154,8 @@ impl LcoreCommand for QueryQp {
         let qp = &context.qp;
         let draining = qp.state() == QpState::Sqd && !qp.is_drained();
         let sends = context.sends();
-        Some(Queried { attr: qp.attr(), migration: qp.migration(), draining, sends })
+        let (attr, migration, traffic) = (qp.attr(), qp.migration(), context.path.traffic);
+        Some(Queried { attr, migration, draining, sends, traffic })
     }
 }
 

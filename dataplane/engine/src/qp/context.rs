@@ -61,9 +61,23 @@ pub(crate) struct QpEvents {
     pub(crate) notices: Option<u32>,
 }
 
-/// State of a QP's path and of the pacing of its packets.
+/// Packets of a QP since it was created, and the bytes of their frames.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct QpTraffic {
+    /// Packets sent; those that injected loss or a link that is down have dropped included.
+    pub tx_packets: u64,
+    /// Bytes of these, Ethernet header included.
+    pub tx_bytes: u64,
+    /// Packets received.
+    pub rx_packets: u64,
+    /// Bytes of these, Ethernet header included.
+    pub rx_bytes: u64,
+}
+
+/// State of a QP's path, of the pacing of its packets, and their count.
 #[derive(Debug, Default)]
 pub(crate) struct PathState {
+    pub(crate) traffic: QpTraffic,
     /// Whether the QP has migrated to its other path during the current input.
     pub(crate) migrated: bool,
     /// The time at which the frame of the oldest send request may leave. It is reserved with the

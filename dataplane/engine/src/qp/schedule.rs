@@ -13,11 +13,11 @@
 mod ahead;
 
 use crate::qp::context::QpContext;
-use crate::qp::env::TurnContext;
+use crate::qp::env::{QpEnv, TurnContext};
 use crate::qp::shard::Shard;
 use std::collections::VecDeque;
 use uroce_shared::seat::Work;
-use uroce_transport::{Progress, QpState, QpType};
+use uroce_transport::{Instant, Progress, Qp, QpState, QpType};
 
 /// Most packets that one QP sends at a time.
 const QUANTUM: u32 = 32;
@@ -148,20 +148,30 @@ impl Shard {
             if qp.state() == QpState::Err {
                 feeds.pull_receives(qp, env);
             }
-            if std::mem::take(&mut env.path.is_paced) {
-                return qp.poll_transmit(now, 1, env);
-            }
-            let end = env.lane.taken_bytes() + SMALL_TURN;
-            for _ in 1..QUANTA {
-                let progress = qp.poll_transmit(now, QUANTUM, env);
-                let is_long = env.lane.taken_bytes() >= end || env.path.is_paced;
-                if is_long || progress != Progress::More {
-                    return progress;
-                }
-            }
-            qp.poll_transmit(now, QUANTUM, env)
+            let (packets, bytes) = (env.lane.taken(), env.lane.taken_bytes());
+            let progress = send_quanta(qp, now, env);
+            env.path.traffic.tx_packets += env.lane.taken() - packets;
+            env.path.traffic.tx_bytes += env.lane.taken_bytes() - bytes;
+            progress
         });
         debug_assert!(port.is_some() && port == self.port_of(index), "a QP that is there stays");
         progress
     }
+}
+
+/// Lets a QP send up to [`QUANTA`] quanta if its packets are small, else one.
+#[inline(always)]
+fn send_quanta(qp: &mut Qp, now: Instant, env: &mut QpEnv<'_>) -> Progress {
+    if std::mem::take(&mut env.path.is_paced) {
+        return qp.poll_transmit(now, 1, env);
+    }
+    let end = env.lane.taken_bytes() + SMALL_TURN;
+    for _ in 1..QUANTA {
+        let progress = qp.poll_transmit(now, QUANTUM, env);
+        let is_long = env.lane.taken_bytes() >= end || env.path.is_paced;
+        if is_long || progress != Progress::More {
+            return progress;
+        }
+    }
+    qp.poll_transmit(now, QUANTUM, env)
 }

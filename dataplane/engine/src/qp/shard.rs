@@ -334,11 +334,12 @@ impl Shard {
         self.timers.next()
     }
 
-    /// Notifies the completion queues that got completions in this turn.
+    /// Notifies the completion queues that got completions in this turn. Returns whether there
+    /// were any.
     #[inline]
-    pub(crate) fn notify(&mut self) {
+    pub(crate) fn notify(&mut self) -> bool {
         if self.completed.is_empty() {
-            return;
+            return false;
         }
         CompletionQueue::notify_fence();
         for index in self.completed.drain(..) {
@@ -346,6 +347,7 @@ impl Shard {
                 context.completions.notify();
             }
         }
+        true
     }
 }
 

@@ -102,6 +102,8 @@ pub(super) fn deliver(
     let now = turn.now;
     let result = shard.input(place.index, turn, |qp, feeds, env| {
         check_place(qp, qpn)?;
+        env.path.traffic.rx_packets += 1;
+        env.path.traffic.rx_bytes += inbound.frame.len() as u64;
         // A packet consumes at most one receive. If the QP holds only one, a message that is not
         // complete may be using it.
         if may_consume(&inbound.packet) && qp.recv_wrs() <= 1 && !feeds.is_rq_empty() {

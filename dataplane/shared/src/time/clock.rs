@@ -45,6 +45,11 @@ impl Clock {
     pub fn now(&self) -> u64 {
         scale(cycles().saturating_sub(self.epoch_cycles), self.ns_per_cycle)
     }
+
+    /// Returns the nanoseconds that a number of [`cycles`] takes.
+    pub fn nanos_of(&self, cycles: u64) -> u64 {
+        scale(cycles, self.ns_per_cycle)
+    }
 }
 
 impl Default for Clock {
@@ -83,18 +88,19 @@ fn pair() -> (u64, Instant) {
     (best.1, best.2)
 }
 
+/// Returns the cycle counter.
 #[cfg(target_arch = "x86_64")]
 #[inline]
-fn cycles() -> u64 {
+pub fn cycles() -> u64 {
     // SAFETY: RDTSC is part of every x86-64 processor, reads no memory, and Linux leaves it enabled
     // for user space.
     unsafe { std::arch::x86_64::_rdtsc() }
 }
 
 /// Returns nanoseconds of the kernel's monotonic clock, which other processors read without a
-/// system call.
+/// system call, in place of a cycle counter.
 #[cfg(not(target_arch = "x86_64"))]
-fn cycles() -> u64 {
+pub fn cycles() -> u64 {
     static EPOCH: OnceLock<Instant> = OnceLock::new();
     EPOCH.get_or_init(Instant::now).elapsed().as_nanos() as u64
 }
