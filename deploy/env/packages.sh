@@ -37,12 +37,15 @@ packages_of() {
     containers) echo podman runc catatonit docker.io docker-compose buildah ;;
     # Open vSwitch with DPDK, at whose ports several programs share a NIC.
     switch) echo openvswitch-switch-dpdk ;;
+    # Tools that read what processes tell: promtool checks the text of `uroce export`, and
+    # dpdk-telemetry.py asks DPDK's telemetry.
+    telemetry) echo prometheus dpdk-dev ;;
     # Languages with runtimes that handle SIGSEGV themselves (bindings/verbs-abi/tests/runtimes.rs):
     # 200 MB to download, which the laboratory has no use for.
     runtimes) echo openjdk-17-jdk-headless golang-go ;;
     *)
         echo "packages: unknown purpose '$1'; one of build, golden, tools, cost, interop, apps," \
-            "engines, switch, image, containers, runtimes" >&2
+            "engines, switch, image, containers, telemetry, runtimes" >&2
         return 2
         ;;
     esac

@@ -60,6 +60,8 @@ pub(crate) struct Client {
     inbox: Decoder,
     /// Time after which answers are not waited for.
     deadline: Option<Instant>,
+    /// Longest answer in bytes.
+    answer_max: usize,
 }
 
 impl Client {
@@ -104,7 +106,13 @@ impl Client {
             return Err(ended());
         }
         let inbox = Decoder::new(frame::REPLY_MAX);
-        Ok(Client { path: path.to_owned(), stream, peer, inbox, deadline: None })
+        let (path, answer_max) = (path.to_owned(), ANSWER_MAX);
+        Ok(Client { path, stream, peer, inbox, deadline: None, answer_max })
+    }
+
+    /// Limits the answers to so many bytes.
+    pub(crate) fn limit(&mut self, bytes: usize) {
+        self.answer_max = bytes;
     }
 
     /// Returns the process, as the system describes it.
@@ -179,7 +187,7 @@ impl Client {
                     self.inbox.push(&bytes[..len]);
                 }
             }
-            if *size > ANSWER_MAX {
+            if *size > self.answer_max {
                 return Err(ClientError::Strange("the answer does not end".to_owned()));
             }
             if self.deadline.is_some_and(|deadline| Instant::now() > deadline) {

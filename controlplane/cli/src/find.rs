@@ -64,10 +64,8 @@ pub(crate) fn socket(target: &str) -> Result<PathBuf, ClientError> {
 /// numbers.
 pub(crate) fn processes() -> Vec<Result<Process, u32>> {
     let mut found = BTreeMap::new();
-    let mut directories: BTreeSet<PathBuf> = run_dir::known().into_iter().collect();
-    directories.extend(running().filter_map(run_dir_of));
     let end = Instant::now() + BUDGET;
-    for path in directories.iter().flat_map(|directory| sockets(directory)) {
+    for path in all_sockets() {
         let pid = pid_of(&path).unwrap_or(0);
         let patience = PATIENCE.min(end.saturating_duration_since(Instant::now()));
         match ask(&path, patience) {
@@ -82,6 +80,23 @@ pub(crate) fn processes() -> Vec<Result<Process, u32>> {
         }
     }
     found.into_values().collect()
+}
+
+/// Returns the sockets of all processes of which this user may read the run directory.
+pub(crate) fn all_sockets() -> Vec<PathBuf> {
+    let mut directories: BTreeSet<PathBuf> = run_dir::known().into_iter().collect();
+    directories.extend(running().filter_map(run_dir_of));
+    directories.iter().flat_map(|directory| sockets(directory)).collect()
+}
+
+/// Returns a name of a process for people: its number, and its PID namespace's if that is another
+/// one than this process's.
+pub(crate) fn label_of(socket: &Path) -> String {
+    let name = socket.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    match name.split_once('-') {
+        Some((pid, of)) if of.parse() == Ok(namespace()) => pid.to_owned(),
+        _ => name,
+    }
 }
 
 /// Asks a process for its description. The user is the one that the system names: a process cannot

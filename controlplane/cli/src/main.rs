@@ -5,6 +5,7 @@
 //!   uroce -s PID show port stats all ──> one command
 //!   uroce -s PID -f FILE ──────────────> the commands of a file
 //!   uroce -s PID ──────────────────────> a prompt
+//!   uroce export ──────────────────────> metrics of all processes, over HTTP
 //!   uroce [EAL options] -- -i ─────────> a device of its own, and a prompt
 //! ```
 //!
@@ -15,6 +16,7 @@
 #![forbid(unsafe_code)]
 
 mod client;
+mod export;
 mod find;
 mod output;
 mod own;
@@ -52,7 +54,8 @@ struct Options {
     /// Run the commands of a file; may be given several times
     #[arg(short, long, value_name = "FILE", conflicts_with = "command")]
     file: Vec<PathBuf>,
-    /// A command, or `ps`, which lists the processes; without one, a prompt
+    /// A command; `ps`, which lists the processes; `export`, which serves their metrics; without
+    /// one, a prompt
     #[arg(trailing_var_arg = true, value_name = "COMMAND")]
     command: Vec<String>,
 }
@@ -63,6 +66,7 @@ Examples:
   uroce -s 1234 show port stats all   one command to process 1234
   uroce -s 1234                       a prompt
   uroce help all                      all commands
+  uroce export                        metrics of all processes for Prometheus; --help has more
   uroce --vdev=net_null0 -- -i        a device of its own; uroce -- --help has the options
 
 Exit codes: 0; 1 if a command has failed; 2 for wrong usage.";
@@ -79,6 +83,12 @@ fn main() -> ExitCode {
     let options = Options::parse();
     if options.command == ["ps"] && options.socket.is_none() {
         return ps(options.json);
+    }
+    if options.socket.is_none()
+        && let Some(("export", rest)) =
+            options.command.split_first().map(|(word, rest)| (word.as_str(), rest))
+    {
+        return export::main(rest);
     }
     let line = join(&options.command);
     let Some(target) = &options.socket else {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use uroce_command::tree::{Line, help, parse};
-use uroce_command::{Refusal, Request, render};
+use uroce_command::{Answer, Refusal, Request, render};
 
 use crate::client::{Client, ClientError};
 use crate::output::Output;
@@ -16,6 +16,9 @@ use crate::style;
 const DEPTH: usize = 8;
 /// Longest line in bytes.
 const LINE_MAX: u64 = 64 * 1024;
+
+/// Time in microseconds over which lcores' turns are measured before they are shown.
+const MEASURED_US: u64 = 1_000_000;
 
 /// How a line, or all lines of a file, ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -201,6 +204,14 @@ impl Session {
         if let (Err(_), Some(output)) = (&answer, output) {
             output.discard();
         }
+        let answer = match answer {
+            // Lcores measure from the first question on.
+            Ok(Answer::Runtime(lcores)) if lcores.iter().any(|of| of.time_us < MEASURED_US) => {
+                std::thread::sleep(Duration::from_micros(MEASURED_US));
+                client.ask(request)
+            }
+            answer => answer,
+        };
         match answer {
             Ok(answer) if self.json => match render::json(&answer) {
                 Ok(text) => print(&(text + "\n")),

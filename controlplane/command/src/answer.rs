@@ -3,6 +3,7 @@
 mod capture;
 mod objects;
 mod pairs;
+mod statistics;
 
 use std::net::IpAddr;
 
@@ -10,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 pub use capture::Capture;
 pub use objects::{Completion, Made, Memory};
+pub use statistics::{LcoreRuntime, QpGroup, QpTraffic, Scraped, StageRuntime};
 
 /// What a process sends back. A request has any number of [`More`](Reply::More) and then one of the
 /// others.
@@ -101,6 +103,10 @@ pub enum Answer {
     Completions(Vec<Completion>),
     /// One sentence about what was done.
     Text(String),
+    /// To `show runtime`.
+    Runtime(Vec<LcoreRuntime>),
+    /// To [`Request::Scrape`](crate::Request::Scrape).
+    Scraped(Vec<Scraped>),
 }
 
 impl Answer {
@@ -115,7 +121,7 @@ impl Answer {
             };
         }
         join!(PortInfo PortSummary PortStats PortXstats PortCap Device Gid Qp QpDetail Path Count
-            Neigh Cores Settings Counters Errors Events Capture);
+            Neigh Cores Settings Counters Errors Events Capture Runtime Scraped);
         true
     }
 }
@@ -446,12 +452,24 @@ pub struct Settings {
 pub struct Counter {
     /// RoCE device.
     pub device: String,
+    /// Object of the device that it belongs to, `QP` or `port` and its number; empty for the device
+    /// itself.
+    #[serde(default)]
+    pub object: String,
     /// Name.
     pub name: String,
-    /// Value since the device was opened.
+    /// Value since the device was opened or the counter was cleared.
     pub value: u64,
     /// What it counts.
     pub meaning: String,
+}
+
+impl Counter {
+    /// Returns whether the value is a level, the present or the largest one, instead of a count
+    /// that only grows. A level cannot be cleared.
+    pub fn is_level(&self) -> bool {
+        self.name.ends_with("_max") || self.name == "cm_connections"
+    }
 }
 
 /// An event of a queue pair or a port.

@@ -8,10 +8,11 @@ mod capture;
 mod objects;
 mod port;
 mod qp;
+mod statistics;
 mod table;
 
 use crate::answer::{
-    Answer, Core, Counter, Device, DropCount, Event, Gid, InUse, Neighbour, ObjectCount, Process,
+    Answer, Core, Device, DropCount, Event, Gid, InUse, Neighbour, ObjectCount, Process,
 };
 use table::Table;
 
@@ -36,7 +37,7 @@ pub fn text(answer: &Answer) -> String {
         Answer::Settings(devices) => {
             devices.iter().map(|of| pairs(&of.device, &of.settings)).collect()
         }
-        Answer::Counters(counters) => of_counters(counters),
+        Answer::Counters(counters) => statistics::counters(counters),
         Answer::Errors(drops) => of_drops(drops),
         Answer::Events(events) => of_events(events),
         Answer::Capture(captures) => capture::list(captures),
@@ -44,6 +45,8 @@ pub fn text(answer: &Answer) -> String {
         Answer::Memory(memory) => objects::memory(memory),
         Answer::Completions(completions) => objects::completions(completions),
         Answer::Text(text) => format!("{text}\n"),
+        Answer::Runtime(lcores) => lcores.iter().map(statistics::runtime).collect(),
+        Answer::Scraped(devices) => devices.iter().map(statistics::scraped).collect(),
     };
     harmless(&text)
 }
@@ -221,19 +224,6 @@ fn of_cores(cores: &[Core]) -> String {
             core.driver.clone(),
             core.qps.to_string(),
             core.turns.to_string(),
-        ]);
-    }
-    table.text()
-}
-
-fn of_counters(counters: &[Counter]) -> String {
-    let mut table = Table::new(&["Device", "Counter", "Value", "Meaning"]);
-    for counter in counters {
-        table.row([
-            counter.device.clone(),
-            counter.name.clone(),
-            counter.value.to_string(),
-            counter.meaning.clone(),
         ]);
     }
     table.text()

@@ -72,6 +72,18 @@ pub enum Request {
     /// Wait for a state
     #[cfg_attr(feature = "tree", command(subcommand))]
     Wait(Wait),
+    /// All that `uroce export` tells of a process. No command.
+    #[cfg_attr(feature = "tree", command(skip))]
+    Scrape(Scrape),
+}
+
+/// What a scrape is to contain besides counters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Scrape {
+    /// How many QPs of each device, those with the most bytes; 0 for no look at QPs at all.
+    pub qps: u32,
+    /// Whether lcores are to measure their turns from now on, for two minutes.
+    pub measure: bool,
 }
 
 /// Objects of `show`.
@@ -113,10 +125,19 @@ pub enum Show {
     /// Configuration
     #[cfg_attr(feature = "tree", command(subcommand))]
     Config(ShowConfig),
-    /// Counters of engine, transport and control plane
-    Counters,
+    /// Counters of engine, transport and control plane; of queue pairs; of ports
+    Counters {
+        /// Number of a queue pair, or `all`
+        #[cfg_attr(feature = "tree", arg(long, value_name = "QPN|all", conflicts_with = "port"))]
+        qp: Option<Select>,
+        /// Number of a port, or `all`
+        #[cfg_attr(feature = "tree", arg(long, value_name = "PORT|all"))]
+        port: Option<Select>,
+    },
     /// Reasons for which frames were dropped, with the lcores that did it
     Errors,
+    /// Stages of the lcores' turns for a second: calls, packets, cycles, share of the time
+    Runtime,
     /// The last events of QPs and ports, at most 256 of each device
     Events {
         /// How many of each device
@@ -185,6 +206,12 @@ pub enum Clear {
     /// Counters of ports
     #[cfg_attr(feature = "tree", command(subcommand))]
     Port(ClearPort),
+    /// What `show counters` counts of devices; other readers' counters stay
+    Counters,
+    /// What `show errors` counts; other readers' counters stay
+    Errors,
+    /// What `show runtime` has measured
+    Runtime,
 }
 
 /// Counters of a port that can be cleared.

@@ -1,6 +1,6 @@
 //! Fuzz targets of the commands: any line, and any bytes from a process.
 
-use uroce_command::answer::{Counter, Gid, PortStats, Process};
+use uroce_command::answer::{Counter, Gid, LcoreRuntime, PortStats, Process};
 use uroce_command::frame::{self, Decoder};
 use uroce_command::tree::{Fault, Line, complete, help, parse};
 use uroce_command::{Answer, Refusal, Reply, Request, render};
@@ -153,12 +153,19 @@ fn replies() -> Vec<Vec<u8>> {
         gid: "::1".into(),
         address: "192.0.2.1".parse().expect("an address"),
     };
-    let counter =
-        Counter { device: "d".into(), name: "n".into(), value: u64::MAX, meaning: "m".into() };
+    let counter = Counter {
+        device: "d".into(),
+        object: "QP 1".into(),
+        name: "n".into(),
+        value: u64::MAX,
+        meaning: "m".into(),
+    };
+    let runtime = LcoreRuntime { cycles: 1, idle_cycles: u64::MAX, ..LcoreRuntime::default() };
     [
         Reply::Last(Answer::Process(process)),
         Reply::More(Answer::Gid(vec![gid])),
         Reply::More(Answer::Counters(vec![counter])),
+        Reply::More(Answer::Runtime(vec![runtime])),
         Reply::Last(Answer::PortStats(vec![PortStats::default()])),
         Reply::Refused(Refusal::NoSuchObject("x".into())),
     ]

@@ -9,6 +9,7 @@ mod capture;
 mod device;
 mod port;
 mod qp;
+mod statistics;
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -19,7 +20,6 @@ use super::Served;
 use super::console::{Begun, Console, Later};
 use crate::call::RequestError;
 
-use port::Marks;
 pub(super) use qp::detail as qp_detail;
 
 /// What the server keeps from one request to the next, for all clients.
@@ -37,6 +37,21 @@ impl Kept {
     }
 }
 
+/// What was shown and cleared: later answers count from there. Other readers' counters stay.
+#[derive(Debug, Default)]
+struct Marks {
+    ports: port::PortMarks,
+    statistics: statistics::Cleared,
+}
+
+impl Marks {
+    /// Forgets devices that are closed.
+    fn keep(&mut self, devices: &[Arc<Served>]) {
+        self.ports.keep(devices);
+        self.statistics.keep(devices);
+    }
+}
+
 /// A request and how far its answer is.
 pub(super) struct Work {
     request: Request,
@@ -50,6 +65,8 @@ pub(super) struct Work {
     at: u32,
     /// Whether the object that the request names was found.
     is_found: bool,
+    /// What a scrape has found of the QPs of the device.
+    census: statistics::Census,
 }
 
 /// A part of an answer about one device: what is told, and the place at which the next part of the
@@ -70,14 +87,15 @@ impl Part {
 impl Work {
     /// Begins with a request, and the descriptor that came with it.
     pub(super) fn new(request: Request, file: Option<OwnedFd>) -> Work {
-        Work { request, file, doing: None, key: 0, at: 0, is_found: false }
+        let census = statistics::Census::default();
+        Work { request, file, doing: None, key: 0, at: 0, is_found: false, census }
     }
 
     /// Makes the next reply; `None` if it has to be waited for.
     pub(super) fn step(&mut self, devices: &[Arc<Served>], kept: &mut Kept) -> Option<Reply> {
         let Kept { marks, console } = kept;
         match self.request {
-            Request::Show(_) | Request::Clear(_) | Request::Capture(_) => {
+            Request::Show(_) | Request::Clear(_) | Request::Capture(_) | Request::Scrape(_) => {
                 Some(self.tell(devices, marks))
             }
             _ => self.act(devices, console),
@@ -115,7 +133,11 @@ impl Work {
         let mut open = devices.iter().filter(|served| served.key >= self.key);
         let Some(served) = open.next() else { return self.end() };
         let at = if served.key == self.key { self.at } else { 0 };
-        let part = match part(served, &self.request, at, marks) {
+        let part = match &self.request {
+            Request::Scrape(scrape) => statistics::scrape(served, *scrape, at, &mut self.census),
+            request => part(served, request, at, marks),
+        };
+        let part = match part {
             Ok(part) => part,
             // The device is being closed. What is left of it is not told.
             Err(RequestError::Gone) => Part { is_found: false, ..Part::whole(Answer::Done) },
@@ -152,10 +174,14 @@ fn named(request: &Request) -> Option<String> {
     let port = port::selected(request);
     match (request, port) {
         (_, Some(Select::One(port))) => Some(format!("Invalid port {port}")),
-        (Request::Show(Show::Qp { qp } | Show::Path { qp }), _) => match qp {
-            Select::One(qpn) => Some(format!("no QP {qpn:#08x}")),
-            Select::All => None,
-        },
+        (
+            Request::Show(
+                Show::Qp { qp: Select::One(qpn) }
+                | Show::Path { qp: Select::One(qpn) }
+                | Show::Counters { qp: Some(Select::One(qpn)), .. },
+            ),
+            _,
+        ) => Some(format!("no QP {qpn:#08x}")),
         _ => None,
     }
 }
@@ -167,10 +193,26 @@ fn part(
     marks: &mut Marks,
 ) -> Result<Part, RequestError> {
     match *request {
-        Request::Show(Show::Port(show)) => port::show(served, show, at, marks),
-        Request::Clear(Clear::Port(clear)) => port::clear(served, clear, marks),
+        Request::Show(Show::Port(show)) => port::show(served, show, at, &mut marks.ports),
+        Request::Clear(Clear::Port(clear)) => port::clear(served, clear, &mut marks.ports),
         Request::Show(Show::Qp { qp }) => qp::qps(served, qp, at),
         Request::Show(Show::Path { qp }) => qp::paths(served, qp, at),
+        Request::Show(Show::Counters { qp: Some(qp), .. }) => statistics::of_qps(served, qp, at),
+        Request::Show(Show::Counters { port: Some(port), .. }) => {
+            statistics::of_ports(served, port)
+        }
+        Request::Show(Show::Counters { .. }) => {
+            statistics::counters(served, &marks.statistics).map(Part::whole)
+        }
+        Request::Show(Show::Errors) => {
+            Ok(Part::whole(statistics::errors(served, &marks.statistics)))
+        }
+        Request::Show(Show::Runtime) => {
+            Ok(Part::whole(statistics::runtime(served, &marks.statistics)))
+        }
+        Request::Clear(Clear::Counters | Clear::Errors | Clear::Runtime) => {
+            statistics::clear(served, request, &mut marks.statistics).map(Part::whole)
+        }
         Request::Show(Show::Neigh) => device::neighbours(served, at),
         Request::Show(show) => device::show(served, show).map(Part::whole),
         // Captures are answered at once; the console carries the others out.

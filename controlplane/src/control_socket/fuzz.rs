@@ -11,15 +11,17 @@ use std::time::Instant;
 
 use rustix::event::{PollFd, Timespec, poll};
 use uroce_command::frame::{self, Decoder};
-use uroce_command::{Clear, ClearPort, Refusal, Reply, Request, Select, Show, ShowPort};
+use uroce_command::{Clear, ClearPort, Refusal, Reply, Request, Scrape, Select, Show, ShowPort};
 use uroce_fuzz::{Input, Target};
 
 use super::answer::Kept;
 use super::client::Client;
 
-const REQUESTS: [Request; 5] = [
+const REQUESTS: [Request; 7] = [
     Request::Show(Show::Process),
-    Request::Show(Show::Counters),
+    Request::Show(Show::Counters { qp: None, port: None }),
+    Request::Show(Show::Runtime),
+    Request::Scrape(Scrape { qps: 10, measure: false }),
     Request::Show(Show::Qp { qp: Select::One(7) }),
     Request::Show(Show::Port(ShowPort::Stats { port: Select::All })),
     Request::Clear(Clear::Port(ClearPort::Stats { port: Select::One(0) })),

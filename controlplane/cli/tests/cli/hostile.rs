@@ -93,7 +93,7 @@ fn random_bytes_cost_only_their_own_connections() {
                 0 => request(Show::Port(ShowPort::Xstats { port: Select::All })),
                 1 => (0..random.usize(..200)).map(|_| random.u8(..)).collect(),
                 2 => [&[0, 0, 0, random.u8(..)], b"{\"show\":{\"qp\":{\"qp\":".as_slice()].concat(),
-                _ => request(Show::Counters),
+                _ => request(Show::Counters { qp: None, port: None }),
             };
             if random.bool() && !bytes.is_empty() {
                 let at = random.usize(..bytes.len());
@@ -121,7 +121,8 @@ fn clients_that_stall_do_not_stop_others() {
         .map(|number| {
             let mut stream = connect();
             let half = number % 2 == 0;
-            let all: Vec<u8> = (0..50).flat_map(|_| request(Show::Counters)).collect();
+            let all: Vec<u8> =
+                (0..50).flat_map(|_| request(Show::Counters { qp: None, port: None })).collect();
             stream.set_nonblocking(true).unwrap();
             // What does not fit into the connection stays unsent.
             let _ = stream.write(if half { &all[..7] } else { &all });
@@ -145,7 +146,7 @@ fn a_client_that_goes_in_the_middle_of_an_answer_leaves_nothing() {
     let before = open();
     for _ in 0..50 {
         let mut stream = connect();
-        stream.write_all(&request(Show::Counters)).unwrap();
+        stream.write_all(&request(Show::Counters { qp: None, port: None })).unwrap();
         let _ = stream.read(&mut [0; 10]);
     }
     eventually("the end of all connections", || open() <= before);

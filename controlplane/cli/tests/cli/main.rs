@@ -3,6 +3,7 @@
 
 mod capture;
 mod commands;
+mod export;
 mod hostile;
 mod lab;
 mod life;
@@ -11,4 +12,5 @@ mod objects;
 mod own;
 mod prompt;
 mod scripts;
+mod statistics;
 mod traffic;

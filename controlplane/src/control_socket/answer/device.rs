@@ -4,11 +4,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use uroce_command::answer::{
-    Core, Counter, Device, DropCount, Event, Gid, InUse, Neighbour, ObjectCount, Process,
-    ProcessDevice, Settings,
+    Core, Device, Event, Gid, InUse, Neighbour, ObjectCount, Process, ProcessDevice, Settings,
 };
 use uroce_command::{Answer, Show};
-use uroce_transport::DropReason;
 
 use super::super::Served;
 use super::{Part, ShowConfig, port, word};
@@ -43,18 +41,19 @@ pub(super) fn show(served: &Served, show: Show) -> Result<Answer, RequestError> 
     Ok(match show {
         Show::Device => Answer::Device(vec![device(served)?]),
         Show::Gid => Answer::Gid(gids(served)?),
-        Show::Cq => count(served, "CQ", served.engine.objects().cqs, None),
-        Show::Srq => count(served, "SRQ", served.engine.objects().srqs, None),
-        Show::Mr => {
-            let mrs = served.engine.objects().mrs;
-            count(served, "MR and MW", mrs, Some(served.config.max_mrs))
+        Show::Cq | Show::Mr | Show::Srq | Show::Ah => {
+            let all = objects(served);
+            let at = match show {
+                Show::Cq => 0,
+                Show::Mr => 1,
+                Show::Srq => 2,
+                _ => 3,
+            };
+            Answer::Count(vec![all[at].clone()])
         }
-        Show::Ah => count(served, "AH", served.engine.objects().ahs, Some(served.config.max_ahs)),
         Show::Config(ShowConfig::Cores) => Answer::Cores(cores(served)?),
         Show::Config(ShowConfig::Roce) => Answer::Settings(vec![roce(served)]),
         Show::Config(ShowConfig::Rxtx) => Answer::Settings(vec![rxtx(served)]),
-        Show::Counters => Answer::Counters(counters(served)?),
-        Show::Errors => Answer::Errors(drops(served)),
         Show::Events { count } => Answer::Events(events(served, count)?),
         // They have answers of their own.
         Show::Process
@@ -62,6 +61,9 @@ pub(super) fn show(served: &Served, show: Show) -> Result<Answer, RequestError> 
         | Show::Qp { .. }
         | Show::Path { .. }
         | Show::Neigh
+        | Show::Counters { .. }
+        | Show::Errors
+        | Show::Runtime
         | Show::Capture => Answer::Done,
     })
 }
@@ -109,9 +111,19 @@ fn gids(served: &Served) -> Result<Vec<Gid>, RequestError> {
     Ok(ports.into_iter().flat_map(of_port).collect())
 }
 
-fn count(served: &Served, object: &str, count: u32, max: Option<u32>) -> Answer {
-    let device = served.config.name.clone();
-    Answer::Count(vec![ObjectCount { device, object: object.to_owned(), count, max }])
+/// Returns the numbers of CQs, MRs, SRQs and AHs.
+pub(super) fn objects(served: &Served) -> [ObjectCount; 4] {
+    let (counts, config) = (served.engine.objects(), &served.config);
+    let count = |object: &str, count, max| {
+        let device = config.name.clone();
+        ObjectCount { device, object: object.to_owned(), count, max }
+    };
+    [
+        count("CQ", counts.cqs, None),
+        count("MR and MW", counts.mrs, Some(config.max_mrs)),
+        count("SRQ", counts.srqs, None),
+        count("AH", counts.ahs, Some(config.max_ahs)),
+    ]
 }
 
 /// Answers with the neighbours of one port; the next part is about the next port.
@@ -134,7 +146,7 @@ pub(super) fn neighbours(served: &Served, at: u32) -> Result<Part, RequestError>
     Ok(Part { answer, is_found: true, next: has_next.then_some(at + 1) })
 }
 
-fn cores(served: &Served) -> Result<Vec<Core>, RequestError> {
+pub(super) fn cores(served: &Served) -> Result<Vec<Core>, RequestError> {
     let config = &served.config;
     let core = |(lcore, qps): (usize, u32)| Core {
         device: config.name.clone(),
@@ -185,19 +197,6 @@ fn rxtx(served: &Served) -> Settings {
     Settings { device: config.name.clone(), settings }
 }
 
-fn counters(served: &Served) -> Result<Vec<Counter>, RequestError> {
-    let of_engine = served.engine.counters();
-    let of_thread = served.calls.call(|thread| Ok(thread.count()))?;
-    let of_thread = of_thread.into_iter().map(|count| (count.name, count.description, count.value));
-    let counter = |(name, meaning, value): (&str, &str, u64)| Counter {
-        device: served.config.name.clone(),
-        name: name.to_owned(),
-        value,
-        meaning: meaning.to_owned(),
-    };
-    Ok(of_engine.iter().chain(of_thread).map(counter).collect())
-}
-
 fn events(served: &Served, count: u32) -> Result<Vec<Event>, RequestError> {
     let count = usize::try_from(count).unwrap_or(usize::MAX);
     let events = served.calls.call(move |thread| Ok(thread.last_events(count)))?;
@@ -214,17 +213,4 @@ fn events(served: &Served, count: u32) -> Result<Vec<Event>, RequestError> {
         meaning: happened.kind.to_string(),
     };
     Ok(events.into_iter().map(event).collect())
-}
-
-fn drops(served: &Served) -> Vec<DropCount> {
-    let lcores = 0..served.engine.lcores();
-    let of_lcores: Vec<_> =
-        lcores.filter_map(|lcore| served.engine.lcore_counters(lcore)).collect();
-    let drop = |reason: &DropReason| DropCount {
-        device: served.config.name.clone(),
-        reason: reason.name().to_owned(),
-        lcores: of_lcores.iter().map(|counters| counters.dropped(*reason)).collect(),
-        meaning: reason.description().to_owned(),
-    };
-    DropReason::ALL.iter().map(drop).collect()
 }

@@ -16,7 +16,7 @@ use crate::thread::PortSeen;
 /// For each port that was shown or cleared, by its device's key and its number there: the counters
 /// at that time. Clearing changes nothing for other readers of the port's counters.
 #[derive(Debug, Default)]
-pub(crate) struct Marks(HashMap<(u64, u8), Mark>);
+pub(super) struct PortMarks(HashMap<(u64, u8), Mark>);
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Mark {
@@ -34,7 +34,8 @@ pub(super) fn selected(request: &Request) -> Option<Select> {
             | ShowPort::Xstats { port }
             | ShowPort::Cap { port },
         ))
-        | Request::Clear(Clear::Port(ClearPort::Stats { port })) => Some(port),
+        | Request::Clear(Clear::Port(ClearPort::Stats { port }))
+        | Request::Show(Show::Counters { port: Some(port), .. }) => Some(port),
         _ => None,
     }
 }
@@ -44,7 +45,7 @@ pub(super) fn show(
     served: &Served,
     show: ShowPort,
     at: u32,
-    marks: &mut Marks,
+    marks: &mut PortMarks,
 ) -> Result<Part, RequestError> {
     let request = Request::Show(Show::Port(show));
     let ports = seen(served, selected(&request).unwrap_or(Select::All))?;
@@ -73,7 +74,7 @@ pub(super) fn show(
 pub(super) fn clear(
     served: &Served,
     clear: ClearPort,
-    marks: &mut Marks,
+    marks: &mut PortMarks,
 ) -> Result<Part, RequestError> {
     let ClearPort::Stats { port } = clear;
     let ports = seen(served, port)?;
@@ -96,7 +97,7 @@ pub(super) fn all_infos(served: &Served) -> Result<Vec<PortInfo>, RequestError> 
     Ok(infos(served, &seen(served, Select::All)?))
 }
 
-fn infos(served: &Served, ports: &[PortSeen]) -> Vec<PortInfo> {
+pub(super) fn infos(served: &Served, ports: &[PortSeen]) -> Vec<PortInfo> {
     ports.iter().filter_map(|port| info(served, port)).collect()
 }
 
@@ -142,15 +143,15 @@ fn xstats(served: &Served, port: &PortSeen) -> Result<PortXstats, RequestError> 
     Ok(PortXstats { port: port.id.into(), xstats })
 }
 
-impl Marks {
+impl PortMarks {
     /// Forgets the ports of devices that are closed.
-    pub(in super::super) fn keep(&mut self, devices: &[Arc<Served>]) {
+    pub(super) fn keep(&mut self, devices: &[Arc<Served>]) {
         self.0.retain(|(key, _), _| devices.iter().any(|served| served.key == *key));
     }
 
     /// Returns a port's counters since they were cleared, and their rates since they were last
     /// returned.
-    fn stats(&mut self, key: u64, port: &PortSeen, now: Instant) -> answer::PortStats {
+    pub(super) fn stats(&mut self, key: u64, port: &PortSeen, now: Instant) -> answer::PortStats {
         let mark = self.0.entry((key, port.number)).or_default();
         let (stats, cleared) = (port.stats, mark.cleared);
         let before = mark.shown.replace((now, stats));

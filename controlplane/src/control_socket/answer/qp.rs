@@ -42,7 +42,7 @@ pub(super) fn paths(served: &Served, select: Select, at: u32) -> Result<Part, Re
     Ok(Part { answer: Answer::Path(paths.filter(is_set).collect()), is_found, next })
 }
 
-fn page(served: &Served, select: Select, at: u32) -> Result<QpPage, RequestError> {
+pub(super) fn page(served: &Served, select: Select, at: u32) -> Result<QpPage, RequestError> {
     served.calls.call(move |thread| match select {
         Select::All => thread.page_of_qps(at),
         Select::One(number) => Ok((thread.one_qp(number)?.into_iter().collect(), None)),
