@@ -41,8 +41,8 @@ macro_rules! commands {
             $($name($name),)*
         }
 
-        /// The reply to any command, as it goes through the ring. An lcore does not allocate, so that
-        /// no reply is boxed here.
+        /// The reply to any command, as it goes through the ring. An lcore does not allocate, so
+        /// that no reply is boxed here.
         #[derive(Debug)]
         #[allow(clippy::large_enum_variant)]
         pub(crate) enum Reply {
