@@ -131,7 +131,9 @@ impl Console {
             Request::Post(post) => self.post(post),
             Request::Poll(poll) => return self.poll(poll),
             Request::Wait(wait) => return traffic::wait(wait, devices),
-            Request::Show(_) | Request::Clear(_) | Request::Capture(_) => Ok(Answer::Done),
+            Request::Show(_) | Request::Clear(_) | Request::Capture(_) | Request::Scrape(_) => {
+                Ok(Answer::Done)
+            }
         }
         .map(Begun::Over)
     }
