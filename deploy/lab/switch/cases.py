@@ -50,6 +50,7 @@ def table():
     """All cases."""
     return [
         Case("four-processes", four_processes),
+        Case("containers", containers),
         Case("a-killed-process", killed),
         Case("a-killed-switch", restarted),
         Case("mtu-9000", jumbo),
@@ -67,6 +68,12 @@ def four_processes(hosts):
     fault = hosts.fault([ping(hosts, 2, 1), ping(hosts, 4, 3)])
     hosts.clean_up()
     return fault or hosts.fault([*pingpong(hosts, 1, 3), *pingpong(hosts, 2, 4)])
+
+
+def containers(hosts):
+    """A server and its client that share only the directory of the switch's sockets."""
+    serve(hosts, 1, container=True)
+    return hosts.fault([ping(hosts, 2, 1, container=True)])
 
 
 def killed(hosts):
@@ -157,15 +164,16 @@ def vlans(hosts):
     return hosts.fault([ping(hosts, 3, 1)])
 
 
-def serve(hosts, number):
+def serve(hosts, number, **options):
     """Starts rping as a server for one client after the other. For several at once its connections
     are mixed up by itself."""
-    return hosts.serve(number, "rping", "-s", "-P", "-a", address(number), "-S", SIZE)
+    return hosts.serve(number, "rping", "-s", "-P", "-a", address(number), "-S", SIZE,
+                       **options)
 
 
-def ping(hosts, number, server, count=PINGS):
+def ping(hosts, number, server, count=PINGS, **options):
     """Starts rping as a client of the server at a port."""
-    return hosts.start(number, *client(address(server)), "-C", count)
+    return hosts.start(number, *client(address(server)), "-C", count, **options)
 
 
 def client(server):

@@ -17,6 +17,8 @@ PROGRESS = 50
 # The guest's number. Ports of programs follow it in their addresses.
 GUEST = Addresses(5)
 PORTS = (1, 2, 3, 4)
+# Runs a program in namespaces of its own.
+CONTAINER = ("unshare", "--net", "--pid", "--ipc", "--fork", "--kill-child", "--mount-proc")
 
 
 def address(number):
@@ -51,20 +53,24 @@ class Hosts(ends.Ends):
         """A number for a port: its own, or the last digit of its name and 5."""
         return where if isinstance(where, int) else 5 + int(where[-1])
 
-    def start(self, where, *words, seconds=SECONDS):
-        """Starts a program at a port of the switch."""
+    def start(self, where, *words, seconds=SECONDS, container=False):
+        """Starts a program at a port of the switch. In a container it has a network, processes and
+        a run directory of its own, and shares only the directory of the sockets."""
         name = f"p{where}" if isinstance(where, int) else where
-        command = ["env", f"XDG_RUNTIME_DIR={self.work}", self.uroce_run,
+        run = self.work / f"run-{name}" if container else self.work
+        run.mkdir(exist_ok=True)
+        within = CONTAINER if container else ()
+        command = ["env", f"XDG_RUNTIME_DIR={run}", *within, self.uroce_run,
                    "--switch", self.switch.path(name), "--ip", f"{address(self.number(where))}/24",
                    "--mtu", self.mtus.get(name, ROCE_MTU), "--", *words]
         process = ends.OverUroce(self, [str(word) for word in command], seconds)
         self.processes.append(process)
         return process
 
-    def serve(self, where, *words, port=0):
+    def serve(self, where, *words, port=0, **options):
         """Starts a server at a port of the switch, and returns when it listens: on the TCP port
         `port`, or with the connection manager."""
-        server = self.start(where, *words)
+        server = self.start(where, *words, **options)
         deadline = time.monotonic() + LISTEN_SECONDS
         while time.monotonic() < deadline and not server.ended():
             if server.is_listening(port):

@@ -122,6 +122,16 @@ class Switch:
         shown = self.run("ovs-appctl", "-t", self.path("vs.ctl"), "dpctl/show")
         return int(re.search(r"lookups: hit:(\d+)", shown)[1])
 
+    def waited(self):
+        """Seconds that the daemon's threads have waited for a CPU, in total. After `crash` they
+        begin anew."""
+        waited = 0
+        for task in Path(f"/proc/{self.daemon.pid}/task").glob("*/schedstat"):
+            # A thread may have ended.
+            with contextlib.suppress(OSError):
+                waited += int(task.read_text().split()[1])
+        return waited / 1e9
+
     def log(self):
         """What the daemon has logged."""
         return (self.folder / "vs.log").read_text(errors="replace")
