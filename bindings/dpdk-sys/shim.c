@@ -3,8 +3,10 @@
 #define _GNU_SOURCE /* fopencookie, dladdr */
 #include "shim.h"
 
+#include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
+#include <limits.h>
 #include <linux/audit.h>
 #include <linux/filter.h>
 #include <linux/if_packet.h>
@@ -164,22 +166,35 @@ int uroce_block_signals(void)
 	return -pthread_sigmask(SIG_SETMASK, &most, NULL);
 }
 
-size_t uroce_driver_dir(char *out, size_t capacity)
+void uroce_drivers_load(void)
 {
-	Dl_info library;
+	char path[PATH_MAX];
+	const struct dirent *entry;
 	const char *name;
+	Dl_info library;
+	DIR *drivers;
 	int length;
 
 	if (access(RTE_EAL_PMD_PATH, F_OK) == 0 || dladdr((void *)rte_eal_init, &library) == 0)
-		return 0;
+		return;
 	name = strrchr(library.dli_fname, '/');
 	if (name == NULL)
-		return 0;
-	length = snprintf(out, capacity, "%.*s/pmds", (int)(name - library.dli_fname),
-			  library.dli_fname);
-	if (length < 0 || (size_t)length >= capacity || access(out, F_OK) != 0)
-		return 0;
-	return (size_t)length;
+		return;
+	length = (int)(name - library.dli_fname);
+	if (snprintf(path, sizeof(path), "%.*s/pmds", length, library.dli_fname) >= PATH_MAX)
+		return;
+	drivers = opendir(path);
+	while (drivers != NULL && (entry = readdir(drivers)) != NULL) {
+		if (strstr(entry->d_name, ".so.") == NULL ||
+		    snprintf(path, sizeof(path), "%.*s/pmds/%s", length, library.dli_fname,
+			     entry->d_name) >= PATH_MAX)
+			continue;
+		/* Its constructor registers it with EAL, which keeps it. */
+		if (dlopen(path, RTLD_NOW) == NULL)
+			fprintf(stderr, "uroce: %s\n", dlerror());
+	}
+	if (drivers != NULL)
+		closedir(drivers);
 }
 
 int uroce_eal_init(int argc, char **argv)

@@ -26,10 +26,11 @@ size_t uroce_log_take(char *out, size_t capacity);
 const char *uroce_version(void);
 /* Blocks all signals but SIGSEGV and SIGBUS on the calling thread; its threads inherit that. */
 int uroce_block_signals(void);
-/* The directory "pmds" beside DPDK's own libraries, if it is there and the directory of drivers that
- * DPDK was built with is not: the libraries have been copied to a machine without DPDK. Otherwise,
- * and if the path does not fit into `out`, 0. The length of the path without its terminator. */
-size_t uroce_driver_dir(char *out, size_t capacity);
+/* Loads the drivers in the directory "pmds" beside DPDK's own libraries, if the directory of drivers
+ * that DPDK was built with does not exist: the libraries have been copied to a machine without DPDK.
+ * EAL's own option refuses them in a volume, which all users may write to. To be called before
+ * uroce_eal_init. */
+void uroce_drivers_load(void);
 /* Calls rte_eal_init, which permutes argv. */
 int uroce_eal_init(int argc, char **argv);
 /* Whether EAL runs in this process, started by uroce or by the program. */

@@ -6,6 +6,7 @@ import signal
 import time
 from pathlib import Path
 
+import application
 from engine import LEAST_RIGHTS, Docker, Failed
 
 MANIFESTS = Path(__file__).resolve().parents[2] / "kubernetes"
@@ -94,6 +95,56 @@ def pod(session):
         podman.run("kube", "down", str(MANIFESTS / "overlays/fabric/pair.yaml"))
 
 
+def injection(session):
+    """A Pod of Debian's perftest, which knows nothing of uroce, runs over the injected library."""
+    podman, manifest = session.podman, str(MANIFESTS / "inject.yaml")
+    file = session.work / "application.tar"
+    application.build(file, session.cache)
+    podman.load(file)
+    podman.ask("kube", "play", "--network=none", manifest)
+    try:
+        for name in ("application-server", "application-client"):
+            podman.wait_for(name, "BW average", 60)
+            row = r"^\s*65536\s+(\d+)\s+\S+\s+(\S+)"
+            rows = re.findall(row, podman.logs(name), re.MULTILINE)
+            if not rows or float(rows[0][1]) <= 0:
+                raise Failed(f"{name} has no result: {podman.logs(name)[-900:]}")
+    finally:
+        podman.run("kube", "down", manifest)
+
+
+def one_variable(session):
+    """LD_LIBRARY_PATH alone injects the library: rping of rdmacm-utils, and ibv_devinfo."""
+    podman, fabric = session.podman, session.volume("injected-run")
+    directory = session.work / "injected"
+    directory.mkdir()
+    directory.chmod(0o777)
+    podman.container(f"--volume={directory}:/uroce", IMAGE, "install", "/uroce")
+    podman.container(f"--volume={directory}:/uroce", IMAGE, "install", "/uroce")
+    options = (f"--volume={directory}:/uroce:ro", fabric, "--env=LD_LIBRARY_PATH=/uroce/lib",
+               "--env=XDG_RUNTIME_DIR=/run/uroce", application.TAG)
+    if "uroce0" not in (listed := podman.container(*options, "ibv_devinfo")):
+        raise Failed(f"ibv_devinfo: {listed}")
+    podman.start("server", *options, "rping", "-s", "-V", "-C", "100", "-v")
+    session.until_listens("injected-run")
+    podman.container(*options, "rping", "-c", "-a", "192.0.2.1", "-V", "-C", "100")
+    podman.ask("rm", "--force", "--time", "0", "server")
+
+
+def refusals(session):
+    """What cannot work ends with a line that names it: no volume, a read-only one, musl."""
+    podman, directory = session.podman, session.work / "injected"
+    expect(podman, 2, "readOnly", IMAGE, "install", "/uroce")
+    expect(podman, 2, "usage", IMAGE, "install")
+    expect(podman, 2, "securityContext", f"--volume={session.private()}:/uroce", IMAGE,
+           "install", "/uroce")
+    file = session.work / "musl.tar"
+    application.without_glibc(file)
+    podman.load(file)
+    expect(podman, 127, "musl", f"--volume={directory}:/uroce:ro", "localhost/musl:latest",
+           "/uroce/uroce-run", "/bin/true")
+
+
 def another_user(session):
     """Another user with the same volume reaches nothing of it, and has a fabric of its own."""
     podman, volume = session.podman, session.volume("shared")
@@ -104,6 +155,14 @@ def another_user(session):
     if said.returncode == 0 or "Permission denied" not in said.stdout:
         raise Failed(f"{said.returncode}: {said.stdout}")
     podman.ask("rm", "--force", "--time", "0", "server")
+
+
+def expect(podman, code, words, *arguments):
+    """Runs a container that must end with this code and a first line that has these words."""
+    done = podman.run("run", "--rm", "--no-healthcheck", *LEAST_RIGHTS, *arguments)
+    lines = [line for line in done.stdout.splitlines() if "level=" not in line]
+    if done.returncode != code or not lines or words not in lines[0]:
+        raise Failed(f"{arguments[-2:]}: {done.returncode}, not {code} with {words!r}: {lines}")
 
 
 def compose(session):
@@ -139,5 +198,5 @@ def rights(pid):
 
 CASES = (
     two_builds_one_digest, contents, local_fabric, death_and_restart, another_user, pod,
-    compose,
+    compose, injection, one_variable, refusals,
 )

@@ -228,19 +228,9 @@ pub(crate) fn c_string(text: &str) -> CString {
     CString::new(bytes).unwrap_or_default()
 }
 
-/// Returns the directory of drivers that were copied together with DPDK's libraries, if this
-/// machine has none of its own.
-fn driver_dir() -> Option<String> {
-    let mut path = vec![0u8; 4096];
-    // SAFETY: `path` is writable for its length, and the function writes no more.
-    let length = unsafe { dpdk_sys::uroce_driver_dir(path.as_mut_ptr().cast(), path.len()) };
-    path.truncate(length);
-    String::from_utf8(path).ok().filter(|path| !path.is_empty())
-}
-
 fn start(config: &EalConfig) -> Result<(), EalError> {
     let cpus = config.allowed_cpus().map_err(EalError::Affinity)?;
-    let args = config.arguments(&cpus, driver_dir().as_deref());
+    let args = config.arguments(&cpus);
     let echo = config.log > LogLevel::Quiet;
     let result = std::thread::Builder::new()
         .name("uroce-eal".into())
@@ -265,6 +255,8 @@ fn start_here(args: &[String], cpus: &[usize], echo: bool) -> io::Result<c_int> 
         return Err(io::Error::from_raw_os_error(-code));
     }
 
+    // SAFETY: EAL has not started, and `STATE` is locked, so no other thread of ours loads drivers.
+    unsafe { dpdk_sys::uroce_drivers_load() };
     let mut strings = lock(&ARGUMENTS);
     *strings = args.iter().map(|arg| c_string(arg).into_bytes_with_nul()).collect();
     // EAL permutes the array and keeps pointers to the strings.

@@ -88,9 +88,8 @@ impl EalConfig {
         Ok((0..rustix::thread::CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect())
     }
 
-    /// Returns the argument vector of `rte_eal_init`, program name first. `drivers` is a directory
-    /// from which EAL loads drivers, beside the one that it was built with.
-    pub(super) fn arguments(&self, cpus: &[usize], drivers: Option<&str>) -> Vec<String> {
+    /// Returns the argument vector of `rte_eal_init`, program name first.
+    pub(super) fn arguments(&self, cpus: &[usize]) -> Vec<String> {
         let mut args = vec!["uroce".to_owned()];
         let mut default = |family: &[&str], values: &[String]| {
             if !self.args.iter().any(|arg| belongs(arg, family)) {
@@ -116,8 +115,6 @@ impl EalConfig {
             &["--file-prefix", "--in-memory", "--no-shconf", "--huge-dir", "--huge-unlink"],
             &self.file_arguments(),
         );
-        let drivers = drivers.map(|directory| ["-d".to_owned(), directory.to_owned()]);
-        default(&["-d"], drivers.as_ref().map_or(&[], |option| option));
         default(&["--telemetry", "--no-telemetry"], &["--no-telemetry".into()]);
         default(&["--log-level"], &self.log_arguments());
         args.extend(self.vdevs.iter().map(|vdev| format!("--vdev={vdev}")));
@@ -174,7 +171,7 @@ mod tests {
 
     #[test]
     fn the_defaults_ask_for_no_privilege() {
-        let args = EalConfig::default().arguments(&[0, 3], None);
+        let args = EalConfig::default().arguments(&[0, 3]);
         let expected = "uroce --lcores 0@(0,3) --no-huge -m 512 --iova-mode=va --no-pci \
                         --no-shconf --file-prefix uroce --no-telemetry --log-level=5";
         assert_eq!(args.join(" "), expected);
@@ -186,28 +183,19 @@ mod tests {
             args: ["-l1", "--socket-mem=64", "-a", "0000:01:00.0"].map(str::to_owned).to_vec(),
             ..EalConfig::default()
         };
-        let args = config.arguments(&[0], None);
+        let args = config.arguments(&[0]);
         let expected = "uroce --no-shconf --file-prefix uroce --no-telemetry --log-level=5 -l1 \
                         --socket-mem=64 -a 0000:01:00.0";
         assert_eq!(args.join(" "), expected);
     }
 
     #[test]
-    fn drivers_that_were_copied_with_dpdk_are_loaded() {
-        let args = EalConfig::default().arguments(&[0], Some("/uroce/lib/dpdk/pmds")).join(" ");
-        assert!(args.contains(" -d /uroce/lib/dpdk/pmds "), "{args}");
-        let own = EalConfig { args: vec!["-d/drivers".into()], ..EalConfig::default() };
-        let args = own.arguments(&[0], Some("/uroce/lib/dpdk/pmds")).join(" ");
-        assert!(!args.contains("/uroce/") && args.ends_with(" -d/drivers"), "{args}");
-    }
-
-    #[test]
     fn files_are_made_only_with_a_prefix() {
         let huge = EalConfig { memory: Memory::Huge { mb: 64 }, ..EalConfig::default() };
-        let args = huge.arguments(&[0], None).join(" ");
+        let args = huge.arguments(&[0]).join(" ");
         assert!(args.contains("-m 64 --no-pci --in-memory --no-telemetry"), "{args}");
         let named = EalConfig { file_prefix: Some("p".into()), ..EalConfig::default() };
-        let args = named.arguments(&[0], None).join(" ");
+        let args = named.arguments(&[0]).join(" ");
         assert!(args.contains("--file-prefix p") && !args.contains("--no-shconf"), "{args}");
     }
 
