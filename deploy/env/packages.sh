@@ -30,7 +30,7 @@ packages_of() {
         libfabric-bin python3-pyverbs rdma-core iproute2 ibverbs-providers infiniband-diags ;;
     # Engines of several processes (lab/engines), and the compilers of their programs.
     engines) echo openmpi-bin libopenmpi-dev mpich libmpich-dev gcc libc6-dev ucx-utils libucx0 \
-        libfabric1 libfabric-bin iproute2 ibverbs-providers ;;
+        libfabric1 libfabric-bin iproute2 ibverbs-providers python3-venv ;;
     # deploy/container/build: its own language, and strip and objdump.
     image) echo python3 binutils ;;
     # Engines and their runtime, for the tests of the image.

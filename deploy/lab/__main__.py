@@ -27,6 +27,7 @@ from pathlib import Path
 import build
 import suites
 from dataplane import vectors
+from engines import wheels
 from report.failure import LabFailure, StaleLists
 from report.table import Report
 from vm import image, network
@@ -50,6 +51,8 @@ class Context:
     uroce: str
     """Path of uroce-perf."""
     uroce_run: str
+    python: str
+    """Python with the engines of PyPI."""
     only: str
     everything: bool
     work: Path
@@ -94,9 +97,10 @@ def parse():
         choices=["dataplane", "cm", "apps", "engines", "switch", "all", "selftest", "vectors"],
         help="all: every suite, for apps without -D and without the slow cases of -a (default); "
              "selftest: the laboratory without uroce; cm: connection management; apps: Debian's "
-             "programs, unmodified, over uroce, and the tests of pyverbs; engines: MPI over UCX, "
-             "each beside its own TCP; switch: several programs and Soft-RoCE on Open vSwitch with "
-             "DPDK; vectors: record golden captures of Soft-RoCE",
+             "programs, unmodified, over uroce, and the tests of pyverbs; engines: MPI, UCX "
+             "and Mooncake, each beside its own TCP; switch: several programs "
+             "and Soft-RoCE on Open vSwitch with DPDK; vectors: record golden captures of "
+             "Soft-RoCE",
     )
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
     parser.add_argument("--only", default="", metavar="TEXT",
@@ -111,23 +115,26 @@ def parse():
         "--folder", type=Path, default=REPOSITORY / "dataplane/wire/tests/vectors",
         help="folder to which `vectors` writes (default: %(default)s)",
     )
-    # Starts the second half of the program, in the namespace: image folder, uroce-perf and
-    # uroce-run.
-    parser.add_argument("--inside", nargs=3, help=argparse.SUPPRESS)
+    # Starts the second half of the program, in the namespace: image folder, uroce-perf, uroce-run
+    # and the Python of the engines.
+    parser.add_argument("--inside", nargs=4, help=argparse.SUPPRESS)
     return parser.parse_args()
 
 
 def prepare(arguments, report):
     """Does everything that needs the machine's own network, then re-executes in the namespace."""
+    engines = ""
     if arguments.suite in ("cm", "apps", "switch", "all"):
         packages("packages_need apps")
     if arguments.suite in ("engines", "all"):
         packages("packages_need engines")
+        engines = wheels.python(report.say)
     network.enter_namespace([
         sys.executable, "-B", str(LAB), *sys.argv[1:], "--inside",
         "" if arguments.suite in GUESTLESS else guest_image(arguments, report),
         program(build.PERF, arguments.suite in ("dataplane", "cm", "all"), report),
         program(build.RUN, arguments.suite in ("cm", "apps", "engines", "switch", "all"), report),
+        engines,
     ], arguments.suite not in GUESTLESS)
 
 
@@ -166,10 +173,10 @@ def run(arguments, report, start):
     """Runs the suite in the namespace, in a temporary folder that is removed afterwards."""
     work = Path(tempfile.mkdtemp(prefix="uroce-interop-"))
     try:
-        folder, uroce_perf, uroce_run = arguments.inside
+        folder, uroce_perf, uroce_run, python = arguments.inside
         kept = Path(os.environ.get("CARGO_TARGET_DIR") or REPOSITORY / "target") / "interop"
-        context = Context(image.Image(folder), uroce_perf, uroce_run, arguments.only,
-                          arguments.everything, work, kept, report)
+        context = Context(image.Image(folder), uroce_perf, uroce_run, python,
+                          arguments.only, arguments.everything, work, kept, report)
         network.prepare()
         if arguments.suite == "vectors":
             vectors.record(context, arguments.folder)

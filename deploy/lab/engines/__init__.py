@@ -1,1 +1,1 @@
-"""Distributed engines, unmodified over uroce: MPI, UCX, libfabric, each beside its own TCP."""
+"""Distributed engines, unmodified over uroce, each beside its own TCP."""

@@ -5,12 +5,14 @@ turn it off, or name the transport, are the engines' and not uroce's: a user giv
 are on several hosts. uroce itself gets neither option nor variable.
 """
 
+import os
 import re
 from dataclasses import dataclass
 from typing import Callable
 
 from .process import End
 
+HERE = os.path.dirname(os.path.abspath(__file__))
 SECONDS = 60
 SHORT_ROUNDS, LONG_ROUNDS = 20, 200
 
@@ -26,6 +28,8 @@ class Case:
     is_brief: bool = True
     """Whether the case is part of the short form."""
     seconds: int = SECONDS
+    finds: tuple = ()
+    """Names of figures that the engine prints, each with its regular expression."""
 
     server = client = "uroce"
 
@@ -38,13 +42,17 @@ def fault(case, text):
     """What an output lacks. Empty if it is whole."""
     lines = [line.strip() for line in text.splitlines()]
     missing = [line for line in case.wanted if line not in lines]
-    return f"did not say: {', '.join(missing)}" if missing else ""
+    if missing:
+        return f"did not say: {', '.join(missing)}"
+    return "" if figures(case, text) else "printed no figure"
 
 
-def figures(text):
+def figures(case, text):
     """The figures of an output by name. The name ends in a unit: _us and _ms are better if they are
     smaller."""
     found = re.findall(r"^figure (\w+) ([\d.]+)$", text, re.MULTILINE)
+    found += [(name, match[1]) for name, expression in case.finds
+              if (match := re.search(expression, text, re.MULTILINE))]
     return {name: float(value) for name, value in found}
 
 
@@ -54,10 +62,12 @@ def ratio(name, ours, theirs):
     return first / second
 
 
-def table(everything, folder):
-    """All cases, or those of the short form. `folder` has the programs of this laboratory."""
-    return [case for case in (*open_mpi(everything, folder), *mpich(everything, folder))
-            if everything or case.is_brief]
+def table(everything, folder, python):
+    """All cases, or those of the short form. `folder` has the programs of this laboratory, and
+    `python` the engines of PyPI."""
+    cases = (*open_mpi(everything, folder), *mpich(everything, folder), *ucx_perftest(everything),
+             *mooncake(everything, python))
+    return [case for case in cases if everything or case.is_brief]
 
 
 MPI_STEPS = ("ring ok", "allreduce ok", "alltoall ok", "one-sided ok")
@@ -93,3 +103,48 @@ def mpich(everything, folder):
 def ucx(transport):
     """The variable with UCX's transports."""
     return f"UCX_TLS={'rc,self' if transport == 'uroce' else 'tcp,self'}"
+
+
+# Tests of ucx_perftest: name, options, the figure and its column in the last line, whether brief.
+UCX_TESTS = (
+    ("tag_lat", "-s 8", "latency_us", 2, True),
+    ("tag_bw", "-s 65536", "mbytes", 4, True),
+    ("ucp_put_lat", "-s 8", "latency_us", 2, False),
+    ("ucp_put_bw", "-s 65536", "mbytes", 4, True),
+    ("ucp_get", "-s 65536", "latency_us", 2, True),
+    ("ucp_am_lat", "-s 8", "latency_us", 2, False),
+    ("ucp_am_bw", "-s 65536", "mbytes", 4, True),
+    ("ucp_add", "-s 8", "latency_us", 2, False),
+    ("ucp_fadd", "-s 8", "latency_us", 2, True),
+    ("ucp_swap", "-s 8", "latency_us", 2, False),
+    ("ucp_cswap", "-s 8", "latency_us", 2, True),
+)
+UCX_PORT = 13337
+
+
+def ucx_perftest(everything):
+    """UCX's own tests: tags, put, get, active messages, atomics."""
+    messages = 20000 if everything else 1000
+    for test, size, figure, column, is_brief in UCX_TESTS:
+        def over(transport, test=test, size=size):
+            words = ("ucx_perftest", "-p", UCX_PORT, "-n", messages, "-w", 50, "-t", test,
+                     *size.split())
+            variables = (ucx(transport),)
+            return [End(words, variables, UCX_PORT), End((*words, "127.0.0.1"), variables)]
+        line = r"^Final:" + r" +[\d.]+" * column + r" +([\d.]+)"
+        yield Case(f"UCX {test} {size}", over, (), is_brief, finds=((figure, line),))
+
+
+def mooncake(everything, python):
+    """Mooncake's transfer engine."""
+    rounds = 50 if everything else 3
+
+    def over(transport):
+        protocol = "rdma" if transport == "uroce" else "tcp"
+        return [End((python, "-B", f"{HERE}/mooncake_nodes.py", 3, rounds, protocol))]
+    yield Case("Mooncake, 3 nodes", over, ("mooncake ok",))
+
+    def store(transport):
+        protocol = "rdma" if transport == "uroce" else "tcp"
+        return [End((python, "-B", f"{HERE}/mooncake_store.py", 8, protocol))]
+    yield Case("Mooncake's store, a node killed", store, ("store ok",))

@@ -19,7 +19,7 @@ COMPILERS = {"mpicc.openmpi": "check.openmpi", "mpicc.mpich": "check.mpich"}
 def run(context):
     """Runs the cases that the command line selects."""
     compile_programs(context.work)
-    chosen = [case for case in cases.table(context.everything, context.work)
+    chosen = [case for case in cases.table(context.everything, context.work, context.python)
               if all(word in case.name for word in context.only.split())]
     header = f"{'engine':{NAME_WIDTH}} {'result':7} {'seconds':>7}   figure: uroce, TCP, ratio"
     context.report.line(header)
@@ -28,7 +28,7 @@ def run(context):
 
 def table(everything):
     """The cases, for a list of them."""
-    return cases.table(everything, Path())
+    return cases.table(everything, Path(), "")
 
 
 def compile_programs(folder):
@@ -66,7 +66,7 @@ def session(context, case, transport, prefix):
     text = process.hold(case.over(transport), prefix, case.seconds, log)
     if fault := cases.fault(case, text):
         raise process.Failed(fault)
-    return cases.figures(text)
+    return cases.figures(case, text)
 
 
 def folder(context, case, transport):
