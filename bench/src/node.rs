@@ -262,9 +262,9 @@ fn device(args: &DeviceArgs, side: Side, mtu: Option<u32>) -> Result<DeviceConfi
         (Some(devargs), _) => (PortConfig::vdev(devargs), devargs.starts_with("net_memif")),
         (None, Some(address)) => (PortConfig::pci(address), false),
         (None, None) => {
-            return Err(BenchError::usage(
-                "choose a device: --vdev, --pci or --config; or --in-process for both ends here",
-            ));
+            // Client and server are two processes of this machine.
+            let built_in = Config::built_in().step("choosing the default device")?;
+            (built_in.devices[0].ports[0].clone(), true)
         }
     };
     finish("perf", port, args, side, mtu, roomy)
@@ -296,11 +296,12 @@ fn finish(
     for address in &args.ip {
         port = port.ip(address).step("--ip")?;
     }
-    if port.ip.is_empty() && roomy {
+    let is_member = matches!(port.ethdev, Ethdev::Local(_));
+    if port.ip.is_empty() && roomy && !is_member {
         port = port.ip(ADDRESS[usize::from(side == Side::Client)]).step("an address")?;
     }
-    // A port that shares the kernel's netdev has its addresses.
-    if port.ip.is_empty() && !port.follows_addresses() {
+    // A port that shares the kernel's netdev has its addresses, and a member those of its number.
+    if port.ip.is_empty() && !port.follows_addresses() && !is_member {
         return Err(BenchError::usage("give the port an address: --ip, e.g. 192.0.2.1/24"));
     }
     port.loss = LossConfig {
@@ -345,13 +346,14 @@ mod tests {
     }
 
     #[test]
-    fn a_device_must_be_named_and_have_an_address() {
+    fn a_device_is_a_member_of_the_local_fabric_or_must_have_an_address() {
+        let default = device(&DeviceArgs::default(), Side::Client, None).expect("a directory");
+        assert_eq!((driver(&default).as_str(), default.ports[0].mtu), ("local", 4200));
+        assert!(default.ports[0].ip.is_empty(), "they follow from the number");
         let error = |args: &DeviceArgs| {
             device(args, Side::Server, None).expect_err("incomplete").to_string()
         };
-        let nothing = DeviceArgs::default();
-        assert!(error(&nothing).contains("--vdev, --pci or --config"));
-        let tap = DeviceArgs { vdev: Some("net_tap0,iface=t0".into()), ..nothing };
+        let tap = DeviceArgs { vdev: Some("net_tap0,iface=t0".into()), ..Default::default() };
         assert!(error(&tap).contains("--ip"));
     }
 

@@ -39,6 +39,7 @@
 //! Not here: overrides by environment and flags, which are applied to the value before it is used.
 
 mod bottleneck;
+mod built_in;
 mod check;
 mod congestion;
 mod text;
@@ -55,7 +56,9 @@ use uroce_wire::Mac;
 use crate::path::prefix::{IpPrefix, PrefixError};
 use crate::path::route::StaticRoute;
 
+pub use built_in::{BUILT_IN_DEVICE, BUILT_IN_MEMORY_MB, BUILT_IN_MTU, FABRIC};
 pub use congestion::{Algorithm, CongestionConfig};
+pub use uroce_command::run_dir::RunDirError;
 pub use uroce_engine::eal::LogLevel;
 pub use uroce_engine::{BottleneckConfig, BottleneckError, Driver, LossConfig};
 

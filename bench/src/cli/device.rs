@@ -7,7 +7,8 @@ use std::path::PathBuf;
 #[derive(Args, Clone, Debug, Default, PartialEq)]
 #[command(next_help_heading = "Device")]
 pub(crate) struct DeviceArgs {
-    /// Virtual device in the form of DPDK's --vdev, e.g. net_memif0,role=server,socket=/tmp/m.sock
+    /// Virtual device in the form of DPDK's --vdev, e.g. net_memif0,role=server,socket=/tmp/m.sock;
+    /// without any device, client and server are two processes of this machine in the local fabric
     #[arg(long, value_name = "DEVARGS", conflicts_with = "pci")]
     pub(crate) vdev: Option<String>,
     /// PCI address of a NIC bound to a DPDK driver, e.g. 0000:01:00.0

@@ -40,8 +40,11 @@ pub(crate) struct Run {
 
 impl Run {
     pub(crate) fn start(args: &[&str]) -> Self {
-        let child = Command::new(env!("CARGO_BIN_EXE_uroce-perf"))
-            .args(args)
+        Self::of(Command::new(env!("CARGO_BIN_EXE_uroce-perf")).args(args))
+    }
+
+    fn of(command: &mut Command) -> Self {
+        let child = command
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -140,6 +143,16 @@ impl Memif {
             all.push("localhost");
         }
         self.start_alone(role, &all)
+    }
+
+    /// Starts one end of a test on the default device, in the local fabric of this folder.
+    pub(crate) fn start_default(&self, role: &str, args: &[&str]) -> Run {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_uroce-perf"));
+        command.args(args).args(["-p", &self.port]).env("XDG_RUNTIME_DIR", &self.folder);
+        if role == "client" {
+            command.arg("localhost");
+        }
+        Run::of(&mut command)
     }
 
     /// Starts one end of a test that needs no exchange.

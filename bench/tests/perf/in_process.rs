@@ -179,7 +179,6 @@ fn a_wrong_command_line_says_what_is_wrong() {
     };
     assert!(error(&["write_bw", "-R"]).contains("-R is not supported here"));
     assert!(error(&["write_bw", "-c", "UD"]).contains("UD has no RDMA WRITE"));
-    assert!(error(&["write_bw"]).contains("choose a device"));
     assert!(error(&["write_bw", "--in-process", "-m", "1500"]).contains("-m must be 256"));
     assert!(error(&["quickstart", "--time-ms", "10001"]).contains("--time-ms 1 to 10000"));
     assert!(error(&["limits"]).contains("--vdev, --pci or --in-process"));

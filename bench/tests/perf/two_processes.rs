@@ -22,6 +22,27 @@ fn the_main_job_is_verified() {
 }
 
 #[test]
+fn two_processes_without_a_device_meet_in_the_local_fabric() {
+    for args in [
+        &["write_bw", "-n", "100", "--verify"][..],
+        &["send_lat", "-n", "100", "-s", "64"],
+        &["ud_pingpong", "-n", "50", "-c", "-s", "1000"],
+    ] {
+        let place = Memif::new("default");
+        let server = place.start_default("server", args);
+        let client = place.start_default("client", args);
+        for output in [client.finish().succeeded(), server.finish().succeeded()] {
+            if args.contains(&"--verify") {
+                assert!(output.stdout.contains(" verified: 6553600 bytes"), "{output:?}");
+            }
+        }
+        let left = std::fs::read_dir(place.folder().join("uroce/fabric")).expect("they met here");
+        let names: Vec<_> = left.flatten().map(|entry| entry.file_name()).collect();
+        assert_eq!(names, ["members"]);
+    }
+}
+
+#[test]
 fn both_ends_print_the_same_row() {
     let args = ["send_lat", "-n", "100", "-s", "64"];
     let (client, server) = pair("row", &args, &args);

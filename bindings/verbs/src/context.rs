@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use uroce_controlplane::config::BUILT_IN_DEVICE;
 use uroce_controlplane::config::{BottleneckConfig, DeviceConfig, LossConfig};
 use uroce_controlplane::{
     self as controlplane, Config, Count, Device, OpenError, PortAttr, PortStatus, RequestError,
@@ -91,6 +92,16 @@ impl Context {
     /// See [`OpenError`]; nothing stays open.
     pub fn open(config: &Config, name: &str) -> Result<Context, OpenError> {
         Ok(Context { device: Arc::new(Device::open(config, name)?) })
+    }
+
+    /// Opens the device of [`Config::built_in`]: a port to all other processes of this user on this
+    /// machine. It needs no configuration, no privilege and no daemon.
+    ///
+    /// # Errors
+    ///
+    /// See [`OpenError`]; nothing stays open.
+    pub fn open_default() -> Result<Context, OpenError> {
+        Context::open(&Config::built_in()?, BUILT_IN_DEVICE)
     }
 
     /// The ports of a device as they would be after opening it, without opening it. The Ethernet

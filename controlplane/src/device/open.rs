@@ -10,7 +10,9 @@ use uroce_wire::Mac;
 
 use super::ring::{self, RingError, RingLease, RingSpec};
 use crate::call::Calls;
-use crate::config::{Config, ConfigError, DeviceConfig, Ethdev, Idle, Lcores, PortConfig};
+use crate::config::{
+    Config, ConfigError, DeviceConfig, Ethdev, Idle, Lcores, PortConfig, RunDirError,
+};
 use crate::netdev::{NetdevState, Watch, Watcher};
 use crate::path::gid_table::GidTable;
 use crate::path::neighbour::Neighbours;
@@ -38,6 +40,9 @@ pub enum OpenError {
     /// The configuration is wrong or does not have the device.
     #[error(transparent)]
     Config(#[from] ConfigError),
+    /// There is no directory in which the processes of this machine could meet.
+    #[error(transparent)]
+    RunDir(#[from] RunDirError),
     /// DPDK's environment did not start.
     #[error(transparent)]
     Eal(#[from] EalError),
@@ -119,6 +124,7 @@ impl OpenError {
             ) => of_system(error),
             OpenError::Local { error, .. } => error.errno().into_iter().collect(),
             OpenError::Config(_)
+            | OpenError::RunDir(_)
             | OpenError::Ring { .. }
             | OpenError::NoNetdev { .. }
             | OpenError::Engine(_)

@@ -15,18 +15,11 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use uroce::config::{DeviceConfig, Driver, Ethdev, Idle, PortConfig};
+use uroce::config::{DeviceConfig, Ethdev, PortConfig};
 use uroce::{Config, Mac};
 
 use super::place;
 use super::problem::Problem;
-
-/// MTU of the local fabric in bytes; enough for a path MTU of 4096.
-pub(crate) const MTU: u16 = 4200;
-/// Megabytes for DPDK's packet buffers and queues, without the shared memory of the local fabric.
-pub(crate) const MEMORY_MB: u32 = 128;
-/// Directory of the local fabric in the run directory.
-pub(crate) const FABRIC: &str = "fabric";
 
 /// The variable with the idle time of keepalives of all devices, in milliseconds.
 const KEEPALIVE: &str = "UROCE_KEEPALIVE_MS";
@@ -101,13 +94,7 @@ fn names(config: &Config) -> impl Iterator<Item = &str> {
 /// [`Problem::NoRunDir`] if there is no run directory.
 pub(crate) fn embedded() -> Result<Identity, Problem> {
     let source = Path::new("the built-in configuration");
-    let mut port = PortConfig::local(place::run_dir()?.join(FABRIC));
-    port.mtu = MTU;
-    // A program that polls shares its CPU with the lcore; a program that waits for events leaves
-    // the lcore idle most of the time.
-    let device = DeviceConfig::new("uroce0").driver(Driver::Poller).idle(Idle::Sleep);
-    let mut config = Config::new().device(device.port(port));
-    config.eal.memory_mb = MEMORY_MB;
+    let config = Config::built_in()?;
     config.check().map_err(|error| Problem::Config { file: source.to_owned(), error })?;
     Ok(Identity { source: source.to_owned(), config })
 }

@@ -22,6 +22,7 @@ pub(crate) fn variable(name: &str) -> Option<OsString> {
 /// # Errors
 ///
 /// [`Problem::NoRunDir`] if no candidate can be used.
+#[allow(dead_code, reason = "uroce-run uses it, the library does not")]
 pub(crate) fn run_dir() -> Result<PathBuf, Problem> {
     Ok(run_dir::run_dir()?)
 }

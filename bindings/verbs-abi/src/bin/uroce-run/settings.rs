@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use uroce::config::PortConfig;
+use uroce::config::{BUILT_IN_MEMORY_MB, BUILT_IN_MTU, FABRIC, PortConfig};
 
-use super::{config, place};
+use super::place;
 
 /// Lets the program's own threads drive the engine while they poll.
 const POLLER: &str = "driver = \"poller\"\n";
@@ -129,10 +129,10 @@ impl Settings {
 
     /// Writes the configuration of the local fabric, with the changes that the options ask for.
     fn local(&self) -> Result<PathBuf, String> {
-        let fabric = place::run_dir().map_err(|error| error.to_string())?.join(config::FABRIC);
+        let fabric = place::run_dir().map_err(|error| error.to_string())?.join(FABRIC);
         let huge = if self.huge { HUGE } else { "" };
-        let eal = format!("[eal]\nmemory_mb = {}\n{huge}\n", config::MEMORY_MB);
-        let mtu = self.mtu.unwrap_or(config::MTU);
+        let eal = format!("[eal]\nmemory_mb = {}\n{huge}\n", BUILT_IN_MEMORY_MB);
+        let mtu = self.mtu.unwrap_or(BUILT_IN_MTU);
         let device = self.text("local", &fabric.to_string_lossy(), &self.ip, mtu);
         write(&(eal + &sleeping(&device)))
     }
