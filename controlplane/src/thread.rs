@@ -22,6 +22,7 @@ mod calls;
 mod captures;
 mod connections;
 mod counts;
+mod faults;
 mod frames;
 mod gone;
 mod groups;

@@ -1,6 +1,7 @@
 //! Answers: what a process says to a request, with all values and without their text.
 
 mod capture;
+mod fault;
 mod objects;
 mod pairs;
 mod statistics;
@@ -10,6 +11,7 @@ use std::net::IpAddr;
 use serde::{Deserialize, Serialize};
 
 pub use capture::Capture;
+pub use fault::Fault;
 pub use objects::{Completion, Made, Memory};
 pub use statistics::{LcoreRuntime, QpGroup, QpTraffic, Scraped, StageRuntime};
 
@@ -95,6 +97,8 @@ pub enum Answer {
     Events(Vec<Event>),
     /// To `show capture` and `capture stop`.
     Capture(Vec<Capture>),
+    /// To `show fault`.
+    Fault(Vec<Fault>),
     /// To `create` and `reg`.
     Made(Made),
     /// To `query mr`.
@@ -121,7 +125,7 @@ impl Answer {
             };
         }
         join!(PortInfo PortSummary PortStats PortXstats PortCap Device Gid Qp QpDetail Path Count
-            Neigh Cores Settings Counters Errors Events Capture Runtime Scraped);
+            Neigh Cores Settings Counters Errors Events Capture Fault Runtime Scraped);
         true
     }
 }

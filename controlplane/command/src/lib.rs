@@ -32,5 +32,6 @@ pub mod tree;
 
 pub use answer::{Answer, Refusal, Reply};
 pub use request::{
-    Capture, Clear, ClearPort, Modify, Request, Scrape, Select, Show, ShowConfig, ShowPort, Switch,
+    Capture, Clear, ClearPort, Modify, Request, Scrape, Select, Set, SetFault, Share, Show,
+    ShowConfig, ShowPort, Switch,
 };

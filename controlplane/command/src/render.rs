@@ -5,6 +5,7 @@
 //!   cannot write to the terminal what it likes.
 
 mod capture;
+mod fault;
 mod objects;
 mod port;
 mod qp;
@@ -41,6 +42,7 @@ pub fn text(answer: &Answer) -> String {
         Answer::Errors(drops) => of_drops(drops),
         Answer::Events(events) => of_events(events),
         Answer::Capture(captures) => capture::list(captures),
+        Answer::Fault(faults) => fault::list(faults),
         Answer::Made(made) => objects::made(made),
         Answer::Memory(memory) => objects::memory(memory),
         Answer::Completions(completions) => objects::completions(completions),

@@ -1,6 +1,7 @@
 //! Requests: the commands that a process answers.
 
 mod capture;
+mod fault;
 mod migration;
 mod number;
 mod objects;
@@ -10,6 +11,7 @@ mod traffic;
 use serde::{Deserialize, Serialize};
 
 pub use capture::Capture;
+pub use fault::{SetFault, Share};
 pub use migration::{Alt, AltPath, Migrate, Rearm};
 pub use number::Switch;
 pub use objects::{
@@ -146,6 +148,8 @@ pub enum Show {
     },
     /// Captures: their files, frames, and frames that were missed
     Capture,
+    /// Faults on purpose, of each direction of each port; `show counters` counts them
+    Fault,
 }
 
 /// Views of a port.
@@ -212,6 +216,8 @@ pub enum Clear {
     Errors,
     /// What `show runtime` has measured
     Runtime,
+    /// Faults on purpose, of all ports
+    Faults,
 }
 
 /// Counters of a port that can be cleared.

@@ -7,6 +7,7 @@
 
 mod capture;
 mod device;
+mod fault;
 mod port;
 mod qp;
 mod statistics;
@@ -14,7 +15,7 @@ mod statistics;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use uroce_command::{Answer, Clear, Refusal, Reply, Request, Select, Show, ShowConfig};
+use uroce_command::{Answer, Clear, Refusal, Reply, Request, Select, Set, Show, ShowConfig};
 
 use super::Served;
 use super::console::{Begun, Console, Later};
@@ -95,9 +96,11 @@ impl Work {
     pub(super) fn step(&mut self, devices: &[Arc<Served>], kept: &mut Kept) -> Option<Reply> {
         let Kept { marks, console } = kept;
         match self.request {
-            Request::Show(_) | Request::Clear(_) | Request::Capture(_) | Request::Scrape(_) => {
-                Some(self.tell(devices, marks))
-            }
+            Request::Show(_)
+            | Request::Clear(_)
+            | Request::Capture(_)
+            | Request::Scrape(_)
+            | Request::Set(Set::Fault(_)) => Some(self.tell(devices, marks)),
             _ => self.act(devices, console),
         }
     }
@@ -156,6 +159,9 @@ impl Work {
         match &self.request {
             Request::Capture(request) => Some(capture::answer(request, self.file.take(), devices)),
             Request::Show(Show::Capture) => Some(capture::show(devices)),
+            Request::Set(Set::Fault(change)) => Some(fault::set(change, devices)),
+            Request::Show(Show::Fault) => Some(fault::show(devices)),
+            Request::Clear(Clear::Faults) => Some(fault::clear(devices)),
             _ => None,
         }
     }
@@ -215,7 +221,7 @@ fn part(
         }
         Request::Show(Show::Neigh) => device::neighbours(served, at),
         Request::Show(show) => device::show(served, show).map(Part::whole),
-        // Captures are answered at once; the console carries the others out.
+        // Captures and faults are answered at once; the console carries the others out.
         _ => Ok(Part::whole(Answer::Done)),
     }
 }

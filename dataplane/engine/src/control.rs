@@ -170,6 +170,10 @@ pub enum ControlError {
     /// A probability of loss outside 0 to 1.
     #[error("a share of loss is not in 0.0..=1.0")]
     Loss,
+    /// A fault that cannot be: a share that is not from 0.0 to 1.0, or a delay of more than a
+    /// second.
+    #[error("fault {0} is out of range: shares are from 0 to 1, delays up to a second")]
+    Fault(&'static str),
     /// A bottleneck that cannot be.
     #[error("bottleneck.{}: {}", .0.field(), .0)]
     Bottleneck(#[from] BottleneckError),
@@ -268,7 +272,7 @@ impl Control {
             congestion: parts.congestion,
             udp_source_ports: parts.udp_source_ports,
             notification: parts.notification,
-            links: Links::new(backlogs),
+            links: Links::new(backlogs, &ports),
             inject,
             ports,
         }

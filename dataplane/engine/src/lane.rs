@@ -20,6 +20,7 @@
 
 pub(crate) mod binding;
 pub(crate) mod bottleneck;
+pub(crate) mod faults;
 mod frame;
 mod loopback;
 pub(crate) mod loss;
@@ -35,8 +36,8 @@ use crate::dpdk::mbuf::Mbuf;
 use binding::{PortAddresses, PortBinding, path_mtu_of};
 use bottleneck::backlog::Backlog;
 use bottleneck::slow::Bottleneck;
+use faults::{Faults, PortFaults};
 use loopback::Loopback;
-use loss::Loss;
 pub(crate) use queue::{Queue, queues};
 use rx_lane::RxLane;
 use std::sync::Arc;
@@ -67,7 +68,7 @@ pub(crate) struct Lane {
     now: Instant,
     /// Whether the link is set down.
     is_cut: bool,
-    /// Whether frames are more than passed on: the link is set down, they may be lost on purpose,
+    /// Whether frames are more than passed on: the link is set down, they have faults on purpose,
     /// or there is a tap.
     is_watched: bool,
     /// Whether some frames wait for their receivers alone, so that each new one is to be looked at.
@@ -84,16 +85,18 @@ impl Lane {
         binding: &PortBinding,
         backlog: &Arc<Backlog>,
     ) -> Lane {
-        let (rx_loss, tx_loss) = binding.loss.at_queue(lcore);
+        let mut faults = PortFaults::default();
+        faults.set_loss(binding.loss);
+        let [rx_faults, tx_faults] = faults.at_queue(lcore, &binding.pool);
         let bottleneck = binding.bottleneck.as_ref();
         let bottleneck = bottleneck.map(|config| Bottleneck::new(config, lcore, backlog));
         let mut lane = Lane {
             queue,
             addresses: Box::new(binding.addresses.clone()),
             path_mtu: path_mtu_of(binding.port.mtu()),
-            rx: RxLane::new(rx_loss),
+            rx: RxLane::new(rx_faults),
             looped: Loopback::new(),
-            tx: TxLane::new(binding.pool.clone(), tx_loss, bottleneck),
+            tx: TxLane::new(binding.pool.clone(), tx_faults, bottleneck),
             tap: None,
             now: Instant::ZERO,
             is_cut: false,
@@ -108,8 +111,8 @@ impl Lane {
     /// Notes whether frames are more than passed on. To be called after each change of what decides
     /// it.
     fn watch(&mut self) {
-        let loses = self.rx.loss.is_on() || self.tx.loss.is_on();
-        self.is_watched = self.is_cut || loses || self.tap.is_some();
+        let has_faults = self.rx.faults.is_some() || self.tx.faults.is_some();
+        self.is_watched = self.is_cut || has_faults || self.tap.is_some();
     }
 
     /// Builds a packet behind the headers of `template` and queues it, for the port or to be looped
@@ -156,7 +159,9 @@ impl Lane {
         let len = mbuf.len() as u32;
         if self.is_cut {
             self.tx.drop_taken(mbuf, EngineCounter::TxLinkDown, counters);
-        } else if let Some(mbuf) = self.tx.lose(mbuf, counters) {
+        } else if let Some(mbuf) = self.tx.lose(mbuf, packet.by.qpn, counters)
+            && let Some(mbuf) = self.tx.detour(mbuf, packet.by.qpn, self.now, counters)
+        {
             self.tap_sent(&mbuf, Some(packet.by.qpn));
             self.tx.queue(mbuf);
         }
@@ -206,7 +211,7 @@ impl Lane {
         self.looped.check_room()?;
         let mbuf = self.tx.build(template, packet, memory)?;
         let len = mbuf.len() as u32;
-        if let Some(mbuf) = self.tx.lose(mbuf, counters) {
+        if let Some(mbuf) = self.tx.lose(mbuf, packet.by.qpn, counters) {
             counters.count(EngineCounter::Looped);
             self.tap_sent(&mbuf, Some(packet.by.qpn));
             self.looped.push(mbuf);
@@ -231,7 +236,8 @@ impl Lane {
         self.check_room()?;
         let mut copy = self.tx.empty_mbuf().ok_or(TransmitError::Full)?;
         let built = self.tx.build(template, packet, memory);
-        let built = built.map(|mbuf| (mbuf.len() as u32, self.tx.lose(mbuf, counters)));
+        let by = packet.by.qpn;
+        let built = built.map(|mbuf| (mbuf.len() as u32, self.tx.lose(mbuf, by, counters)));
         let (len, mbuf) = match built {
             Ok((len, Some(mbuf))) => (len, mbuf),
             lost_or_refused => {
@@ -239,7 +245,7 @@ impl Lane {
                 return lost_or_refused.map(|(len, _)| len);
             }
         };
-        self.tap_sent(&mbuf, Some(packet.by.qpn));
+        self.tap_sent(&mbuf, Some(by));
         // This cannot fail: mbufs of one mempool have one size.
         if copy.set_len(mbuf.len()).is_ok() {
             copy.as_mut_slice().copy_from_slice(mbuf.as_slice());
@@ -304,10 +310,32 @@ impl Lane {
         }
     }
 
-    /// Sets the injected loss of received and sent frames.
-    pub(crate) fn set_loss(&mut self, rx: Loss, tx: Loss) {
-        (self.rx.loss, self.tx.loss) = (rx, tx);
+    /// Sets the faults of received and sent frames; returns the former ones. The frames that these
+    /// hold are dropped.
+    pub(crate) fn set_faults(
+        &mut self,
+        [rx, tx]: [Option<Box<Faults>>; 2],
+        counters: &CounterBlock,
+    ) -> [Option<Box<Faults>>; 2] {
+        let rx = std::mem::replace(&mut self.rx.faults, rx);
+        let tx = std::mem::replace(&mut self.tx.faults, tx);
+        let mut former = [rx, tx];
+        former.iter_mut().flatten().for_each(|faults| faults.end(counters));
         self.watch();
+        former
+    }
+
+    /// Queues the frames that were held on purpose and are due.
+    #[inline(never)]
+    fn release_held(&mut self, now: Instant) {
+        while self.tx.faults.is_some()
+            && self.has_room()
+            && let Some(faults) = &mut self.tx.faults
+            && let Some((by, mbuf)) = faults.release(now)
+        {
+            self.tap_sent(&mbuf, Some(by));
+            self.tx.queue(mbuf);
+        }
     }
 
     /// Sets the bottleneck, or none; returns the former one. The frames that wait in it are
@@ -344,7 +372,10 @@ impl Lane {
         self.tx.patience.link_moved();
         if self.is_cut {
             let waiting = self.tx.drop_waiting() + self.queue.drop_parked() as u64;
-            counters.add(EngineCounter::TxLinkDown, waiting);
+            let drop = |of: &mut Option<Box<Faults>>| of.as_mut().map_or(0, |of| of.drop_held());
+            let (held, received) = (drop(&mut self.tx.faults), drop(&mut self.rx.faults));
+            counters.add(EngineCounter::TxLinkDown, waiting + held);
+            counters.add(EngineCounter::RxLinkDown, received);
             self.has_waiting = false;
         }
     }
@@ -363,12 +394,17 @@ impl Lane {
 
     /// Returns whether no frame waits to leave or to be looped back.
     pub(crate) fn is_at_rest(&self) -> bool {
-        self.tx.is_empty() && self.looped.is_empty() && self.queue.is_at_rest()
+        let mut faults = [&self.rx.faults, &self.tx.faults].into_iter().flatten();
+        let holds_none = faults.all(|faults| faults.is_empty());
+        holds_none && self.tx.is_empty() && self.looped.is_empty() && self.queue.is_at_rest()
     }
 
     /// Ends the turn: sends all frames that the port takes. Returns whether any were sent.
     #[inline]
     pub(crate) fn flush(&mut self, now: Instant, counters: &CounterBlock) -> bool {
+        if self.is_watched {
+            self.release_held(now);
+        }
         if self.tx.bottleneck.is_some() {
             return self.flush_slowly(now, counters);
         }

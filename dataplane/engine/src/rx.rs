@@ -114,16 +114,17 @@ impl Receiver {
             } else {
                 std::mem::swap(&mut self.burst, &mut self.next[port]);
             }
+            any |= !self.burst.is_empty();
+            let is_full = self.burst.room() == 0;
+            if lane.is_watched() {
+                lane.watch_burst(&mut self.burst, &shard.counters);
+            }
             if self.burst.is_empty() {
                 break;
             }
             any = true;
-            let is_full = self.burst.room() == 0;
             if is_full && self.ahead.is_looking() {
                 lane.take_burst(&mut self.next[port], &shard.counters);
-            }
-            if lane.is_watched() {
-                lane.watch_burst(&mut self.burst, &shard.counters);
             }
             self.sort_burst(port, shard, turn);
             if !is_full {

@@ -8,8 +8,8 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use uroce_engine::{
-    BottleneckConfig, IdlePolicy, LossConfig, MwType, PortAddresses, SharedReceiveQueue, TapFrame,
-    TapReader, TapSpec, multicast_mac,
+    BottleneckConfig, FaultConfig, IdlePolicy, LossConfig, MwType, PortAddresses, PortFaults,
+    SharedReceiveQueue, TapFrame, TapReader, TapSpec, multicast_mac,
 };
 use uroce_transport::{
     AccessFlags, Ah, AltPath, Counter, PathMigState, QpChange, QpType, RecvWr, SendOp, StaticRate,
@@ -252,6 +252,20 @@ fn migrations(lab: &mut Lab, qps: [&mut TestQp; 2], buffers: [&lab::Buffer; 2], 
     assert_eq!(count, u32::from(rounds));
 }
 
+/// Returns all kinds of faults beside this loss.
+fn faults(loss: LossConfig) -> PortFaults {
+    let fault = FaultConfig {
+        loss: loss.rx,
+        duplicate: 0.01,
+        reorder: 0.01,
+        corrupt: 0.01,
+        delay_us: 5,
+        seed: loss.seed,
+        qp: None,
+    };
+    PortFaults { rx: fault, tx: fault }
+}
+
 /// Makes copies of the frames of a node's port.
 fn tap(node: &mut lab::Node) -> Vec<TapReader> {
     let spec = TapSpec { snaplen: u16::MAX, qp: None, ring: 0 };
@@ -304,7 +318,7 @@ fn an_lcore_allocates_nothing_once_its_qps_are_made() {
         lab.a.bring_up(&mut qp, &lab.b.addresses, peer, &wish);
         lab.a.control.destroy_qp(qp.qpn).expect("destroys");
         lab.a.control.migrate_port(1).expect("a port");
-        lab.a.control.set_loss(1, loss).expect("a port");
+        lab.a.control.set_faults(1, &faults(loss)).expect("a port");
         let slow = BottleneckConfig { kmin: 0, ..BottleneckConfig::new(1000, 1 << 20) };
         let slow = (round % 2 == 1).then_some(slow);
         lab.a.control.set_bottleneck(1, slow).expect("a port");

@@ -16,16 +16,16 @@ use uroce_command::{Answer, Refusal, Reply, Request, Select};
 use crate::lab::{Lab, ask, ask_with, eventually, says, socket, text, uroce};
 
 /// A folder of its own, removed at the end.
-struct Folder(PathBuf);
+pub(crate) struct Folder(PathBuf);
 
 impl Folder {
-    fn new(name: &str) -> Folder {
+    pub(crate) fn new(name: &str) -> Folder {
         let path = std::env::temp_dir().join(format!("uroce-{name}-{}", std::process::id()));
         std::fs::create_dir(&path).expect("a folder");
         Folder(path)
     }
 
-    fn file(&self, name: &str) -> String {
+    pub(crate) fn file(&self, name: &str) -> String {
         self.0.join(name).display().to_string()
     }
 }
@@ -64,7 +64,7 @@ fn tshark(file: &str, filter: &str, fields: &[&str]) -> Option<Vec<String>> {
 }
 
 /// Checks that a file has this many frames, none of them malformed, and all of them RoCEv2.
-fn check(file: &str, frames: usize) {
+pub(crate) fn check(file: &str, frames: usize) {
     let Some(malformed) = tshark(file, "_ws.malformed", &["frame.number"]) else { return };
     assert!(malformed.is_empty(), "{malformed:?}");
     let roce = tshark(file, "infiniband.bth.opcode", &["frame.number"]).unwrap();

@@ -1,9 +1,11 @@
 //! The program `uroce` against this process, which has two devices on a ring link, and against
 //! children of it.
 
+mod attached;
 mod capture;
 mod commands;
 mod export;
+mod fault;
 mod hostile;
 mod lab;
 mod life;

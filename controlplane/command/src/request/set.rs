@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::fault::SetFault;
 #[cfg(feature = "tree")]
 use super::number::number;
 
@@ -37,6 +38,9 @@ pub enum Set {
     /// Take a link down, as an administrator does
     #[cfg_attr(feature = "tree", command(name = "link-down", subcommand))]
     LinkDown(LinkOf),
+    /// Faults on purpose of RoCEv2 frames, for tests: loss, duplicates, wrong order, wrong bits,
+    /// delay
+    Fault(SetFault),
 }
 
 /// Parses a rate in Gbit/s, or `off`, which is 0. Returns kbit/s.

@@ -46,7 +46,7 @@ fn mistakes_have_three_lines() {
         (
             "show prot stats 0",
             "Bad arguments\n     ^^^^ expected one of: port process device gid qp path cq mr srq ah \
-             neigh config counters errors runtime events capture\n     did you mean \"port\"?",
+             neigh config counters errors runtime events capture fault\n     did you mean \"port\"?",
         ),
         (
             "dance",

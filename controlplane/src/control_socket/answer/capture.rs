@@ -85,7 +85,7 @@ fn stop(select: Select, devices: &[Arc<Served>]) -> Result<Reply, RequestError> 
 }
 
 /// Returns the port of this number and its device.
-fn find(
+pub(super) fn find(
     port: u32,
     devices: &[Arc<Served>],
 ) -> Result<Option<(&Arc<Served>, PortSeen)>, RequestError> {
@@ -97,11 +97,11 @@ fn find(
     Ok(None)
 }
 
-fn no_port(port: u32) -> Reply {
+pub(super) fn no_port(port: u32) -> Reply {
     Reply::Refused(Refusal::NoSuchObject(format!("Invalid port {port}")))
 }
 
-fn failed(text: String) -> Reply {
+pub(super) fn failed(text: String) -> Reply {
     Reply::Refused(Refusal::Failed(text))
 }
 

@@ -64,7 +64,8 @@ pub(super) fn show(served: &Served, show: Show) -> Result<Answer, RequestError> 
         | Show::Counters { .. }
         | Show::Errors
         | Show::Runtime
-        | Show::Capture => Answer::Done,
+        | Show::Capture
+        | Show::Fault => Answer::Done,
     })
 }
 

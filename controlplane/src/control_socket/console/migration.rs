@@ -123,6 +123,8 @@ impl Console {
                 let change = QpChange { rate_limit: Some(rate), ..QpChange::default() };
                 return begin_modify(&self.find_qp(qp, devices)?, change, None, None);
             }
+            // The answers to it are made where those to `show fault` are.
+            Set::Fault(_) => return Ok(Begun::Over(Answer::Done)),
             Set::LinkUp(LinkOf::Port { port }) => (port, true),
             Set::LinkDown(LinkOf::Port { port }) => (port, false),
             Set::Port { port, up, down } if up || down => (port, up),

@@ -1,11 +1,13 @@
 //! Links: reports when one goes up or down, and sets links, injected loss and bottlenecks.
 
 use super::{Control, ControlError};
+use crate::lane::binding::PortBinding;
 use crate::lane::bottleneck::BottleneckConfig;
 use crate::lane::bottleneck::backlog::Backlog;
 use crate::lane::bottleneck::slow::Bottleneck;
+use crate::lane::faults::PortFaults;
 use crate::lane::loss::LossConfig;
-use crate::lcore::command::{SetBottleneck, SetLink, SetLoss};
+use crate::lcore::command::{SetBottleneck, SetFaults, SetLink};
 use crate::port::EndedPeer;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -26,13 +28,21 @@ pub(super) struct Links {
     due: Option<Instant>,
     /// For each port, the queue of its bottleneck.
     backlogs: Vec<Arc<Backlog>>,
+    /// For each port, its faults.
+    faults: Vec<PortFaults>,
 }
 
 impl Links {
-    /// Makes the view of as many links as there are backlogs.
-    pub(super) fn new(backlogs: Vec<Arc<Backlog>>) -> Links {
+    /// Makes the view of the links of these ports, each with a backlog.
+    pub(super) fn new(backlogs: Vec<Arc<Backlog>>, bindings: &[PortBinding]) -> Links {
         let ports = backlogs.len();
-        Links { up: vec![false; ports], untold: vec![false; ports], due: None, backlogs }
+        let faults = bindings.iter().map(|binding| {
+            let mut faults = PortFaults::default();
+            faults.set_loss(binding.loss);
+            faults
+        });
+        let faults = faults.collect();
+        Links { up: vec![false; ports], untold: vec![false; ports], due: None, backlogs, faults }
     }
 }
 
@@ -101,7 +111,33 @@ impl Control {
         Ok(())
     }
 
-    /// Sets the injected loss of RoCEv2 frames of a port, counted from 1.
+    /// Returns the faults of a port, counted from 1.
+    pub fn faults(&self, port: u8) -> Option<&PortFaults> {
+        self.links.faults.get(usize::from(port).checked_sub(1)?)
+    }
+
+    /// Sets the faults of a port, counted from 1. Frames that the former ones hold are dropped.
+    ///
+    /// # Errors
+    /// [`ControlError::NoSuchPort`], [`ControlError::Fault`], [`ControlError::UnknownQp`], or the
+    /// error of an lcore that does not answer.
+    pub fn set_faults(&mut self, port: u8, faults: &PortFaults) -> Result<(), ControlError> {
+        self.binding(port)?;
+        for direction in [&faults.rx, &faults.tx] {
+            direction.wrong_field().map_or(Ok(()), |field| Err(ControlError::Fault(field)))?;
+            direction.qp.map_or(Ok(()), |qp| self.record(qp).map(drop))?;
+        }
+        let at = usize::from(port) - 1;
+        for lcore in 0..self.lcores.len() {
+            let faults = faults.at_queue(lcore, &self.ports[at].pool);
+            let former = self.call(lcore, SetFaults { port: at, faults })?;
+            drop(former.ok_or(ControlError::NoSuchPort(port))?);
+        }
+        self.links.faults[at] = *faults;
+        Ok(())
+    }
+
+    /// Sets the injected loss of RoCEv2 frames of a port, counted from 1. Its other faults stay.
     ///
     /// # Errors
     /// [`ControlError::NoSuchPort`], [`ControlError::Loss`], or the error of an lcore that does not
@@ -111,14 +147,9 @@ impl Control {
         if !loss.is_valid() {
             return Err(ControlError::Loss);
         }
-        let at = usize::from(port) - 1;
-        for lcore in 0..self.lcores.len() {
-            let (rx, tx) = loss.at_queue(lcore);
-            let done = self.call(lcore, SetLoss { port: at, rx, tx })?;
-            done.ok_or(ControlError::NoSuchPort(port))?;
-        }
-        self.ports[at].loss = loss;
-        Ok(())
+        let mut faults = self.links.faults[usize::from(port) - 1];
+        faults.set_loss(loss);
+        self.set_faults(port, &faults)
     }
 
     /// Sets the bottleneck of a port, counted from 1, or removes it. Frames that wait in the former

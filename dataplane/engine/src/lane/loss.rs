@@ -2,8 +2,9 @@
 //!
 //! A lost frame is dropped silently and counted, as on a bad link. Only RoCEv2 frames are lost:
 //! address resolution makes a few attempts only, and its failure would say nothing about the
-//! transport. With the same seed and the same traffic the same frames are lost. When it is off, it
-//! costs one branch per received burst and one per sent packet.
+//! transport. With the same seed and the same traffic the same frames are lost.
+//!
+//! Not here: other faults, and the frames that are concerned ([`super::faults`]).
 
 use super::random::{Random, chance_of, seed_at};
 
@@ -43,12 +44,6 @@ pub(crate) struct Loss {
 impl Loss {
     fn new(share: f64, seed: u64) -> Loss {
         Loss { chance: chance_of(share), random: Random::new(seed) }
-    }
-
-    /// Returns whether a frame can be lost at all.
-    #[inline]
-    pub(crate) fn is_on(&self) -> bool {
-        self.chance > 0
     }
 
     /// Returns whether the next frame is lost.

@@ -21,7 +21,7 @@ impl Random {
     }
 
     /// Returns the next random number: SplitMix64 (Steele, Lea and Flood, 2014).
-    fn next(&mut self) -> u64 {
+    pub(super) fn next(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.state;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -1,25 +1,30 @@
-//! The receiving half of a lane: frames from the port, less those that injected loss or a link that
-//! is set down takes away.
+//! The receiving half of a lane: frames from the port, less those that faults on purpose or a link
+//! that is set down takes away.
 
 use super::Lane;
-use super::loss::Loss;
+use super::faults::Faults;
 use crate::counters::{CounterBlock, EngineCounter};
 use crate::dpdk::mbuf::MbufBatch;
 use uroce_transport::DropReason;
-use uroce_wire::Frame;
+use uroce_wire::{Frame, Qpn};
 
 /// State for the frames that come from a port.
 #[derive(Debug)]
 pub(crate) struct RxLane {
-    /// Injected loss.
-    pub(crate) loss: Loss,
+    /// Faults on purpose.
+    pub(super) faults: Option<Box<Faults>>,
     /// How many of the multi-segment frames that the port has dropped are counted already.
     not_linear: u64,
 }
 
 impl RxLane {
-    pub(super) fn new(loss: Loss) -> RxLane {
-        RxLane { loss, not_linear: 0 }
+    pub(super) fn new(faults: Option<Box<Faults>>) -> RxLane {
+        RxLane { faults, not_linear: 0 }
+    }
+
+    /// Returns whether injected loss drops the next looped frame, which is to this QP.
+    pub(crate) fn loses(&mut self, qp: Qpn, counters: &CounterBlock) -> bool {
+        self.faults.as_mut().is_some_and(|faults| faults.loses(qp, counters))
     }
 }
 
@@ -50,8 +55,8 @@ impl Lane {
         self.is_watched
     }
 
-    /// Gives the tap copies of a burst, and applies injected loss to it; drops all of it if the
-    /// link is set down.
+    /// Gives the tap copies of a burst, and applies faults to it; drops all of it if the link is
+    /// set down. To be called without frames too, since some may be due.
     #[inline(never)]
     pub(crate) fn watch_burst(&mut self, burst: &mut MbufBatch, counters: &CounterBlock) {
         if self.is_cut {
@@ -61,18 +66,35 @@ impl Lane {
         if self.tap.is_some() {
             burst.as_slice().iter().for_each(|frame| self.tap_received(frame));
         }
-        if !self.rx.loss.is_on() {
-            return;
+        if self.rx.faults.is_some() {
+            self.fault_burst(burst, counters);
         }
+    }
+
+    /// Applies faults to a burst, and appends frames that were held and are due as far as there is
+    /// room.
+    fn fault_burst(&mut self, burst: &mut MbufBatch, counters: &CounterBlock) {
+        let Some(faults) = &mut self.rx.faults else { return };
         let mut kept = MbufBatch::new();
         for mbuf in burst.drain() {
             let is_roce = matches!(Frame::parse(mbuf.as_slice()), Ok(Frame::Roce(_)));
-            if is_roce && self.rx.loss.loses() {
-                counters.count(EngineCounter::RxLost);
-            } else {
+            let passes = match Frame::likely_dest_qpn(mbuf.as_slice()) {
+                Some(qp) if is_roce => match faults.loses(qp, counters) {
+                    true => None,
+                    false => faults.detour(mbuf, qp, self.now, counters),
+                },
+                _ => Some(mbuf),
+            };
+            if let Some(mbuf) = passes {
                 let pushed = kept.push(mbuf);
                 debug_assert!(pushed.is_ok(), "both batches have the same capacity");
             }
+        }
+        while kept.room() > 0
+            && let Some((_, mbuf)) = faults.release(self.now)
+        {
+            let pushed = kept.push(mbuf);
+            debug_assert!(pushed.is_ok(), "the loop checks for room");
         }
         *burst = kept;
     }

@@ -9,14 +9,14 @@
 //! Not here: frames that are looped back ([`super::loopback`]).
 
 use super::bottleneck::slow::Bottleneck;
+use super::faults::Faults;
 use super::frame::build;
-use super::loss::Loss;
 use super::patience::Patience;
 use crate::counters::{CounterBlock, EngineCounter};
 use crate::dpdk::mbuf::{BATCH, Mbuf, MbufBatch, Mempool};
 use uroce_shared::memory::mr_table::MrView;
 use uroce_transport::{Instant, Outbound, TransmitError};
-use uroce_wire::{HeaderTemplate, OuterSums};
+use uroce_wire::{HeaderTemplate, OuterSums, Qpn};
 
 /// Mbufs taken from the mempool at a time. An idle lcore holds up to `SPARE` + [`AHEAD`] mbufs.
 const SPARE: usize = BATCH / 4;
@@ -29,8 +29,8 @@ const REST_AHEAD: usize = 2;
 /// Frames for a port, and what they are made of.
 #[derive(Debug)]
 pub(crate) struct TxLane {
-    /// Injected loss.
-    pub(super) loss: Loss,
+    /// Faults on purpose.
+    pub(super) faults: Option<Box<Faults>>,
     /// Bottleneck between the batch and the port.
     pub(super) bottleneck: Option<Box<Bottleneck>>,
     /// Frames that wait for the port, or for the bottleneck to take them.
@@ -52,9 +52,13 @@ pub(crate) struct TxLane {
 }
 
 impl TxLane {
-    pub(super) fn new(pool: Mempool, loss: Loss, bottleneck: Option<Box<Bottleneck>>) -> TxLane {
+    pub(super) fn new(
+        pool: Mempool,
+        faults: Option<Box<Faults>>,
+        bottleneck: Option<Box<Bottleneck>>,
+    ) -> TxLane {
         TxLane {
-            loss,
+            faults,
             bottleneck,
             batch: MbufBatch::new(),
             patience: Patience::new(),
@@ -111,13 +115,28 @@ impl TxLane {
 
     /// Applies injected loss to a frame of a QP, and counts it as sent or as lost. `None` if it is
     /// lost.
-    pub(super) fn lose(&mut self, mbuf: Mbuf, counters: &CounterBlock) -> Option<Mbuf> {
-        if self.loss.loses() {
-            self.drop_taken(mbuf, EngineCounter::TxLost, counters);
+    pub(super) fn lose(&mut self, mbuf: Mbuf, by: Qpn, counters: &CounterBlock) -> Option<Mbuf> {
+        if self.faults.as_mut().is_some_and(|faults| faults.loses(by, counters)) {
+            self.count_taken(mbuf.len());
+            self.give_back(mbuf);
             return None;
         }
         self.count_sent(&mbuf, counters);
         Some(mbuf)
+    }
+
+    /// Applies the other faults to a frame of a QP. Returns it if it is sent now.
+    pub(super) fn detour(
+        &mut self,
+        mbuf: Mbuf,
+        by: Qpn,
+        now: Instant,
+        counters: &CounterBlock,
+    ) -> Option<Mbuf> {
+        match &mut self.faults {
+            Some(faults) => faults.detour(mbuf, by, now, counters),
+            None => Some(mbuf),
+        }
     }
 
     #[inline]

@@ -12,7 +12,7 @@
 
 use crate::lane::binding::PortAddresses;
 use crate::lane::bottleneck::slow::Bottleneck;
-use crate::lane::loss::Loss;
+use crate::lane::faults::Faults;
 use crate::lane::tap::Tap;
 use crate::qp::context::{QpContext, QpTraffic, Resized};
 use crate::qp::env::TurnContext;
@@ -36,6 +36,10 @@ pub(crate) trait LcoreCommand: Into<Command> {
 macro_rules! commands {
     ($($name:ident)*) => {
         /// Any command, as it goes through the ring.
+        #[expect(
+            clippy::large_enum_variant,
+            reason = "a box would be freed by the lcore; the rings have few places"
+        )]
         #[derive(Debug)]
         pub(crate) enum Command {
             $($name($name),)*
@@ -81,7 +85,7 @@ macro_rules! reply {
 
 commands! {
     CreateQp ModifyQp QueryQp ResizeQp DestroyQp
-    MigratePort SetAddresses SetLoss SetBottleneck SetLink SetTap
+    MigratePort SetAddresses SetFaults SetBottleneck SetLink SetTap
 }
 
 /// Takes a QP into a free slot; the reply is the QP itself if the slot is not free. All commands
@@ -225,20 +229,23 @@ impl LcoreCommand for SetAddresses {
     }
 }
 
-/// Sets the injected loss of a port (counted from 0).
+/// Sets the faults of received and sent frames of a port (counted from 0), or none. The reply is
+/// those that it had before.
 #[derive(Debug)]
-pub(crate) struct SetLoss {
+pub(crate) struct SetFaults {
     pub(crate) port: usize,
-    pub(crate) rx: Loss,
-    pub(crate) tx: Loss,
+    pub(crate) faults: [Option<Box<Faults>>; 2],
 }
 
-impl LcoreCommand for SetLoss {
-    reply!(SetLoss: Option<()>);
+impl LcoreCommand for SetFaults {
+    reply!(SetFaults: Option<[Option<Box<Faults>>; 2]>);
 
-    fn obey(self, _: &mut Shard, turn: &mut TurnContext<'_>) -> Option<()> {
-        turn.lanes.get_mut(self.port)?.set_loss(self.rx, self.tx);
-        Some(())
+    fn obey(
+        self,
+        shard: &mut Shard,
+        turn: &mut TurnContext<'_>,
+    ) -> Option<[Option<Box<Faults>>; 2]> {
+        Some(turn.lanes.get_mut(self.port)?.set_faults(self.faults, &shard.counters))
     }
 }
 

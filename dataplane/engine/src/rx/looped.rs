@@ -8,15 +8,14 @@
 //! - The Ethernet header of a looped frame is ignored: ports of different VLANs of one device reach
 //!   each other.
 //! - A tap takes a looped frame as sent and as received.
-//! - Injected loss applies to a looped frame as to any other. A link that is set down does not stop
-//!   a looped frame, which passes no link.
+//! - Injected loss applies to a looped frame as to any other; other faults do not. A link that is
+//!   set down does not stop a looped frame, which passes no link.
 //!
 //! [`HeaderTemplate::is_loopback`]: uroce_wire::HeaderTemplate::is_loopback
 
 use super::deliver::deliver_here;
 use super::destination::{Arrival, Destination};
 use super::{Receiver, count_packet, group};
-use crate::counters::EngineCounter;
 use crate::dpdk::mbuf::Mbuf;
 use crate::lane::Lane;
 use crate::qp::env::TurnContext;
@@ -63,8 +62,8 @@ impl Receiver {
             return Some(mbuf);
         };
         turn.lanes[port].tap_received(&mbuf);
-        if turn.lanes[port].rx.loss.loses() {
-            shard.counters.count(EngineCounter::RxLost);
+        let qp = Frame::likely_dest_qpn(mbuf.as_slice());
+        if qp.is_some_and(|qp| turn.lanes[port].rx.loses(qp, &shard.counters)) {
             return Some(mbuf);
         }
         let arrival = Arrival { port, lcore: self.lcore, finder: &self.finder };
