@@ -97,8 +97,8 @@ def parse():
         choices=["dataplane", "cm", "apps", "engines", "switch", "all", "selftest", "vectors"],
         help="all: every suite, for apps without -D and without the slow cases of -a (default); "
              "selftest: the laboratory without uroce; cm: connection management; apps: Debian's "
-             "programs, unmodified, over uroce, and the tests of pyverbs; engines: MPI, UCX "
-             "and Mooncake, each beside its own TCP; switch: several programs "
+             "programs, unmodified, over uroce, and the tests of pyverbs; engines: MPI, UCX, "
+             "libfabric, Mooncake and NIXL, each beside its own TCP; switch: several programs "
              "and Soft-RoCE on Open vSwitch with DPDK; vectors: record golden captures of "
              "Soft-RoCE",
     )

@@ -39,6 +39,7 @@ pub(crate) mod devices;
 pub(crate) mod ece;
 pub(crate) mod endpoint;
 pub(crate) mod event;
+pub(crate) mod host;
 pub(crate) mod id;
 pub(crate) mod listen;
 pub(crate) mod mcast;

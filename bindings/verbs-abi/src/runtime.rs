@@ -35,6 +35,7 @@ mod speed;
 mod start;
 mod tree;
 
+pub(crate) use config::is_local;
 pub(crate) use config::{gid_table_len, lid, lid_source};
 pub(crate) use exit::hold_up;
 pub(crate) use keep::opened;

@@ -240,6 +240,42 @@ fn the_other_process_is_meant_where_this_one_does_not_listen() {
     }
 }
 
+/// Addresses of the machine that are neither loopback nor of the local fabric.
+fn addresses_of_the_machine() -> Vec<String> {
+    let listed = Command::new("hostname").arg("-I").output().map(|all| all.stdout);
+    let listed = String::from_utf8(listed.unwrap_or_default()).expect("addresses");
+    let is_member = |ip: &&str| ip.starts_with("192.0.2.") || ip.starts_with("2001:db8:");
+    listed.split_whitespace().filter(|ip| !is_member(ip)).map(str::to_owned).collect()
+}
+
+/// libfabric binds the addresses of the machine's interfaces, and its peers connect to them.
+#[test]
+fn an_address_of_the_machine_leads_to_the_process_that_listens() {
+    let all = addresses_of_the_machine();
+    if all.is_empty() {
+        eprintln!("skipped: this machine has loopback addresses only");
+    }
+    for ip in all {
+        // Interfaces of containers come and go.
+        if !addresses_of_the_machine().contains(&ip) {
+            continue;
+        }
+        let link = Link::new();
+        // A member without a part in this.
+        let other = link.start(&["serve", "192.0.2.1"]);
+        other.says("listens");
+        let server = link.start(&["host", &ip]);
+        server.says("listens");
+        let client = link.start(&["guest", &ip]);
+        client.says("connected");
+        server.says("accepted");
+        client.ends();
+        server.says("event RDMA_CM_EVENT_DISCONNECTED");
+        server.says("receive: Work Request Flushed Error");
+        server.ends();
+    }
+}
+
 /// The process is chosen when the connection is made, because only then the listener must exist.
 #[test]
 fn a_process_that_starts_after_the_address_was_resolved_is_found() {

@@ -297,6 +297,46 @@ print(c.dlopen(b"/none/libfoo.so.1", 2), bool(c.dlopen(None, 2)), bool(c.dlopen(
     assert_eq!(printed, format!("{library}\n").repeat(4) + "None True True\n");
 }
 
+/// Python's packages have an RDMA library of their own, under another name, beside a module that
+/// finds it by its run path.
+#[test]
+fn a_library_that_a_program_brings_is_not_used() {
+    let runtime = Runtime::new("brought");
+    let run = &runtime.0;
+    let brought = "struct ibv_device; struct ibv_device **ibv_get_device_list(int *n) { *n = 77; \
+                   return 0; }\n";
+    let module = "struct ibv_device; struct ibv_device **ibv_get_device_list(int *n);\n\
+                  int devices(void) { int n = 0; ibv_get_device_list(&n); return n; }\n";
+    std::fs::write(run.join("brought.c"), brought).unwrap();
+    std::fs::write(run.join("module.c"), module).unwrap();
+    let script = "printf 'IBVERBS_1.1 { global: ibv_get_device_list; };' >v.map
+        gcc -shared -fPIC -Wl,--version-script=v.map -Wl,-soname,libibverbs-1de1263b.so.1.14.48 \
+            -o libibverbs-1de1263b.so.1.14.48 brought.c &&
+        gcc -shared -fPIC '-Wl,-rpath,$ORIGIN' -o module.so module.c \
+            ./libibverbs-1de1263b.so.1.14.48";
+    let built = Command::new("sh").args(["-c", script]).current_dir(run).status().unwrap();
+    assert!(built.success());
+    let load =
+        format!("import ctypes; print(ctypes.CDLL('{}/module.so').devices())", run.display());
+    assert_eq!(runtime.prints(&["python3", "-c", &load]), "1\n");
+}
+
+/// UCX asks the kernel for a route by the interface of a GID, which the local fabric has not.
+#[test]
+fn ucx_does_not_ask_for_a_route_unless_the_user_wants_it() {
+    let runtime = Runtime::new("ucx");
+    let name = "UCX_IB_ROCE_REACHABILITY_MODE";
+    let script = format!(
+        "import ctypes, os; c = ctypes.CDLL(None); c.getenv.restype = ctypes.c_char_p
+print(c.getenv(b'{name}'), c.getenv(b'{name}S'), c.getenv(b'HOME2'), '{name}' in os.environ)"
+    );
+    // A variable of the environment that UCX does not know makes it warn.
+    assert_eq!(runtime.prints(&["python3", "-c", &script]), "b'all' None None False\n");
+    let mut command = runtime.command(&["python3", "-c", &script]);
+    let output = command.env(name, "route").env("HOME2", "h").output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "b'route' None b'h' True\n");
+}
+
 /// The run-time library of a sanitizer ends a program in which it is not the first library.
 #[test]
 fn a_sanitizer_stays_in_front() {
@@ -311,7 +351,6 @@ fn a_sanitizer_stays_in_front() {
         .unwrap();
     assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
     assert_eq!(runtime.prints(&[&program.to_string_lossy()]), "ran\n");
-    assert_eq!(runtime.prints(&["--preload", &program.to_string_lossy()]), "ran\n");
     // A sanitizer that the user preloads, for a program without one.
     let asan = Command::new("gcc").arg("-print-file-name=libasan.so").output().unwrap();
     let asan = String::from_utf8(asan.stdout).unwrap();
@@ -322,7 +361,8 @@ fn a_sanitizer_stays_in_front() {
     let list = String::from_utf8(output.stdout).unwrap();
     let names: Vec<&str> =
         list.trim().split(':').map(|path| path.rsplit('/').next().unwrap()).collect();
-    assert_eq!(names, ["libasan.so", "liburoce_shim.so", "libm.so.6"], "{list}");
+    let ours = ["libibverbs.so.1", "liburoce_shim.so"];
+    assert_eq!(names, ["libasan.so", ours[0], ours[1], "libm.so.6"], "{list}");
 }
 
 #[test]

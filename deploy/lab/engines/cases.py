@@ -10,6 +10,8 @@ import re
 from dataclasses import dataclass
 from typing import Callable
 
+from vm.network import CONTROL_HOST
+
 from .process import End
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -28,6 +30,8 @@ class Case:
     is_brief: bool = True
     """Whether the case is part of the short form."""
     seconds: int = SECONDS
+    needs_uroce_run: bool = False
+    """Whether the session over TCP runs under `uroce-run` as well."""
     finds: tuple = ()
     """Names of figures that the engine prints, each with its regular expression."""
 
@@ -65,8 +69,9 @@ def ratio(name, ours, theirs):
 def table(everything, folder, python):
     """All cases, or those of the short form. `folder` has the programs of this laboratory, and
     `python` the engines of PyPI."""
-    cases = (*open_mpi(everything, folder), *mpich(everything, folder), *ucx_perftest(everything),
-             *mooncake(everything, python))
+    cases = (*open_mpi(everything, folder), *open_mpi_fabric(everything, folder),
+             *mpich(everything, folder), *ucx_perftest(everything), *pingpong(everything),
+             *mooncake(everything, python), *nixl(everything, python))
     return [case for case in cases if everything or case.is_brief]
 
 
@@ -85,6 +90,19 @@ def open_mpi(everything, folder):
                      "--mca", "pml_ucx_tls", "any", "--mca", "pml_ucx_devices", "any"]
             return [End((*words, folder / "check.openmpi", rounds), (ucx(transport),))]
         yield Case(f"Open MPI, UCX, {ranks} ranks", over, MPI_STEPS)
+
+
+def open_mpi_fabric(everything, folder):
+    """Open MPI over libfabric."""
+    rounds = LONG_ROUNDS if everything else SHORT_ROUNDS
+    for ranks in MPI_RANKS:
+        def over(transport, ranks=ranks):
+            provider = "verbs;ofi_rxm" if transport == "uroce" else "tcp;ofi_rxm"
+            words = ("mpirun.openmpi", "--allow-run-as-root", "--oversubscribe", "-n", ranks,
+                     "--mca", "pml", "cm", "--mca", "mtl", "ofi", "--mca", "osc", "^ucx,sm",
+                     "--mca", "mtl_ofi_provider_include", provider)
+            return [End((*words, folder / "check.openmpi", rounds))]
+        yield Case(f"Open MPI, libfabric, {ranks} ranks", over, MPI_STEPS)
 
 
 def mpich(everything, folder):
@@ -119,7 +137,7 @@ UCX_TESTS = (
     ("ucp_swap", "-s 8", "latency_us", 2, False),
     ("ucp_cswap", "-s 8", "latency_us", 2, True),
 )
-UCX_PORT = 13337
+UCX_PORT, FABRIC_PORT = 13337, 47592
 
 
 def ucx_perftest(everything):
@@ -135,6 +153,20 @@ def ucx_perftest(everything):
         yield Case(f"UCX {test} {size}", over, (), is_brief, finds=((figure, line),))
 
 
+def pingpong(everything):
+    """libfabric's pingpong: messages, and reliable datagrams over them."""
+    rounds = 2000 if everything else 200
+    for provider, beside, kind in (("verbs", "tcp", "msg"),
+                                   ("verbs;ofi_rxm", "tcp;ofi_rxm", "rdm")):
+        def over(transport, provider=provider, beside=beside, kind=kind):
+            words = ("fi_pingpong", "-p", provider if transport == "uroce" else beside, "-e", kind,
+                     "-I", rounds, "-S", 65536, "-c")
+            return [End((*words, "-B", FABRIC_PORT), (), FABRIC_PORT),
+                    End((*words, "-P", FABRIC_PORT, CONTROL_HOST))]
+        line = r"^64k .* ([\d.]+) +[\d.]+$"
+        yield Case(f"libfabric {provider}", over, (), finds=(("transfer_us", line),))
+
+
 def mooncake(everything, python):
     """Mooncake's transfer engine."""
     rounds = 50 if everything else 3
@@ -148,3 +180,13 @@ def mooncake(everything, python):
         protocol = "rdma" if transport == "uroce" else "tcp"
         return [End((python, "-B", f"{HERE}/mooncake_store.py", 8, protocol))]
     yield Case("Mooncake's store, a node killed", store, ("store ok",))
+
+
+def nixl(everything, python):
+    """NIXL with its own UCX. Without an RDMA device its libraries crash, so its TCP runs under
+    `uroce-run` as well."""
+    rounds = 50 if everything else 5
+
+    def over(transport):
+        return [End((python, "-B", f"{HERE}/nixl_agents.py", 4, rounds), (ucx(transport),))]
+    yield Case("NIXL, UCX, 4 agents", over, ("nixl ok",), needs_uroce_run=True)

@@ -13,7 +13,7 @@ import sys
 from report.failure import LabFailure
 from vm import image
 
-WHEELS = ("mooncake-transfer-engine-non-cuda==0.3.13.post1",)
+WHEELS = ("mooncake-transfer-engine-non-cuda==0.3.13.post1", "nixl-cu12==1.5.1", "numpy==2.3.5")
 
 
 def python(say):

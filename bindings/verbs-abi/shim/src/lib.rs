@@ -12,10 +12,11 @@
 //!   /dev/infiniband/…              ->  TREE/dev/infiniband/…
 //! ```
 //!
-//! The shim has two more tasks. A program that opens the system's RDMA libraries by path gets
+//! The shim has three more tasks. A program that opens the system's RDMA libraries by path gets
 //! uroce's instead (module `library`). Before a program gives up privileges, or changes its root
 //! directory or namespaces, uroce's library is called, so that it can start what it could not start
-//! later (module `before_drop`).
+//! later (module `before_drop`). Some variables that programs read have another default (module
+//! `defaults`).
 //!
 //! Invariants
 //! - Without a tree, and for any other path, a function has the effect, result and `errno` of the C
@@ -27,6 +28,7 @@
 //! the C library, as statically linked programs do; the tree's contents.
 
 mod before_drop;
+mod defaults;
 mod library;
 mod next;
 mod redirect;

@@ -1,5 +1,6 @@
 //! Decides which paths are redirected, and writes the redirected path.
 
+use crate::defaults;
 use libc::c_char;
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
@@ -29,6 +30,12 @@ pub(crate) fn set_tree(tree: *const c_char) {
     TREE.store(tree.cast_mut(), Ordering::Release);
 }
 
+/// Whether there is a tree.
+pub(crate) fn has_tree() -> bool {
+    // SAFETY: a tree is a C string that is never freed.
+    unsafe { *tree() != 0 }
+}
+
 fn tree() -> *const c_char {
     let tree = TREE.load(Ordering::Acquire);
     if !tree.is_null() {
@@ -38,7 +45,7 @@ fn tree() -> *const c_char {
     // SAFETY: `getauxval` has no preconditions.
     let is_privileged = unsafe { libc::getauxval(libc::AT_SECURE) } != 0;
     // SAFETY: the name is a C string.
-    let named = unsafe { libc::getenv(c"UROCE_TREE".as_ptr()) };
+    let named = unsafe { defaults::variable(c"UROCE_TREE".as_ptr()) };
     let mut to = NAMED.as_ptr().cast::<c_char>();
     if named.is_null() || is_privileged || !copy(named) {
         to = EMPTY.as_ptr().cast();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use uroce::cm::raw::{CmId, ConnectRequest, PortSpace, random_psn};
 
-use super::listen;
+use super::{host, listen};
 use crate::abi::{
     IBV_QPT_RC, IBV_QPT_UD, RDMA_PS_IB, RDMA_PS_IPOIB, RDMA_PS_TCP, RDMA_PS_UDP, ibv_qp_type,
     rdma_cm_id, rdma_event_channel, rdma_port_space,
@@ -68,12 +68,13 @@ pub(crate) fn incoming(
     cm: CmId,
     request: &ConnectRequest,
 ) -> Result<Arc<Entry<Id>>, Errno> {
-    let (channel, options) = {
+    let (channel, options, listens_at) = {
         let state = listener.state();
-        match state.is_sync {
-            true => (std::ptr::null_mut(), state.options),
-            false => (state.channel()?.public(), state.options),
-        }
+        let channel = match state.is_sync {
+            true => std::ptr::null_mut(),
+            false => state.channel()?.public(),
+        };
+        (channel, state.options, state.local.map(|local| local.ip()))
     };
     let like = listener.view();
     let id = create(channel, like.context, like.ps)?;
@@ -85,8 +86,12 @@ pub(crate) fn incoming(
         state.is_passive = true;
         state.options = options;
         state.device = Some(device);
-        state.local = Some(request.local);
-        state.peer = Some(request.peer);
+        (state.local, state.peer) = (Some(request.local), Some(request.peer));
+        // A listener at an address of the machine sees connections of the machine.
+        if let Some(ip) = listens_at.filter(|ip| matches!(host::behind(*ip), Ok(Some(_)))) {
+            let from_host = |at: SocketAddr| Some(SocketAddr::new(ip, at.port()));
+            (state.local, state.peer) = (from_host(request.local), from_host(request.peer));
+        }
         state.connection = Some((manager.clone(), cm));
         state.agreed = request.agreed;
         id.show_addresses(&state);

@@ -4,10 +4,10 @@ use std::ffi::c_int;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use rustix::thread::CapabilitySet;
-use uroce::cm::raw::{BindOptions, ConnectRequest, ResolvedPath, is_own_node};
+use uroce::cm::raw::{BindOptions, CmId, ConnectRequest, Manager, ResolvedPath, is_own_node};
 use uroce::{AddressVector, Gid, Mac};
 
-use super::{address, path};
+use super::{address, host, path};
 use crate::abi::{rdma_cm_id, sockaddr};
 use crate::entry;
 use crate::errno::Errno;
@@ -48,18 +48,25 @@ fn may_bind_privileged() -> bool {
 }
 
 /// Binds an id to an address. The unspecified address and loopback addresses, which belong to no
-/// port, stand for all addresses of all devices.
+/// port, stand for all addresses of all devices; an address of the machine for the member's own.
 pub(crate) fn bind(id: &Entry<Id>, state: &mut State, given: SocketAddr) -> Result<(), Errno> {
     let (ip, scope) = (given.ip(), address::scope(given));
     if scope == 0 && matches!(ip, IpAddr::V6(v6) if v6.is_unicast_link_local()) {
         return Err(Errno::EINVAL);
     }
+    let mut inner = ip;
     let found = if is_own_node(ip) {
         runtime::pick(None, None)?;
         None
     } else {
         runtime::pick(Some(ip), None)?;
-        Some(find(ip)?)
+        Some(match host::behind(ip)? {
+            Some((device, port, own)) => {
+                inner = own;
+                (device, port)
+            }
+            None => find(ip)?,
+        })
     };
     if (1..UNPRIVILEGED).contains(&given.port()) && !may_bind_privileged() {
         return Err(Errno::EACCES);
@@ -72,15 +79,10 @@ pub(crate) fn bind(id: &Entry<Id>, state: &mut State, given: SocketAddr) -> Resu
     let (reuse, one_version) = (state.options.reuse, state.options.one_version);
     let options = BindOptions { reuse, one_version };
     let mut bound = Vec::new();
-    let mut at = SocketAddr::new(ip, given.port());
+    let mut at = SocketAddr::new(inner, given.port());
     for device in devices {
-        let result = device.context().and_then(|context| {
-            let manager = context.connection_manager();
-            let (cm, address) = manager.bind(&id.post(device), id.space, at, options)?;
-            Ok((device, manager, cm, address))
-        });
-        match result {
-            Ok((device, manager, cm, address)) => {
+        match bind_at(id, device, at, options, inner != ip) {
+            Ok((manager, cm, address)) => {
                 at = address;
                 bound.push((device, manager, cm));
             }
@@ -95,13 +97,34 @@ pub(crate) fn bind(id: &Entry<Id>, state: &mut State, given: SocketAddr) -> Resu
         state.device = Some(device);
     }
     state.bound = bound;
-    state.local = Some(address::with_scope(at, scope));
+    state.local = Some(address::with_scope(SocketAddr::new(ip, at.port()), scope));
     state.stage = Stage::Bound;
     id.show_addresses(state);
     Ok(())
 }
 
-fn release(bound: Vec<(&'static Device, uroce::cm::raw::Manager, uroce::cm::raw::CmId)>) {
+/// Binds an id at one device. A port that is chosen for an address of the machine is not one at
+/// which another process listens.
+fn bind_at(
+    id: &Entry<Id>,
+    device: &'static Device,
+    at: SocketAddr,
+    options: BindOptions,
+    is_host: bool,
+) -> Result<(Manager, CmId, SocketAddr), Errno> {
+    let manager = device.context()?.connection_manager();
+    loop {
+        let (cm, address) = manager.bind(&id.post(device), id.space, at, options)?;
+        let is_chosen = is_host && at.port() == 0;
+        if !is_chosen || device.elsewhere(id.space, address)?.is_none() {
+            return Ok((manager, cm, address));
+        }
+        // The next call chooses a different port.
+        let _ = manager.destroy(cm);
+    }
+}
+
+fn release(bound: Vec<(&'static Device, Manager, CmId)>) {
     for (_, manager, cm) in bound {
         let _ = manager.destroy(cm);
     }
@@ -143,7 +166,9 @@ fn listen(id: *const rdma_cm_id, backlog: c_int) -> Result<(), Errno> {
     let State { bound, announced, local, options, .. } = &mut *state;
     for (device, manager, cm) in bound {
         manager.listen(*cm, backlog.unwrap_or(BACKLOG_MAX))?;
-        let at = local.ok_or(Errno::EINVAL)?;
+        let local = local.ok_or(Errno::EINVAL)?;
+        let inner = host::behind(local.ip())?.map_or(local.ip(), |(_, _, own)| own);
+        let at = SocketAddr::new(inner, local.port());
         announced.extend(device.announce(id.space, at, options.one_version == Some(true)));
     }
     state.stage = Stage::Listening;

@@ -5,12 +5,12 @@
 //! Which of the processes is meant is decided when the connection is made ([`destination`]),
 //! because only then the listener must exist.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 
 use uroce::cm::raw::{BindOptions, Manager, PortSpace, ResolvedPath, is_own_node};
 use uroce::{PathMtu, RequestError};
 
-use super::address;
+use super::{address, host};
 use crate::errno::Errno;
 use crate::handle::Entry;
 use crate::ibv::port;
@@ -44,11 +44,13 @@ pub(crate) fn resolved(
         Some(local) => SocketAddr::new(ip, local.port()),
         None => {
             let manager = device.context()?.connection_manager();
-            let any = SocketAddr::new(ip, 0);
+            // An address of the machine stands for the device's own.
+            let inner = if is_own_node(ip) { ip } else { path.source };
+            let any = SocketAddr::new(inner, 0);
             let post = id.post(device);
-            let (cm, local) = manager.bind(&post, id.space, any, BindOptions::default())?;
+            let (cm, bound) = manager.bind(&post, id.space, any, BindOptions::default())?;
             state.bound.push((device, manager, cm));
-            local
+            SocketAddr::new(ip, bound.port())
         }
     };
     id.show_device(device, path.port)?;
@@ -67,15 +69,16 @@ fn show_path(id: &Entry<Id>, state: &State, path: &ResolvedPath, path_mtu: PathM
     id.show_path(address::path_record(path, path_mtu, one_way(timeout)));
 }
 
-/// The local address that an id shows. For a path to the node itself it is the loopback address,
-/// unless the id is bound to the address of a device.
+/// The local address that an id shows. For a path to the node itself it is the loopback address or
+/// the machine's address that was asked for, unless the id is bound to an address.
 fn shown_source(state: &State, path: &ResolvedPath) -> IpAddr {
     let bound = state.local.map(|local| local.ip()).filter(|ip| !is_own_node(*ip));
-    match state.peer {
-        Some(peer) if is_own_node(peer.ip()) => bound.unwrap_or(match peer {
-            SocketAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
-            SocketAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
-        }),
+    match (state.peer.map(|peer| peer.ip()), bound) {
+        (Some(peer), None) if is_own_node(peer) => host::loopback(peer),
+        // As on Linux, the source of a connection to one of the machine's addresses is that one.
+        (Some(peer), None) if host::is_host(peer) => peer,
+        (_, Some(bound)) if host::is_host(bound) => bound,
+        (Some(peer), Some(bound)) if is_own_node(peer) => bound,
         _ => path.source,
     }
 }
@@ -93,7 +96,7 @@ pub(crate) fn way_to(
     to: SocketAddr,
 ) -> Result<ResolvedPath, Errno> {
     let mut path = state.path.ok_or(Errno::EINVAL)?;
-    if !is_own_node(to.ip()) {
+    if !host::is_host(to.ip()) {
         return Ok(path);
     }
     let dgid = destination(id.space, device, manager, &path, to.port())?.into();

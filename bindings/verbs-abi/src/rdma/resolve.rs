@@ -7,9 +7,9 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use uroce::AddressVector;
-use uroce::cm::raw::{PathSpec, is_own_node};
+use uroce::cm::raw::PathSpec;
 
-use super::{address, listen, path, sync};
+use super::{address, host, listen, path, sync};
 use crate::abi::{RDMA_CM_EVENT_ADDR_ERROR, RDMA_CM_EVENT_ROUTE_RESOLVED, rdma_cm_id, sockaddr};
 use crate::entry;
 use crate::errno::Errno;
@@ -59,10 +59,14 @@ fn begin(
     to: SocketAddr,
     timeout: Duration,
 ) -> Result<(), Errno> {
-    let source = state.local.map(|local| local.ip()).filter(|ip| !is_own_node(*ip));
+    let source = state.local.map(|local| local.ip()).filter(|ip| !host::is_host(*ip));
+    let destination = match host::is_host(to.ip()) {
+        true => host::loopback(to.ip()),
+        false => to.ip(),
+    };
     let vector =
         AddressVector { traffic_class: state.options.tos.unwrap_or(0), ..AddressVector::default() };
-    let spec = PathSpec { source, destination: to.ip(), vector };
+    let spec = PathSpec { source, destination, vector };
     let devices = match state.device {
         Some(device) => std::slice::from_ref(device),
         None => runtime::devices()?,

@@ -131,6 +131,44 @@ static void post_receive(struct rdma_cm_id *id) {
     CHECK(mr && !rdma_post_recv(id, NULL, buffer, sizeof buffer, mr));
 }
 
+static int is(const struct sockaddr *one, const struct sockaddr *other) {
+    if (one->sa_family != other->sa_family)
+        return 0;
+    if (one->sa_family == AF_INET)
+        return ((const struct sockaddr_in *)one)->sin_addr.s_addr ==
+               ((const struct sockaddr_in *)other)->sin_addr.s_addr;
+    return !memcmp(&((const struct sockaddr_in6 *)one)->sin6_addr,
+                   &((const struct sockaddr_in6 *)other)->sin6_addr, sizeof(struct in6_addr));
+}
+
+/// `host ADDRESS`: binds an address of the machine, twice without a port and once with one, and
+/// accepts a connection of another process. Each end has that address.
+static void host(const char *node) {
+    struct rdma_cm_id *first, *second, *listener, *id;
+    struct ibv_qp_init_attr attr = queues();
+    struct rdma_addrinfo *found = lookup(node, RAI_PASSIVE), any = *found;
+    union {
+        struct sockaddr all;
+        struct sockaddr_in6 long_one;
+    } without_port;
+    memcpy(&without_port, found->ai_src_addr, found->ai_src_len);
+    // The port is at one place in both families.
+    without_port.long_one.sin6_port = 0;
+    any.ai_src_addr = &without_port.all;
+    CHECK(!rdma_create_ep(&first, &any, NULL, NULL) && !rdma_create_ep(&second, &any, NULL, NULL));
+    CHECK(first->verbs && second->verbs && rdma_get_src_port(first) != rdma_get_src_port(second));
+    CHECK(is(rdma_get_local_addr(first), found->ai_src_addr));
+    CHECK(!rdma_create_ep(&listener, found, NULL, &attr) && !rdma_listen(listener, 1));
+    puts("listens");
+    CHECK(!rdma_get_request(listener, &id));
+    CHECK(is(rdma_get_local_addr(id), found->ai_src_addr));
+    CHECK(is(rdma_get_peer_addr(id), found->ai_src_addr));
+    post_receive(id);
+    CHECK(!rdma_accept(id, NULL));
+    puts("accepted");
+    tell_end(id);
+}
+
 /// `serve [ADDRESS]`: accepts one connection and posts a receive.
 static void serve(const char *node) {
     struct rdma_cm_id *listener, *id;
@@ -153,6 +191,15 @@ static struct rdma_cm_id *connected(const char *node) {
     CHECK(!rdma_connect(id, NULL));
     puts("connected");
     return id;
+}
+
+/// `guest ADDRESS`: like `connect`, to an address of the machine.
+static void guest(const char *node) {
+    struct rdma_addrinfo *found = lookup(node, 0);
+    struct rdma_cm_id *id = connected(node);
+    CHECK(is(rdma_get_local_addr(id), found->ai_dst_addr));
+    CHECK(is(rdma_get_peer_addr(id), found->ai_dst_addr));
+    go_on();
 }
 
 /// `connect NODE`: connects and exits when it is told to, without disconnecting.
@@ -301,6 +348,10 @@ int main(int argc, char **argv) {
         watch(one);
     else if (!strcmp(what, "serve"))
         serve(one);
+    else if (!strcmp(what, "host"))
+        host(one);
+    else if (!strcmp(what, "guest"))
+        guest(one);
     else if (!strcmp(what, "connect"))
         connect_to(one);
     else if (!strcmp(what, "early"))

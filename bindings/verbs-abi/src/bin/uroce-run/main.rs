@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   uroce-run ib_write_bw             LD_LIBRARY_PATH  our libibverbs.so.1, librdmacm.so.1
-//!      └─ exec ─> ib_write_bw         LD_PRELOAD       the path shim, which shows UROCE_TREE
+//!      └─ exec ─> ib_write_bw         LD_PRELOAD       the library, and the path shim, which shows
+//!                                                      UROCE_TREE
 //!                                     UROCE_CONFIG     the alternative configurations
 //! ```
 //!
@@ -77,9 +78,6 @@ struct Options {
     /// UROCE_NETDEV, or none.
     #[arg(long, value_name = "NAME")]
     netdev: Option<String>,
-    /// Also preloads the library, for programs that set a library path of their own.
-    #[arg(long)]
-    preload: bool,
     /// Program to run, and its arguments.
     #[arg(
         required = true,
@@ -129,10 +127,9 @@ fn prepare(options: &Options) -> Result<Command, String> {
     }
     let before = std::env::var_os("LD_LIBRARY_PATH");
     command.env("LD_LIBRARY_PATH", list(library.as_os_str(), before.as_deref()));
-    let mut ours = vec![library.join(library::SHIM)];
-    if options.preload {
-        ours.insert(0, library.join("libibverbs.so.1"));
-    }
+    // Preloaded, the library also comes before one that a program brings under another name, as
+    // Python's packages do, or finds by a path of its own.
+    let ours = [library.join("libibverbs.so.1"), library.join(library::SHIM)];
     let before = std::env::var_os("LD_PRELOAD").unwrap_or_default();
     command.env("LD_PRELOAD", preload::list(&program::needed(&path), &before, &ours));
     Ok(command)

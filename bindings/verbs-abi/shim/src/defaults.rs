@@ -1,0 +1,50 @@
+//! Variables that programs read with `getenv` and that get another default here.
+//!
+//! Setting them in the environment would make releases of UCX warn that do not know them, as UCX
+//! warns of each variable of its own that it does not read.
+
+use crate::next::Next;
+use crate::redirect::has_tree;
+use libc::{c_char, c_void};
+use std::ffi::CStr;
+
+/// The variables, each with its default.
+///
+/// Recent releases of UCX ask the kernel for a route by the interface of the local GID, and take
+/// the peer for unreachable without one. uroce's ports have routes of their own.
+const DEFAULTS: [(&CStr, &CStr); 1] = [(c"UCX_IB_ROCE_REACHABILITY_MODE", c"all")];
+
+/// The value of a variable in the environment, by the C library. Null if it has none.
+///
+/// # Safety
+///
+/// `name` is a C string.
+pub(crate) unsafe fn variable(name: *const c_char) -> *mut c_char {
+    type Function = unsafe extern "C" fn(*const c_char) -> *mut c_char;
+    static NEXT: Next = Next::new("getenv\0");
+    let Some(next) = NEXT.find() else { return std::ptr::null_mut() };
+    // SAFETY: the symbol is the C library's function of this name, which has these parameters.
+    let next = unsafe { std::mem::transmute::<*mut c_void, Function>(next) };
+    // SAFETY: the caller passes a C string.
+    unsafe { next(name) }
+}
+
+/// The value of a variable, or its default in a program that is shown uroce's devices.
+///
+/// # Safety
+///
+/// `name` is a C string, as the C library's function requires.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn getenv(name: *const c_char) -> *mut c_char {
+    // SAFETY: the caller passes a C string.
+    let value = unsafe { variable(name) };
+    if !value.is_null() || name.is_null() {
+        return value;
+    }
+    // SAFETY: not null, so it is a C string.
+    let name = unsafe { CStr::from_ptr(name) };
+    match DEFAULTS.iter().find(|(of, _)| *of == name) {
+        Some((_, default)) if has_tree() => default.as_ptr().cast_mut(),
+        _ => value,
+    }
+}
