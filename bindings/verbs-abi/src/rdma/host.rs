@@ -32,6 +32,11 @@ pub(crate) fn behind(ip: IpAddr) -> Result<Option<(&'static Device, u8, IpAddr)>
         return Ok(None);
     }
     for device in runtime::devices()? {
+        if !device.config()?.ports.iter().any(runtime::is_local) {
+            continue;
+        }
+        // The process is a member from here on, so the port has its addresses.
+        device.ports()?;
         let config = device.config()?;
         let members = config.ports.iter().zip(1..).filter(|(port, _)| runtime::is_local(port));
         for (port, number) in members {
