@@ -262,8 +262,9 @@ fn an_address_of_the_machine_leads_to_the_process_that_listens() {
         }
         let link = Link::new();
         // A member without a part in this.
-        let other = link.start(&["serve", "192.0.2.1"]);
-        other.says("listens");
+        let other = link.start(&["watch"]);
+        other.says("before active");
+        other.says("ready active");
         let server = link.start(&["host", &ip]);
         server.says("listens");
         let client = link.start(&["guest", &ip]);
