@@ -227,6 +227,12 @@ impl Device {
         process()?.elsewhere(self.index, space, at)
     }
 
+    /// Whether another process of the local fabric listens at the port of `at`, an unspecified or a
+    /// loopback address: the processes of a machine are one host.
+    pub(crate) fn is_taken(&self, space: PortSpace, at: SocketAddr, one_version: bool) -> bool {
+        process().is_ok_and(|process| process.is_taken(self.index, space, at, one_version))
+    }
+
     /// Tells the other processes of the local fabric that this one listens at `at`. If that fails,
     /// they do not find it by a loopback address.
     pub(crate) fn announce(

@@ -360,6 +360,119 @@ say(event()[1])
     }
 }
 
+/// Prints the last event of a connection to an address that is the first argument, and its time.
+const ASKS: &str = r#"
+param = struct.pack('=Q7BxI', 0, 0, 1, 1, 0, 7, 7, 0, 77) + bytes(4)
+def event():
+    e = ctypes.POINTER(p)()
+    assert m.rdma_get_cm_event(channel, ctypes.byref(e)) == 0
+    return p(e[0]), ctypes.cast(e, ctypes.POINTER(ctypes.c_int))[4]
+def ask(ip, port):
+    at = struct.pack('=H', 2) + struct.pack('>H', port) + bytes(map(int, ip.split('.'))) + bytes(8)
+    cm, begin = p(), time.time()
+    assert m.rdma_create_id(channel, ctypes.byref(cm), None, 0x106) == 0
+    assert m.rdma_resolve_addr(cm, None, at, 2000) == 0
+    if event()[1] != 0: return 'no address'
+    assert m.rdma_resolve_route(cm, 2000) == 0 and event()[1] == 2
+    assert m.rdma_connect(cm, param) == 0
+    return f'{event()[1]} {"at once" if time.time() - begin < 3 else "late"}'
+def serve(address):
+    assert m.rdma_bind_addr(cm, address) == 0, os.strerror(ctypes.get_errno())
+    assert m.rdma_listen(cm, 4) == 0
+    say('listens')
+    m.rdma_reject(event()[0], b'here', 4)
+    wait()
+"#;
+
+/// The first address of an interface other than the loopback one.
+fn own_interface() -> Option<String> {
+    let output = Command::new("hostname").arg("-I").output().ok()?;
+    let text = String::from_utf8(output.stdout).ok()?;
+    text.split(' ').find(|ip| ip.parse::<std::net::Ipv4Addr>().is_ok()).map(str::to_owned)
+}
+
+/// The processes of a machine are one host: a port at any of its addresses has one listener.
+#[test]
+fn a_port_at_which_another_process_listens_on_any_address_is_in_use() {
+    let runtime = Runtime::new("in-use");
+    let program = format!("{CONNECTS}{ASKS}");
+    let any = "struct.pack('=H', 2) + struct.pack('>H', 7003) + bytes(12)";
+    let loopback =
+        "struct.pack('=H', 2) + struct.pack('>H', 7003) + bytes([127, 0, 0, 1]) + bytes(8)";
+    let server = runtime.start(&format!("{program}serve({any})"));
+    assert_eq!(server.first, "listens\n");
+    let script = format!(
+        "{program}
+def bind(address):
+    cm = p()
+    assert m.rdma_create_id(channel, ctypes.byref(cm), None, 0x106) == 0
+    ok = m.rdma_bind_addr(cm, address) == 0
+    return 'bound' if ok else os.strerror(ctypes.get_errno())
+say(bind({any}), bind({loopback}), sep=', ')
+own = gid()
+# An address of its own is another, and so is a port.
+specific = struct.pack('=H', 2) + struct.pack('>H', 7003)
+specific += bytes(map(int, own.split('.'))) + bytes(8)
+other = struct.pack('=H', 2) + struct.pack('>H', 7004) + bytes(12)
+say(bind(specific), bind(other))
+"
+    );
+    let used = "Address already in use";
+    assert_eq!(runtime.prints(&script), format!("{used}, {used}\nbound bound\n"));
+    drop(server);
+    assert_eq!(runtime.start(&format!("{program}serve({any})")).first, "listens\n");
+}
+
+/// The addresses of this machine mean what they mean where all its processes share one device.
+#[test]
+fn an_address_of_the_host_leads_to_the_process_that_listens_and_is_refused_where_none_does() {
+    let runtime = Runtime::new("host");
+    let Some(ip) = own_interface() else {
+        eprintln!("skipped: this machine has no interface but the loopback one");
+        return;
+    };
+    let program = format!("{CONNECTS}{ASKS}");
+    let by_number = |port: u16| format!("struct.pack('=H', 2) + struct.pack('>H', {port})");
+    let bytes = ip.replace('.', ",");
+    for (port, bound) in [(7001, "0,0,0,0"), (7002, &*bytes)] {
+        let address = format!("{} + bytes([{bound}]) + bytes(8)", by_number(port));
+        let server = runtime.start(&format!("{program}serve({address})"));
+        assert_eq!(server.first, "listens\n");
+        let script = format!("{program}say(ask('{ip}', {port})); say(ask('{ip}', 7009))");
+        // RDMA_CM_EVENT_REJECTED, by the program that listens and for want of one.
+        assert_eq!(runtime.prints(&script), "8 at once\n8 at once\n", "bound to {bound}");
+        let own = format!(
+            "{program}
+import socket
+try: name = socket.gethostbyname(socket.gethostname())
+except OSError: name = '{ip}'
+say(ask(name, 7009))"
+        );
+        assert_eq!(runtime.prints(&own), "8 at once\n");
+        assert_eq!(server.rest(), "");
+    }
+}
+
+/// Each child of Python's multiprocessing becomes a member at its first call.
+#[test]
+fn spawned_children_are_members_of_their_own() {
+    let runtime = Runtime::new("spawn");
+    let worker = format!("{PRELUDE}\ndef work(): say(gid(), start())\n");
+    std::fs::write(runtime.0.join("worker.py"), worker).unwrap();
+    let script = "
+import multiprocessing
+sys.path.insert(0, os.environ['XDG_RUNTIME_DIR'])
+import worker
+say(gid(), start())
+for _ in range(2):
+    child = multiprocessing.get_context('spawn').Process(target=worker.work)
+    child.start(); child.join()
+    assert child.exitcode == 0
+";
+    let expected = "192.0.2.1 started\n192.0.2.2 started\n192.0.2.2 started\n";
+    assert_eq!(runtime.prints(script), expected);
+}
+
 #[test]
 fn children_forked_before_the_start_have_engines_of_their_own() {
     let runtime = Runtime::new("fork");
@@ -684,6 +797,23 @@ exec \"$@\"
         let output = runtime.command(&before, "say(start(), gid())").output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr);
         assert_eq!(String::from_utf8_lossy(&output.stdout), "started 192.0.2.1\n", "{said}");
+    }
+
+    /// The fabric is where the directory is, whatever the network namespace.
+    #[test]
+    #[ignore = "needs root: makes network namespaces"]
+    fn members_in_two_network_namespaces_have_numbers_of_their_own_and_reach_each_other() {
+        let runtime = Runtime::new("netns-fabric");
+        let program = format!("{CONNECTS}{}", super::ASKS);
+        let run = |script: &str| {
+            let before = ["unshare", "--net"];
+            super::Running::of(runtime.command(&before, &format!("{program}{script}")))
+        };
+        let server = run("serve(address)");
+        assert_eq!(server.first, "listens\n");
+        let client = run("say(ask('192.0.2.1', 0x1d2f), gid())");
+        assert_eq!(client.first, "8 at once 192.0.2.2\n");
+        assert_eq!((client.rest(), server.rest()), (String::new(), String::new()));
     }
 
     #[test]

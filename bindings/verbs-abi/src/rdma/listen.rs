@@ -77,6 +77,9 @@ pub(crate) fn bind(id: &Entry<Id>, state: &mut State, given: SocketAddr) -> Resu
         None => all,
     };
     let (reuse, one_version) = (state.options.reuse, state.options.one_version);
+    if !reuse {
+        check_free(id, state, devices, SocketAddr::new(ip, given.port()))?;
+    }
     let options = BindOptions { reuse, one_version };
     let mut bound = Vec::new();
     let mut at = SocketAddr::new(inner, given.port());
@@ -101,6 +104,25 @@ pub(crate) fn bind(id: &Entry<Id>, state: &mut State, given: SocketAddr) -> Resu
     state.stage = Stage::Bound;
     id.show_addresses(state);
     Ok(())
+}
+
+/// Checks that no other process listens at the address, if it stands for all addresses of the host.
+///
+/// # Errors
+///
+/// EADDRINUSE if one does.
+fn check_free(
+    id: &Id,
+    state: &State,
+    devices: impl IntoIterator<Item = &'static Device>,
+    at: SocketAddr,
+) -> Result<(), Errno> {
+    let one_version = state.options.one_version == Some(true);
+    let mut devices = devices.into_iter();
+    let is_taken = is_own_node(at.ip())
+        && at.port() != 0
+        && devices.any(|device| device.is_taken(id.space, at, one_version));
+    if is_taken { Err(Errno::EADDRINUSE) } else { Ok(()) }
 }
 
 /// Binds an id at one device. A port that is chosen for an address of the machine is not one at
@@ -163,12 +185,14 @@ fn listen(id: *const rdma_cm_id, backlog: c_int) -> Result<(), Errno> {
     }
     // A backlog of 0 or less means the largest one.
     let backlog = u32::try_from(backlog).ok().filter(|backlog| *backlog > 0);
-    let State { bound, announced, local, options, .. } = &mut *state;
+    let local = state.local.ok_or(Errno::EINVAL)?;
+    // Another process may listen since this one was bound.
+    check_free(&id, &state, state.bound.iter().map(|(device, ..)| *device), local)?;
+    let inner = host::behind(local.ip())?.map_or(local.ip(), |(_, _, own)| own);
+    let at = SocketAddr::new(inner, local.port());
+    let State { bound, announced, options, .. } = &mut *state;
     for (device, manager, cm) in bound {
         manager.listen(*cm, backlog.unwrap_or(BACKLOG_MAX))?;
-        let local = local.ok_or(Errno::EINVAL)?;
-        let inner = host::behind(local.ip())?.map_or(local.ip(), |(_, _, own)| own);
-        let at = SocketAddr::new(inner, local.port());
         announced.extend(device.announce(id.space, at, options.one_version == Some(true)));
     }
     state.stage = Stage::Listening;

@@ -21,6 +21,8 @@ use super::problem::Problem;
 
 /// Name of the directory with the files.
 const DIRECTORY: &str = "listeners";
+/// Line of a listener at an unspecified or a loopback address.
+const ANY: &str = "any\n";
 /// Longest file that is read, in bytes: 32 addresses fit.
 const LEN_MAX: u64 = 2048;
 
@@ -64,12 +66,12 @@ pub(crate) fn announce(
     let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
     let name = format!("{}{}{owner}{serial}", fabric_of(fabric), service(space, at.port()));
     let path = directory.join(name);
-    let covers = |ip: &IpAddr| {
-        let of_version = ip.is_ipv4() == at.is_ipv4() || at.is_ipv6() && !one_version;
-        if is_own_node(at.ip()) { of_version } else { *ip == at.ip() }
-    };
+    let is_any = is_own_node(at.ip());
+    let covers =
+        |ip: &IpAddr| if is_any { stands_for(at, *ip, one_version) } else { *ip == at.ip() };
     let addresses = port.ip.iter().map(|ip| ip.address()).filter(covers);
-    let text: String = addresses.map(|ip| format!("{ip}\n")).collect();
+    let any = if is_any { ANY } else { "" }.to_owned();
+    let text: String = std::iter::once(any).chain(addresses.map(|ip| format!("{ip}\n"))).collect();
     let lock = write(&path, &text).map_err(|error| Problem::File { path: path.clone(), error })?;
     Ok(Some(Listener { path, _lock: lock, process: std::process::id() }))
 }
@@ -100,27 +102,65 @@ fn sweep(directory: &Path, fabric: &Path, member: u8, owner: &str) {
 /// The address of another process that listens at the port of `at`, of the IP version of `at`.
 pub(crate) fn find(port: &PortConfig, space: PortSpace, at: SocketAddr) -> Option<IpAddr> {
     let Ethdev::Local(fabric) = &port.ethdev else { return None };
-    let prefix = format!("{}{}-", fabric_of(fabric), service(space, at.port()));
     let is_own = |ip: &IpAddr| port.ip.iter().any(|own| own.address() == *ip);
-    let entries = fs::read_dir(place::sub_dir(DIRECTORY).ok()?).ok()?.flatten();
+    let files = files(fabric, space, at.port());
+    let mut addresses = files.iter().flat_map(|file| addresses(&file.text));
+    addresses.find(|ip| ip.is_ipv4() == at.is_ipv4() && !is_own(ip))
+}
+
+/// Whether another process listens at the port of `at`, an unspecified or a loopback address, on
+/// any address of an IP version that `at` stands for.
+pub(crate) fn is_taken(
+    port: &PortConfig,
+    space: PortSpace,
+    at: SocketAddr,
+    one_version: bool,
+) -> bool {
+    let Ethdev::Local(fabric) = &port.ethdev else { return false };
+    let own = format!("-{}-{}-", std::process::id(), pid_namespace());
+    files(fabric, space, at.port()).iter().any(|file| {
+        let is_any = file.text.starts_with(ANY) && !file.name.contains(&own);
+        is_any && addresses(&file.text).any(|ip| stands_for(at, ip, one_version))
+    })
+}
+
+/// Whether an unspecified or a loopback address stands for addresses of the version of `ip`.
+fn stands_for(at: SocketAddr, ip: IpAddr, one_version: bool) -> bool {
+    ip.is_ipv4() == at.is_ipv4() || at.is_ipv6() && !one_version
+}
+
+/// A listener's file that is locked.
+struct Announced {
+    name: String,
+    text: String,
+}
+
+/// The files of the listeners at a port, in the order of their names.
+fn files(fabric: &Path, space: PortSpace, port: u16) -> Vec<Announced> {
+    let Ok(directory) = place::sub_dir(DIRECTORY) else { return Vec::new() };
+    let prefix = format!("{}{}-", fabric_of(fabric), service(space, port));
+    let entries = fs::read_dir(&directory).into_iter().flatten().flatten();
     let mut names: Vec<String> =
         entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
     names.retain(|name| name.starts_with(&prefix) && !has_ended(name));
     names.sort();
-    let directory = place::sub_dir(DIRECTORY).ok()?;
-    let mut addresses = names.iter().flat_map(|name| addresses(&directory.join(name)));
-    addresses.find(|ip| ip.is_ipv4() == at.is_ipv4() && !is_own(ip))
+    let read = |name: String| Some(Announced { text: read(&directory.join(&name))?, name });
+    names.into_iter().filter_map(read).collect()
 }
 
-/// The addresses in a file; none if it is not locked.
-fn addresses(path: &Path) -> Vec<IpAddr> {
-    let Ok(file) = File::open(path) else { return Vec::new() };
+/// The text of a file; `None` if it is not locked.
+fn read(path: &Path) -> Option<String> {
+    let file = File::open(path).ok()?;
     if flock(&file, FlockOperation::NonBlockingLockShared).is_ok() {
-        return Vec::new();
+        return None;
     }
     let mut text = String::new();
-    let _ = file.take(LEN_MAX).read_to_string(&mut text);
-    text.lines().filter_map(|line| line.parse().ok()).collect()
+    file.take(LEN_MAX).read_to_string(&mut text).ok()?;
+    Some(text)
+}
+
+fn addresses(text: &str) -> impl Iterator<Item = IpAddr> {
+    text.lines().filter_map(|line| line.parse().ok())
 }
 
 /// Whether the process that has made a file is known to have ended: its children may hold the lock.

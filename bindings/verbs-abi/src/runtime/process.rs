@@ -446,6 +446,18 @@ impl Process {
         self.other_end(index, at.ip())
     }
 
+    /// Implements [`Device::is_taken`].
+    pub(super) fn is_taken(
+        &self,
+        index: usize,
+        space: PortSpace,
+        at: SocketAddr,
+        one_version: bool,
+    ) -> bool {
+        let ports = &self.device(index).ports;
+        ports.iter().any(|port| listeners::is_taken(port, space, at, one_version))
+    }
+
     /// Implements [`Device::announce`].
     pub(super) fn announce(
         &self,
