@@ -37,7 +37,7 @@ pub use sink::CmSink;
 
 pub(crate) use connection::Connection;
 pub(crate) use context::ServiceContext;
-pub(crate) use service::{Common, Service};
+pub(crate) use service::{Common, ConnSeen, Service};
 
 /// Identifier of a listener, a connection or a look-up. A value is not used again while the device
 /// is open.

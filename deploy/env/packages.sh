@@ -40,12 +40,14 @@ packages_of() {
     # Tools that read what processes tell: promtool checks the text of `uroce export`, and
     # dpdk-telemetry.py asks DPDK's telemetry.
     telemetry) echo prometheus dpdk-dev ;;
+    # The terminal sessions of uroce, a program to look into, and the shells that it completes in.
+    cli) echo tmux perftest zsh fish man-db ;;
     # Languages with runtimes that handle SIGSEGV themselves (bindings/verbs-abi/tests/runtimes.rs):
     # 200 MB to download, which the laboratory has no use for.
     runtimes) echo openjdk-17-jdk-headless golang-go ;;
     *)
         echo "packages: unknown purpose '$1'; one of build, golden, tools, cost, interop, apps," \
-            "engines, switch, image, containers, telemetry, runtimes" >&2
+            "engines, switch, image, containers, telemetry, cli, runtimes" >&2
         return 2
         ;;
     esac

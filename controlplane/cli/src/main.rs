@@ -16,13 +16,18 @@
 #![forbid(unsafe_code)]
 
 mod client;
+mod completion;
 mod export;
 mod find;
+mod manual;
 mod output;
 mod own;
+mod pager;
 mod prompt;
+mod reference;
 mod session;
 mod style;
+mod values;
 
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
@@ -54,8 +59,7 @@ struct Options {
     /// Run the commands of a file; may be given several times
     #[arg(short, long, value_name = "FILE", conflicts_with = "command")]
     file: Vec<PathBuf>,
-    /// A command; `ps`, which lists the processes; `export`, which serves their metrics; without
-    /// one, a prompt
+    /// A command, or one of ps, export, completion, man, reference; without one, a prompt
     #[arg(trailing_var_arg = true, value_name = "COMMAND")]
     command: Vec<String>,
 }
@@ -67,9 +71,19 @@ Examples:
   uroce -s 1234                       a prompt
   uroce help all                      all commands
   uroce export                        metrics of all processes for Prometheus; --help has more
+  uroce completion bash               completion for a shell: bash, zsh, fish
   uroce --vdev=net_null0 -- -i        a device of its own; uroce -- --help has the options
 
 Exit codes: 0; 1 if a command has failed; 2 for wrong usage.";
+
+/// Commands of the program itself, which need no process, and their meanings.
+const ALONE: &[(&str, &str)] = &[
+    ("ps", "List the processes of this user; for root, of all users"),
+    ("export", "Serve the metrics of all processes, for Prometheus"),
+    ("completion", "Print the completion script of a shell: `bash`, `zsh` or `fish`"),
+    ("man", "Print this manual page, in the format of man(7)"),
+    ("reference", "Print the reference of all commands, in Markdown"),
+];
 
 /// Exit code of wrong usage.
 const USAGE: u8 = 2;
@@ -77,12 +91,17 @@ const USAGE: u8 = 2;
 fn main() -> ExitCode {
     let lossy = |argument: std::ffi::OsString| argument.to_string_lossy().into_owned();
     let arguments: Vec<String> = std::env::args_os().skip(1).map(lossy).collect();
+    if let Some((word, rest)) = arguments.split_first()
+        && word == "complete"
+    {
+        return say(&completion::candidates(rest));
+    }
     if let Some(at) = arguments.iter().position(|argument| argument == "--") {
         return own::main(&arguments[..at], &arguments[at + 1..]);
     }
     let options = Options::parse();
-    if options.command == ["ps"] && options.socket.is_none() {
-        return ps(options.json);
+    if let Some(code) = alone(&options) {
+        return code;
     }
     if options.socket.is_none()
         && let Some(("export", rest)) =
@@ -102,6 +121,43 @@ fn main() -> ExitCode {
         }
     };
     run(&options, Session::new(Some(client), options.json), &line)
+}
+
+/// Runs a command of the program itself. `None` if it is not one.
+fn alone(options: &Options) -> Option<ExitCode> {
+    let words: Vec<&str> = options.command.iter().map(String::as_str).collect();
+    if options.socket.is_some() {
+        return None;
+    }
+    Some(match words.as_slice() {
+        ["ps"] => ps(options.json),
+        ["completion", shell] => match completion::script(shell) {
+            Some(script) => say(script),
+            None => {
+                style::error(&format!("no completion for {shell:?}; for bash, zsh, fish there is"));
+                ExitCode::from(USAGE)
+            }
+        },
+        ["completion"] => {
+            style::error("for which shell? uroce completion bash, zsh or fish");
+            ExitCode::from(USAGE)
+        }
+        ["man"] => {
+            let mut page = Vec::new();
+            // Memory takes all.
+            let _ = manual::write(&mut page);
+            say(&String::from_utf8_lossy(&page))
+        }
+        ["reference"] => say(&reference::text()),
+        _ => return None,
+    })
+}
+
+/// Prints a text.
+fn say(text: &str) -> ExitCode {
+    // An error means that the reader has gone.
+    let _ = std::io::stdout().write_all(text.as_bytes());
+    ExitCode::SUCCESS
 }
 
 /// Runs the commands that need no process.
@@ -160,9 +216,7 @@ fn ps(json: bool) -> ExitCode {
     } else {
         render::processes(&processes)
     };
-    // An error means that the reader has gone.
-    let _ = std::io::stdout().write_all(text.as_bytes());
-    ExitCode::SUCCESS
+    say(&text)
 }
 
 #[cfg(test)]

@@ -3,7 +3,6 @@
 use std::borrow::Cow;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use rustyline::completion::{Completer, Pair};
 use rustyline::error::ReadlineError;
@@ -15,22 +14,15 @@ use rustyline::{
     Cmd, CompletionType, ConditionalEventHandler, Config, Context, Editor, Event, EventContext,
     EventHandler, Helper, KeyEvent, RepeatCount,
 };
-use uroce_command::answer::Answer;
 use uroce_command::tree::{Completion, complete};
-use uroce_command::{Request, Select, Show, ShowPort};
 
-use crate::client::Client;
 use crate::session::{Outcome, Session};
-use crate::style;
+use crate::{style, values};
 
 /// The prompt's text.
 pub(crate) const PROMPT: &str = "uroce> ";
 /// Lines in the history.
 const HISTORY: usize = 1000;
-/// Longest wait for live values.
-const PATIENCE: Duration = Duration::from_secs(1);
-/// Most live values that are listed.
-const VALUES: usize = 100;
 
 /// Reads and carries out lines until the user leaves.
 pub(crate) fn run(session: &mut Session) -> Outcome {
@@ -42,6 +34,7 @@ pub(crate) fn run(session: &mut Session) -> Outcome {
             return Outcome::Over;
         }
     };
+    session.pages = true;
     let history = history_file();
     if let Some(path) = &history {
         // There is none at first.
@@ -108,35 +101,6 @@ struct Words {
     socket: Option<PathBuf>,
 }
 
-impl Words {
-    /// Returns values of this name that exist in the process and begin so.
-    fn values(&self, name: &str, begun: &str) -> Vec<String> {
-        let request = match name {
-            "PORT|all" => Show::Port(ShowPort::Summary { port: Select::All }),
-            "QPN|all" => Show::Qp { qp: Select::All },
-            _ => return Vec::new(),
-        };
-        let live = self.socket.as_deref().and_then(|socket| ask(socket, request));
-        let mut values: Vec<String> = match live {
-            Some(Answer::PortSummary(ports)) => {
-                ports.iter().map(|port| port.port.to_string()).collect()
-            }
-            Some(Answer::Qp(qps)) => qps.iter().map(|qp| format!("{:#08x}", qp.qpn)).collect(),
-            _ => Vec::new(),
-        };
-        values.retain(|value| value.starts_with(begun));
-        values.truncate(VALUES);
-        values.extend(Some("all".to_owned()).filter(|all| all.starts_with(begun)));
-        values
-    }
-}
-
-/// Asks over a connection of its own, which may be given up.
-fn ask(socket: &Path, show: Show) -> Option<Answer> {
-    let mut client = Client::connect_for(socket, PATIENCE).ok()?;
-    client.ask(&Request::Show(show)).ok()
-}
-
 impl Completer for Words {
     type Candidate = Pair;
 
@@ -150,7 +114,8 @@ impl Completer for Words {
         let Completion { start, words, value } = complete(line);
         let begun = &line[start..];
         let pair = |word: String| Pair { display: word.clone(), replacement: word + " " };
-        let values = value.map_or(Vec::new(), |name| self.values(&name, begun));
+        let of = |name: String| values::values(self.socket.as_deref(), &name, begun);
+        let values = value.map_or(Vec::new(), of);
         let all = words.into_iter().map(|candidate| candidate.word).chain(values);
         Ok((start, all.map(pair).collect()))
     }

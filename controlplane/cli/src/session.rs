@@ -10,7 +10,7 @@ use uroce_command::{Answer, Refusal, Request, render};
 
 use crate::client::{Client, ClientError};
 use crate::output::Output;
-use crate::style;
+use crate::{pager, style};
 
 /// Deepest nesting of files that load files.
 const DEPTH: usize = 8;
@@ -46,6 +46,8 @@ pub(crate) struct Session {
     pub(crate) trace: bool,
     /// Some line has failed.
     pub(crate) has_failed: bool,
+    /// Long answers stop after each screenful, except those to the lines of files.
+    pub(crate) pages: bool,
     /// Files that are being read.
     depth: usize,
 }
@@ -53,7 +55,15 @@ pub(crate) struct Session {
 impl Session {
     /// Begins a session with a process, if there is one.
     pub(crate) fn new(client: Option<Client>, json: bool) -> Session {
-        Session { client, json, stop_at_error: false, trace: false, has_failed: false, depth: 0 }
+        Session {
+            client,
+            json,
+            stop_at_error: false,
+            trace: false,
+            has_failed: false,
+            pages: false,
+            depth: 0,
+        }
     }
 
     /// Returns the process's socket.
@@ -63,6 +73,7 @@ impl Session {
 
     /// Carries out the one line of a command line.
     pub(crate) fn one_shot(&mut self, line: &str) -> Outcome {
+        self.pages = true;
         self.note(line);
         self.line(line, Some(""))
     }
@@ -146,7 +157,7 @@ impl Session {
         match line {
             Line::Request(request) => self.request(request),
             Line::Help { words } => match help(words) {
-                Some(text) => print(&text),
+                Some(text) => self.print(&text),
                 None => fail("no such section or command; type \"help\""),
             },
             Line::Sleep { ms } => {
@@ -160,7 +171,7 @@ impl Session {
                 self.trace = before;
                 outcome
             }
-            Line::Version => print(&format!("uroce {}\n", env!("CARGO_PKG_VERSION"))),
+            Line::Version => self.print(&format!("uroce {}\n", env!("CARGO_PKG_VERSION"))),
             Line::Quit => Outcome::Quit,
         }
     }
@@ -214,10 +225,10 @@ impl Session {
         };
         match answer {
             Ok(answer) if self.json => match render::json(&answer) {
-                Ok(text) => print(&(text + "\n")),
+                Ok(text) => self.print(&(text + "\n")),
                 Err(error) => fail(&error.to_string()),
             },
-            Ok(answer) => print(&render::text(&answer)),
+            Ok(answer) => self.print(&render::text(&answer)),
             Err(error @ ClientError::Refused(_)) => self.refused(&error),
             Err(error) => {
                 self.refused(&error);
@@ -230,19 +241,23 @@ impl Session {
     fn refused(&self, error: &ClientError) -> Outcome {
         let text = render::harmless(&error.to_string());
         if self.json {
-            let _ = print(&format!("{}\n", serde_json::json!({ "error": text })));
+            let _ = self.print(&format!("{}\n", serde_json::json!({ "error": text })));
             return Outcome::Failed;
         }
         fail(&text)
     }
-}
 
-/// Prints to stdout. If its reader has gone, the session is over.
-fn print(text: &str) -> Outcome {
-    let mut stdout = std::io::stdout().lock();
-    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
-        Ok(()) => Outcome::Done,
-        Err(_) => Outcome::Over,
+    /// Prints to stdout. If its reader has gone, the session is over.
+    fn print(&self, text: &str) -> Outcome {
+        let mut stdout = std::io::stdout();
+        let printed = match self.pages && self.depth == 0 {
+            true => pager::print(text),
+            false => stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()),
+        };
+        match printed {
+            Ok(()) => Outcome::Done,
+            Err(_) => Outcome::Over,
+        }
     }
 }
 

@@ -4,6 +4,7 @@ mod capture;
 mod fault;
 mod objects;
 mod pairs;
+mod paths;
 mod statistics;
 
 use std::net::IpAddr;
@@ -13,6 +14,7 @@ use serde::{Deserialize, Serialize};
 pub use capture::Capture;
 pub use fault::Fault;
 pub use objects::{Completion, Made, Memory};
+pub use paths::{Connection, Group, Migration, Rate, Route};
 pub use statistics::{LcoreRuntime, QpGroup, QpTraffic, Scraped, StageRuntime};
 
 /// What a process sends back. A request has any number of [`More`](Reply::More) and then one of the
@@ -81,6 +83,16 @@ pub enum Answer {
     QpDetail(Vec<Qp>),
     /// To `show path`.
     Path(Vec<Path>),
+    /// To `show migration`.
+    Migration(Vec<Migration>),
+    /// To `show rate`.
+    Rate(Vec<Rate>),
+    /// To `show cm`.
+    Cm(Vec<Connection>),
+    /// To `show mcast`.
+    Mcast(Vec<Group>),
+    /// To `show route`.
+    Route(Vec<Route>),
     /// To `show cq`, `show mr`, `show srq`, `show ah`.
     Count(Vec<ObjectCount>),
     /// To `show neigh`.
@@ -124,8 +136,9 @@ impl Answer {
                 }
             };
         }
-        join!(PortInfo PortSummary PortStats PortXstats PortCap Device Gid Qp QpDetail Path Count
-            Neigh Cores Settings Counters Errors Events Capture Fault Runtime Scraped);
+        join!(PortInfo PortSummary PortStats PortXstats PortCap Device Gid Qp QpDetail Path
+            Migration Rate Cm Mcast Route Count Neigh Cores Settings Counters Errors Events
+            Capture Fault Runtime Scraped);
         true
     }
 }

@@ -32,6 +32,6 @@ pub mod tree;
 
 pub use answer::{Answer, Refusal, Reply};
 pub use request::{
-    Capture, Clear, ClearPort, Modify, Request, Scrape, Select, Set, SetFault, Share, Show,
-    ShowConfig, ShowPort, Switch,
+    Capture, Clear, ClearPort, Modify, Request, Scrape, Select, SelectCm, Set, SetFault, Share,
+    Show, ShowConfig, ShowPort, Switch,
 };

@@ -7,6 +7,7 @@
 mod capture;
 mod fault;
 mod objects;
+mod paths;
 mod port;
 mod qp;
 mod statistics;
@@ -32,6 +33,11 @@ pub fn text(answer: &Answer) -> String {
         Answer::Qp(qps) => qp::list(qps),
         Answer::QpDetail(qps) => qps.iter().map(qp::detail).collect(),
         Answer::Path(paths) => qp::paths(paths),
+        Answer::Migration(qps) => paths::migrations(qps),
+        Answer::Rate(qps) => paths::rates(qps),
+        Answer::Cm(connections) => paths::connections(connections),
+        Answer::Mcast(groups) => paths::groups(groups),
+        Answer::Route(routes) => paths::routes(routes),
         Answer::Count(counts) => of_counts(counts),
         Answer::Neigh(neighbours) => of_neighbours(neighbours),
         Answer::Cores(cores) => of_cores(cores),

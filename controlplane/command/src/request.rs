@@ -1,6 +1,7 @@
 //! Requests: the commands that a process answers.
 
 mod capture;
+mod cm;
 mod fault;
 mod migration;
 mod number;
@@ -11,6 +12,7 @@ mod traffic;
 use serde::{Deserialize, Serialize};
 
 pub use capture::Capture;
+pub use cm::SelectCm;
 pub use fault::{SetFault, Share};
 pub use migration::{Alt, AltPath, Migrate, Rearm};
 pub use number::Switch;
@@ -114,6 +116,26 @@ pub enum Show {
         #[cfg_attr(feature = "tree", arg(value_name = "QPN|all", default_value = "all"))]
         qp: Select,
     },
+    /// Path migration of queue pairs: state, alternate path, failovers
+    Migration {
+        /// Number of a QP, or `all`
+        #[cfg_attr(feature = "tree", arg(value_name = "QPN|all", default_value = "all"))]
+        qp: Select,
+    },
+    /// Sending rates of queue pairs: limits, static rates of their paths
+    Rate {
+        /// Number of a QP, or `all`
+        #[cfg_attr(feature = "tree", arg(value_name = "QPN|all", default_value = "all"))]
+        qp: Select,
+    },
+    /// Connections: state, addresses, queue pairs; `listen` for those that listen
+    Cm {
+        /// Number of a connection, `listen`, or `all`
+        #[cfg_attr(feature = "tree", arg(value_name = "ID|listen|all", default_value = "all"))]
+        cm: SelectCm,
+    },
+    /// Multicast groups that queue pairs are attached to
+    Mcast,
     /// Number of completion queues
     Cq,
     /// Number of memory regions and windows
@@ -124,6 +146,8 @@ pub enum Show {
     Ah,
     /// Neighbours: the Ethernet addresses of IP addresses
     Neigh,
+    /// Routes of ports: own networks, routers of other networks
+    Route,
     /// Configuration
     #[cfg_attr(feature = "tree", command(subcommand))]
     Config(ShowConfig),

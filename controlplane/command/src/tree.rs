@@ -21,7 +21,7 @@ use crate::request::{Alt, Request};
 use words::Word;
 
 pub use complete::{Candidate, Completion, complete};
-pub use help::help;
+pub use help::{Entry, Section, help, sections};
 pub use mistake::{Fault, Mistake};
 
 /// A command at the prompt.

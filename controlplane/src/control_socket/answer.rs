@@ -8,6 +8,7 @@
 mod capture;
 mod device;
 mod fault;
+mod paths;
 mod port;
 mod qp;
 mod statistics;
@@ -15,7 +16,9 @@ mod statistics;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use uroce_command::{Answer, Clear, Refusal, Reply, Request, Select, Set, Show, ShowConfig};
+use uroce_command::{
+    Answer, Clear, Refusal, Reply, Request, Select, SelectCm, Set, Show, ShowConfig,
+};
 
 use super::Served;
 use super::console::{Begun, Console, Later};
@@ -184,10 +187,15 @@ fn named(request: &Request) -> Option<String> {
             Request::Show(
                 Show::Qp { qp: Select::One(qpn) }
                 | Show::Path { qp: Select::One(qpn) }
+                | Show::Migration { qp: Select::One(qpn) }
+                | Show::Rate { qp: Select::One(qpn) }
                 | Show::Counters { qp: Some(Select::One(qpn)), .. },
             ),
             _,
         ) => Some(format!("no QP {qpn:#08x}")),
+        (Request::Show(Show::Cm { cm: SelectCm::One(id) }), _) => {
+            Some(format!("no connection {id}"))
+        }
         _ => None,
     }
 }
@@ -219,6 +227,9 @@ fn part(
         Request::Clear(Clear::Counters | Clear::Errors | Clear::Runtime) => {
             statistics::clear(served, request, &mut marks.statistics).map(Part::whole)
         }
+        Request::Show(Show::Migration { qp }) => paths::migrations(served, qp, at),
+        Request::Show(Show::Rate { qp }) => paths::rates(served, qp, at),
+        Request::Show(Show::Cm { cm }) => paths::connections(served, cm, at),
         Request::Show(Show::Neigh) => device::neighbours(served, at),
         Request::Show(show) => device::show(served, show).map(Part::whole),
         // Captures and faults are answered at once; the console carries the others out.

@@ -77,6 +77,18 @@ impl IpPrefix {
         self.0.contains_addr(&ip.into())
     }
 
+    /// Returns the link's network.
+    pub fn network(&self) -> IpNetwork {
+        IpNetwork(match self.0 {
+            IpCidr::Ipv4(own) => IpCidr::Ipv4(own.network()),
+            IpCidr::Ipv6(own) => {
+                let host = u128::MAX.checked_shr(own.prefix_len().into()).unwrap_or(0);
+                let address = Ipv6Addr::from(u128::from(own.address()) & !host);
+                IpCidr::Ipv6(Ipv6Cidr::new(address, own.prefix_len()))
+            }
+        })
+    }
+
     /// Tells whether `ip` is the network or broadcast address of this IPv4 network. A /31 or /32
     /// has none (RFC 3021).
     pub(super) fn is_edge_of_network(&self, ip: IpAddr) -> bool {
@@ -250,6 +262,18 @@ mod tests {
     fn a_prefix_of_no_bits_contains_its_version_only() {
         let all: IpPrefix = "192.0.2.1/0".parse().unwrap();
         assert!(all.contains(ip("203.0.113.9")) && !all.contains(ip("2001:db8::9")));
+    }
+
+    #[test]
+    fn the_network_of_an_address_has_no_bits_behind_the_prefix() {
+        for (own, network) in [
+            ("192.0.2.129/25", "192.0.2.128/25"),
+            ("192.0.2.1/32", "192.0.2.1/32"),
+            ("2001:db8::ff:1/112", "2001:db8::ff:0/112"),
+            ("2001:db8::1/128", "2001:db8::1/128"),
+        ] {
+            assert_eq!(own.parse::<IpPrefix>().unwrap().network().to_string(), network);
+        }
     }
 
     #[test]

@@ -34,6 +34,7 @@ mod look_up;
 mod passive;
 mod patience;
 mod resolve;
+mod seen;
 mod terms;
 
 use std::collections::HashMap;
@@ -55,6 +56,7 @@ use crate::gsi::{Arrived, GSI};
 pub(crate) use common::Common;
 use common::Tally;
 use look_up::LookUp;
+pub(crate) use seen::ConnSeen;
 
 /// Most listeners, connections and look-ups of a device, including those that are ending.
 const IDS_MAX: usize = 131_072;

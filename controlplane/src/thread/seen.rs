@@ -5,12 +5,13 @@ use std::time::{Duration, Instant};
 
 use uroce_engine::port::{Capabilities, Link, Port, PortStats};
 use uroce_engine::{ControlError, QpInfo};
-use uroce_wire::{Mac, Qpn};
+use uroce_wire::{Gid, Mac, Qpn};
 
 use super::Thread;
 use crate::call::RequestError;
 use crate::path::PathError;
 use crate::path::neighbour::Reach;
+use crate::rdma_cm::{CmId, ConnSeen};
 
 /// Most QPs in a page.
 const PAGE: usize = 256;
@@ -85,6 +86,21 @@ impl Thread {
             Err(ControlError::UnknownQp(_)) => Ok(None),
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// Returns up to `most` ids of the connection manager from `from` on.
+    pub(crate) fn connections_seen(&self, from: CmId, most: usize) -> Vec<ConnSeen> {
+        self.service.ids_seen(from, most)
+    }
+
+    /// Returns the id of the connection manager with this number, if there is one.
+    pub(crate) fn connection_seen(&self, id: CmId) -> Option<ConnSeen> {
+        self.service.id_seen(id)
+    }
+
+    /// Returns the QPs that are attached to multicast groups, the groups, and their ports.
+    pub(crate) fn groups_seen(&self) -> Vec<(Qpn, Gid, u8)> {
+        self.members.iter().map(|((qpn, group), port)| (*qpn, *group, *port)).collect()
     }
 
     /// Returns the neighbours of a port, counted from 0, and whether there is a next port.

@@ -183,6 +183,35 @@ fn neighbours_and_addresses_are_shown() {
 }
 
 #[test]
+fn connections_and_ways_to_peers_are_shown() {
+    let lab = Lab::new();
+    let listener =
+        uroce::cm::Listener::bind(&lab.right.context, "192.0.2.2:18515".parse().unwrap(), 4);
+    let listener = listener.expect("a free port");
+    let Answer::Cm(ids) = answer("show cm listen") else { panic!("ids") };
+    let [one] = &ids[..] else { panic!("{ids:?}") };
+    assert_eq!((one.state.as_str(), one.waiting), ("LISTEN", Some(0)));
+    assert_eq!(one.local.to_string(), "192.0.2.2:18515");
+    assert!(says(&format!("show cm {}", one.id)).contains("LISTEN"));
+    let failed = ask("show cm 4000000000");
+    assert_eq!(text(&failed.stderr), "no connection 4000000000\n");
+    drop(listener);
+    assert!(matches!(answer("show cm"), Answer::Cm(ids) if ids.is_empty()));
+
+    let qpn = lab.left.qp.qpn().value();
+    let Answer::Migration(qps) = answer(&format!("show migration {qpn}")) else { panic!("QPs") };
+    assert_eq!((qps[0].migration.as_str(), qps[0].migrations), ("MIGRATED", 0));
+    assert_eq!((qps[0].alternate_peer, qps[0].port), (None, 1));
+    let Answer::Rate(rates) = answer("show rate") else { panic!("rates") };
+    assert!(rates.len() == 2 && rates.iter().all(|rate| rate.limit_kbps == 0), "{rates:?}");
+    assert_eq!(text(&ask("show rate 0xfffffe").stderr), "no QP 0xfffffe\n");
+    let Answer::Route(routes) = answer("show route") else { panic!("routes") };
+    let to: Vec<_> = routes.iter().map(|route| (route.to.as_str(), route.via)).collect();
+    assert_eq!(to, [("192.0.2.0/24", None), ("192.0.2.0/24", None)]);
+    assert!(matches!(answer("show mcast"), Answer::Mcast(groups) if groups.is_empty()));
+}
+
+#[test]
 fn a_refused_command_fails_and_wrong_usage_is_told_apart() {
     let _lab = Lab::new();
     let failed = ask("show port stats 77");

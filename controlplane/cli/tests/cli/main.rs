@@ -4,6 +4,7 @@
 mod attached;
 mod capture;
 mod commands;
+mod documents;
 mod export;
 mod fault;
 mod hostile;

@@ -185,3 +185,27 @@ fn a_process_that_ends_ends_the_session() {
     terminal.shows("the process has ended, or closed its last device");
     assert_eq!(terminal.ends(), Some(1));
 }
+
+#[test]
+fn a_long_answer_stops_after_each_screenful() {
+    let lab = Lab::new();
+    let make = |_| lab.left.pd.create_qp(&uroce::QpInit::new(&lab.left.cq)).expect("QPs are left");
+    let _qps: Vec<_> = (0..100).map(make).collect();
+    let mut terminal = Terminal::open("pager");
+    terminal.types("show qp\r");
+    terminal.shows("-- more --");
+    let rows = |terminal: &Terminal| terminal.screen.lock().unwrap().matches("left/").count();
+    assert!(rows(&terminal) < 40, "{}", rows(&terminal));
+    terminal.types(" ");
+    terminal.shows("-- more --");
+    assert_eq!(rows(&terminal), 39);
+    terminal.types("\u{3}");
+    terminal.shows("uroce> ");
+    terminal.types("show qp\r");
+    terminal.shows("-- more --");
+    terminal.types("a");
+    terminal.shows("uroce> ");
+    assert!(rows(&terminal) > 60);
+    terminal.types("quit\r");
+    assert_eq!(terminal.ends(), Some(0));
+}

@@ -103,6 +103,6 @@ pub(super) fn paths(paths: &[Path]) -> String {
 }
 
 /// Returns a 24-bit number as it is usually written.
-fn number(value: u32) -> String {
+pub(super) fn number(value: u32) -> String {
     format!("{value:#08x}")
 }

@@ -1,9 +1,13 @@
 //! Help: sections, commands, and what a command does. All of it comes from the tree.
 
+mod reference;
+
 use clap::{Arg, Command};
 
 use super::arguments::{keywords, takes_value};
 use super::{find, takes_either, value_name};
+
+pub use reference::{Entry, Section, sections};
 
 /// Sections, in the order in which they are shown, with the first words of their commands.
 const SECTIONS: &[(&str, &str, &[&str])] = &[

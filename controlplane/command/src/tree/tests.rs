@@ -45,8 +45,9 @@ fn mistakes_have_three_lines() {
     let golden = [
         (
             "show prot stats 0",
-            "Bad arguments\n     ^^^^ expected one of: port process device gid qp path cq mr srq ah \
-             neigh config counters errors runtime events capture fault\n     did you mean \"port\"?",
+            "Bad arguments\n     ^^^^ expected one of: port process device gid qp path migration rate cm \
+             mcast cq mr srq ah neigh route config counters errors runtime events \
+             capture fault\n     did you mean \"port\"?",
         ),
         (
             "dance",

@@ -9,7 +9,7 @@ use uroce_command::answer::{
 use uroce_command::{Answer, Show};
 
 use super::super::Served;
-use super::{Part, ShowConfig, port, word};
+use super::{Part, ShowConfig, paths, port, word};
 use crate::call::RequestError;
 use crate::config::{Lcores, PortConfig};
 use crate::thread::{About, Happened};
@@ -51,6 +51,8 @@ pub(super) fn show(served: &Served, show: Show) -> Result<Answer, RequestError> 
             };
             Answer::Count(vec![all[at].clone()])
         }
+        Show::Mcast => paths::groups(served)?,
+        Show::Route => paths::routes(served),
         Show::Config(ShowConfig::Cores) => Answer::Cores(cores(served)?),
         Show::Config(ShowConfig::Roce) => Answer::Settings(vec![roce(served)]),
         Show::Config(ShowConfig::Rxtx) => Answer::Settings(vec![rxtx(served)]),
@@ -60,6 +62,9 @@ pub(super) fn show(served: &Served, show: Show) -> Result<Answer, RequestError> 
         | Show::Port(_)
         | Show::Qp { .. }
         | Show::Path { .. }
+        | Show::Migration { .. }
+        | Show::Rate { .. }
+        | Show::Cm { .. }
         | Show::Neigh
         | Show::Counters { .. }
         | Show::Errors

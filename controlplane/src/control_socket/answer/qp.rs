@@ -42,6 +42,20 @@ pub(super) fn paths(served: &Served, select: Select, at: u32) -> Result<Part, Re
     Ok(Part { answer: Answer::Path(paths.filter(is_set).collect()), is_found, next })
 }
 
+/// Answers with a row for each QP, in pages.
+pub(super) fn each<R>(
+    served: &Served,
+    select: Select,
+    at: u32,
+    answer: fn(Vec<R>) -> Answer,
+    row: fn(&Served, Qpn, &QpInfo) -> R,
+) -> Result<Part, RequestError> {
+    let (page, next) = page(served, select, at)?;
+    let is_found = !page.is_empty();
+    let rows = page.iter().map(|(qpn, info)| row(served, *qpn, info)).collect();
+    Ok(Part { answer: answer(rows), is_found, next })
+}
+
 pub(super) fn page(served: &Served, select: Select, at: u32) -> Result<QpPage, RequestError> {
     served.calls.call(move |thread| match select {
         Select::All => thread.page_of_qps(at),
@@ -50,7 +64,7 @@ pub(super) fn page(served: &Served, select: Select, at: u32) -> Result<QpPage, R
 }
 
 /// Returns the address of a path's end, if the path is set.
-fn address(gid: Gid) -> Option<std::net::IpAddr> {
+pub(super) fn address(gid: Gid) -> Option<std::net::IpAddr> {
     (gid != Gid::default()).then(|| gid.to_ip())
 }
 

@@ -1,0 +1,95 @@
+//! Answers about connections and the ways to peers.
+
+use std::net::{IpAddr, SocketAddr};
+
+use serde::{Deserialize, Serialize};
+
+/// An id of the connection manager.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Connection {
+    /// RoCE device.
+    pub device: String,
+    /// Number of the id.
+    pub id: u64,
+    /// Port space: TCP, or UDP for look-ups of UD QPs.
+    pub space: String,
+    /// BOUND, LISTEN, RESOLVING, REQ SENT, REQ RECEIVED, REP RECEIVED, REP SENT, ESTABLISHED,
+    /// DISCONNECTING, OVER.
+    pub state: String,
+    /// Own address and port.
+    pub local: SocketAddr,
+    /// The peer's; `None` for an id that is not a connection.
+    pub peer: Option<SocketAddr>,
+    /// Own QP.
+    pub qpn: Option<u32>,
+    /// The peer's QP, once it is known.
+    pub peer_qpn: Option<u32>,
+    /// Own and the peer's address of the alternate path.
+    pub alternate: Option<(IpAddr, IpAddr)>,
+    /// Requests that wait for the application, of an id that listens.
+    pub waiting: Option<u32>,
+}
+
+/// Path migration of a queue pair.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Migration {
+    /// RoCE device.
+    pub device: String,
+    /// Number of the QP.
+    pub qpn: u32,
+    /// State of the QP.
+    pub state: String,
+    /// State of path migration.
+    pub migration: String,
+    /// Port of the device that it uses, from 1.
+    pub port: u8,
+    /// Address of the peer.
+    pub peer: Option<IpAddr>,
+    /// Port of the device that the alternate path uses.
+    pub alternate_port: Option<u8>,
+    /// The peer's address of the alternate path.
+    pub alternate_peer: Option<IpAddr>,
+    /// Migrations since the QP left RESET.
+    pub migrations: u32,
+    /// Time of the last failover in microseconds.
+    pub failover_us: Option<u64>,
+}
+
+/// Sending rate of a queue pair.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rate {
+    /// RoCE device.
+    pub device: String,
+    /// Number of the QP.
+    pub qpn: u32,
+    /// Limit of its rate in kbit/s; 0 is none.
+    pub limit_kbps: u32,
+    /// Static rate of its path, in words.
+    pub path: String,
+}
+
+/// A route of a port.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Route {
+    /// RoCE device.
+    pub device: String,
+    /// Port of the device, from 1.
+    pub port: u8,
+    /// Network.
+    pub to: String,
+    /// Router; `None` on the link itself.
+    pub via: Option<IpAddr>,
+}
+
+/// A multicast group that a queue pair is attached to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Group {
+    /// RoCE device.
+    pub device: String,
+    /// Port of the device that has joined the group, from 1.
+    pub port: u8,
+    /// Number of the QP.
+    pub qpn: u32,
+    /// Address of the group.
+    pub group: IpAddr,
+}

@@ -1,0 +1,44 @@
+//! Selection of connections.
+
+use serde::{Deserialize, Serialize};
+
+/// Ids of the connection manager.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SelectCm {
+    /// All.
+    All,
+    /// Those that listen.
+    Listen,
+    /// The one with this number.
+    One(u32),
+}
+
+impl std::str::FromStr for SelectCm {
+    type Err = &'static str;
+
+    /// Parses a number, or the word `listen` or `all` or its beginning.
+    fn from_str(text: &str) -> Result<SelectCm, Self::Err> {
+        if !text.is_empty() && "listen".starts_with(text) {
+            return Ok(SelectCm::Listen);
+        }
+        match text.parse() {
+            Ok(super::Select::All) => Ok(SelectCm::All),
+            Ok(super::Select::One(number)) => Ok(SelectCm::One(number)),
+            Err(_) => Err("not a number, 0x and a number, listen, or all"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_is_a_number_or_a_word() {
+        assert_eq!("0x10".parse(), Ok(SelectCm::One(16)));
+        assert_eq!("l".parse(), Ok(SelectCm::Listen));
+        assert_eq!("all".parse(), Ok(SelectCm::All));
+        assert!("".parse::<SelectCm>().is_err() && "listens".parse::<SelectCm>().is_err());
+    }
+}

@@ -1,0 +1,66 @@
+//! The commands by sections, for manuals.
+
+use super::{Leaf, SECTIONS, arguments, find, form, leaves};
+
+/// A section of the commands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Section {
+    /// Title.
+    pub title: &'static str,
+    /// Its commands, in the order of the help.
+    pub commands: Vec<Entry>,
+}
+
+/// A command.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Its words and arguments, as in `show port stats PORT|all`.
+    pub usage: String,
+    /// What it does, without a full stop.
+    pub about: String,
+    /// Arguments with their meanings, where they need one.
+    pub arguments: Vec<(String, String)>,
+}
+
+/// Returns all commands.
+pub fn sections() -> Vec<Section> {
+    let root = super::super::root();
+    let commands = |verb: &&str| {
+        let command = find(&root, verb).ok();
+        let all = command.map(|command| leaves(command, vec![command.get_name()]));
+        all.unwrap_or_default().iter().map(entry).collect::<Vec<_>>()
+    };
+    let section = |(_, title, verbs): &(&str, &'static str, &[&str])| Section {
+        title,
+        commands: verbs.iter().flat_map(commands).collect(),
+    };
+    SECTIONS.iter().map(section).collect()
+}
+
+fn entry(leaf: &Leaf<'_>) -> Entry {
+    let meaning = |arg| {
+        let arg: &clap::Arg = arg;
+        arg.get_help().map(|about| (form(arg), about.to_string()))
+    };
+    Entry {
+        usage: leaf.usage(),
+        about: leaf.about(),
+        arguments: arguments(leaf.command).filter_map(meaning).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_command_has_a_usage_and_a_meaning() {
+        let sections = sections();
+        let all = || sections.iter().flat_map(|section| &section.commands);
+        let stats = all().find(|entry| entry.usage == "show port stats PORT|all").unwrap();
+        assert_eq!(stats.about, "Frames and bytes, and their rates since the last time");
+        let port = ("PORT|all".to_owned(), "Number of a port, or `all`".to_owned());
+        assert_eq!(stats.arguments, [port]);
+        assert!(all().all(|entry| !entry.about.is_empty() && !entry.about.ends_with('.')));
+    }
+}

@@ -1,0 +1,85 @@
+//! What `show cm` tells of ids.
+
+use std::collections::BinaryHeap;
+use std::net::{IpAddr, SocketAddr};
+
+use uroce_wire::Qpn;
+
+use super::Service;
+use crate::rdma_cm::connection::{Connection, Listener, Stage};
+use crate::rdma_cm::{CmId, PortSpace};
+
+/// An id at one moment.
+#[derive(Clone, Debug)]
+pub(crate) struct ConnSeen {
+    pub(crate) id: CmId,
+    pub(crate) space: PortSpace,
+    pub(crate) state: &'static str,
+    pub(crate) local: SocketAddr,
+    pub(crate) peer: Option<SocketAddr>,
+    pub(crate) qpn: Option<Qpn>,
+    pub(crate) peer_qpn: Option<Qpn>,
+    /// Own and the peer's address.
+    pub(crate) alternate: Option<(IpAddr, IpAddr)>,
+    /// Requests that wait, of an id that listens.
+    pub(crate) waiting: Option<u32>,
+}
+
+impl Service {
+    /// Returns up to `most` ids from `from` on, in their order.
+    pub(crate) fn ids_seen(&self, from: CmId, most: usize) -> Vec<ConnSeen> {
+        // The largest is on top, and leaves when there are too many.
+        let mut first = BinaryHeap::with_capacity(most + 1);
+        let ids = self.connections.keys().chain(self.common.listeners.keys());
+        for id in ids.filter(|id| **id >= from) {
+            first.push(*id);
+            if first.len() > most {
+                first.pop();
+            }
+        }
+        first.into_sorted_vec().into_iter().filter_map(|id| self.id_seen(id)).collect()
+    }
+
+    /// Returns the id of this number, if there is one.
+    pub(crate) fn id_seen(&self, id: CmId) -> Option<ConnSeen> {
+        let connection = self.connections.get(&id).map(|of| self.connection_seen(of));
+        connection.or_else(|| self.common.listeners.get(&id).map(|of| listener_seen(id, of)))
+    }
+
+    fn connection_seen(&self, of: &Connection) -> ConnSeen {
+        ConnSeen {
+            id: of.id,
+            space: of.space,
+            state: match of.stage(&self.common.cm) {
+                Stage::Resolving(_) => "RESOLVING",
+                Stage::Asked => "REQ SENT",
+                Stage::Requested => "REQ RECEIVED",
+                Stage::Answered => "REP RECEIVED",
+                Stage::Replied => "REP SENT",
+                Stage::Established => "ESTABLISHED",
+                Stage::Ending => "DISCONNECTING",
+                Stage::Over => "OVER",
+            },
+            local: of.local,
+            peer: Some(of.peer),
+            qpn: of.qp.map(|own| own.qpn),
+            peer_qpn: of.agreed.map(|agreed| agreed.peer_qpn),
+            alternate: of.alternate.map(|way| way.addresses()),
+            waiting: None,
+        }
+    }
+}
+
+fn listener_seen(id: CmId, of: &Listener) -> ConnSeen {
+    ConnSeen {
+        id,
+        space: of.space,
+        state: if of.backlog.is_some() { "LISTEN" } else { "BOUND" },
+        local: of.address,
+        peer: None,
+        qpn: None,
+        peer_qpn: None,
+        alternate: None,
+        waiting: of.backlog.map(|_| of.waiting),
+    }
+}
