@@ -332,7 +332,8 @@ fn connections_of_survivors_carry_whole_messages_while_members_are_killed() {
             taken.push(process.number);
             members.insert(process.number, process);
         }
-        (freed.sort_unstable(), taken.sort_unstable());
+        freed.sort_unstable();
+        taken.sort_unstable();
         assert_eq!(taken, freed, "UROCE_SEED={seed}, round {round}: numbers are free at once");
         for (number, process) in &mut members {
             let status = process.child.try_wait().unwrap();
