@@ -149,9 +149,14 @@ fn the_manual_page_renders_without_a_warning() {
 fn in_shell(shell: &str, script: &str) -> Option<String> {
     let program = std::path::Path::new(env!("CARGO_BIN_EXE_uroce")).parent().unwrap();
     let path = format!("{}:{}", program.display(), std::env::var("PATH").unwrap());
+    // fish makes directories in it.
+    let home = std::env::temp_dir().join(format!("uroce-{shell}-{}", std::process::id()));
+    std::fs::create_dir_all(&home).unwrap();
     let mut command = Command::new(shell);
-    command.args(["-c", script]).env("PATH", path).env("HOME", "/nonexistent");
-    match command.output() {
+    command.args(["-c", script]).env("PATH", path).env("HOME", &home);
+    let output = command.output();
+    std::fs::remove_dir_all(&home).unwrap();
+    match output {
         Ok(output) => {
             assert_eq!(text(&output.stderr), "", "{shell}");
             Some(text(&output.stdout))
