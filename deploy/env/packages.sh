@@ -37,9 +37,8 @@ packages_of() {
     containers) echo podman runc catatonit docker.io docker-compose buildah ;;
     # Open vSwitch with DPDK, at whose ports several programs share a NIC.
     switch) echo openvswitch-switch-dpdk ;;
-    # Tools that read what processes tell: promtool checks the text of `uroce export`, and
-    # dpdk-telemetry.py asks DPDK's telemetry.
-    telemetry) echo prometheus dpdk-dev ;;
+    # promtool, which checks the text of `uroce export`.
+    telemetry) echo prometheus ;;
     # The terminal sessions of uroce, a program to look into, and the shells that it completes in.
     cli) echo tmux perftest zsh fish man-db ;;
     # Languages with runtimes that handle SIGSEGV themselves (bindings/verbs-abi/tests/runtimes.rs):

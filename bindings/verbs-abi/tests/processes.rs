@@ -844,6 +844,54 @@ shift; exec \"$@\"
         let (one, two) = (start("1"), start("2"));
         assert_eq!((&*one.first, &*two.first), ("started 10.99.0.1\n", "started 10.99.0.2\n"));
     }
+
+    /// The local fabric has no claim to the address of an interface that another device uses.
+    #[test]
+    #[ignore = "needs root: makes network interfaces"]
+    fn an_address_of_another_device_is_bound_there_and_not_in_the_local_fabric() {
+        let runtime = Runtime::new("two-devices");
+        let config = runtime.0.join("two.toml");
+        let fabric = runtime.0.join("fabric");
+        let text = format!(
+            "[[device]]
+name = \"uroce0\"
+[[device.port]]
+ethdev = {{ local = \"{}\" }}
+[[device]]
+name = \"uroce1\"
+[[device.port]]
+ethdev = {{ vdev = \"net_af_packet0,iface=eth0\" }}
+ip = [\"10.99.0.1/24\"]
+",
+            fabric.display()
+        );
+        std::fs::write(&config, text).unwrap();
+        let script = "
+ip link add eth0 type veth peer name other || exit 9
+for at in 10.99.0.1 10.99.1.1; do ip addr add $at/24 dev eth0; done
+ip link set eth0 up; ip link set other up
+exec \"$@\"
+";
+        let program = format!(
+            "{CONNECTS}
+v.ibv_get_device_name.restype = ctypes.c_char_p
+v.ibv_get_device_name.argtypes = [p]
+def device(*ip):
+    cm = p()
+    assert m.rdma_create_id(channel, ctypes.byref(cm), None, 0x106) == 0
+    at = struct.pack('=H', 2) + bytes([0x1d, 0x30, *ip]) + bytes(8)
+    assert m.rdma_bind_addr(cm, at) == 0, os.strerror(ctypes.get_errno())
+    first = lambda at: ctypes.cast(at, ctypes.POINTER(p))[0]
+    return v.ibv_get_device_name(first(first(cm))).decode()
+say(device(10, 99, 0, 1), device(10, 99, 1, 1))
+"
+        );
+        let mut command =
+            runtime.command(&["unshare", "--net", "sh", "-c", script, "sh"], &program);
+        let output = command.env("UROCE_CONFIG", &config).output().unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "uroce1 uroce0\n", "{errors}");
+    }
 }
 
 #[test]

@@ -12,13 +12,19 @@ impl Thread {
     ///
     /// # Errors
     ///
-    /// See [`RequestError`]; nothing has changed.
+    /// See [`RequestError`]. Unless an lcore does not answer, nothing has changed.
     pub(crate) fn change_faults(
         &mut self,
         port: u8,
         change: &SetFault,
     ) -> Result<(), RequestError> {
-        let faults = self.control.faults(port).copied().unwrap_or_default();
+        let mut faults = self.control.faults(port).copied().unwrap_or_default();
+        for direction in [&mut faults.rx, &mut faults.tx] {
+            // The faults of a QP end with it.
+            if direction.qp.is_some_and(|qp| self.control.query_qp(qp).is_err()) {
+                *direction = FaultConfig::default();
+            }
+        }
         Ok(self.control.set_faults(port, &changed(faults, change))?)
     }
 

@@ -87,7 +87,8 @@ impl Lane {
     ) -> Lane {
         let mut faults = PortFaults::default();
         faults.set_loss(binding.loss);
-        let [rx_faults, tx_faults] = faults.at_queue(lcore, &binding.pool);
+        // Loss holds no frames, whatever the number of lcores.
+        let [rx_faults, tx_faults] = faults.at_queue(lcore, 1, &binding.pool);
         let bottleneck = binding.bottleneck.as_ref();
         let bottleneck = bottleneck.map(|config| Bottleneck::new(config, lcore, backlog));
         let mut lane = Lane {

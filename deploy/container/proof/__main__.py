@@ -113,7 +113,7 @@ def passes(case, session):
     try:
         case(session)
         verdict = "ok"
-    except (Failed, subprocess.TimeoutExpired) as failure:
+    except (Failed, OSError, ValueError, subprocess.SubprocessError) as failure:
         verdict = f"FAILED: {failure}"
     words = case.__doc__.split("\n")[0]
     print(f"{case.__name__}: {words} {verdict}, {time.monotonic() - begin:.1f} s", flush=True)

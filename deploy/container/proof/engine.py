@@ -96,7 +96,10 @@ class Podman:
 
     def main_process(self, name):
         """The number of a container's first process on this machine."""
-        return int(self.inspect(name, "{{.State.Pid}}"))
+        process = int(self.inspect(name, "{{.State.Pid}}"))
+        if process <= 1:
+            raise Failed(f"{name} does not run")
+        return process
 
     def inspect(self, name, template):
         """A field of a container's state or configuration."""

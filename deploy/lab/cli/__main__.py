@@ -5,6 +5,7 @@ to a program that runs over uroce. Exit status 0 if all of them pass.
 """
 
 import shutil
+import subprocess
 import sys
 import tempfile
 import time
@@ -28,7 +29,8 @@ def main():
         try:
             session(build, work)
             verdict = "ok"
-        except (Mismatch, AssertionError, OSError) as error:
+        except (Mismatch, AssertionError, OSError, TypeError, ValueError,
+                subprocess.SubprocessError) as error:
             traceback.print_exception(error)
             verdict, failed = "FAILED", failed + 1
         finally:

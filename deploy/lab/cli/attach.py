@@ -82,7 +82,7 @@ def moving(build, work):
             terminal.types("show qp 0x", "Tab", "Tab")
             terminal.says(f"{first['qpn']:#08x}")
             terminal.types("C-u", "quit", "Enter")
-            terminal.says("Pane is dead (status 0")
+            terminal.says("ended with 0")
         said, _ = client.communicate(timeout=DURATION + PATIENCE)
         assert client.returncode == 0, said
         assert re.search(r"^ 4096 +\d+ ", said, re.MULTILINE), said

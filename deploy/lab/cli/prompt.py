@@ -85,9 +85,13 @@ def habits(build, work):
         terminal.says("IP address: 192.0.2.129")
         terminal.types("C-l", "show port stats all", "Enter")
         terminal.shows("stats")
-        terminal.types("clear port stats all", "Enter", "quit", "Enter")
+        terminal.types("C-l", "clear port stats all", "Enter")
+        # Keys that come while a command runs may be lost.
+        terminal.until(lambda screen: screen[0].endswith(" all") and screen[-1] == "uroce>",
+                       "the next prompt")
+        terminal.types("quit", "Enter")
         terminal.says("Bye...")
-        terminal.says("Pane is dead (status 0")
+        terminal.says("ended with 0")
 
 
 SESSIONS = (completion, mistakes, history, pager, habits)

@@ -1,13 +1,21 @@
 """A terminal of 100 columns and 30 rows in a tmux server of its own."""
 
+import contextlib
+import itertools
 import os
 import re
 import subprocess
 import time
 from pathlib import Path
 
+# Runs a program and says how it has ended. tmux itself now and then does not learn it.
+LAST_WORDS = 'sh', "-c", '"$@"; echo "ended with $?"; exec cat', "sh"
+# A server that ends still answers at its socket for a moment, so each has its own.
+NUMBERS = itertools.count()
 # Seconds for a screen to come, on a machine under load.
 PATIENCE = 30
+# Seconds between a screen and keys, as a person needs.
+PAUSE = 0.2
 SCREENS = Path(__file__).parent / "screens"
 
 
@@ -19,7 +27,7 @@ class Terminal:
     """A program at a terminal. To be used with `with`."""
 
     def __init__(self, work, *command, **environment):
-        self.socket = str(work / "tmux")
+        self.socket = str(work / f"tmux{next(NUMBERS)}")
         variables = {**os.environ, "TERM": "screen", "NO_COLOR": "1", "XDG_STATE_HOME": str(work),
                      **environment}
         variables.pop("TMUX", None)
@@ -30,15 +38,17 @@ class Terminal:
         self.command = command
 
     def __enter__(self):
-        self.tmux("new-session", "-d", "-x", "100", "-y", "30", *self.command)
-        self.tmux("set", "-g", "remain-on-exit", "on")
+        self.tmux("new-session", "-d", "-x", "100", "-y", "30", *LAST_WORDS, *self.command)
         return self
 
     def __exit__(self, *_error):
-        self.tmux("kill-server")
+        with contextlib.suppress(subprocess.CalledProcessError):
+            self.tmux("kill-server")
 
     def types(self, *keys):
         """Types text, or keys by tmux's names: Tab, Enter, C-r, Up."""
+        # A prompt is shown shortly before keys are read, and what comes before is lost.
+        time.sleep(PAUSE)
         for key in keys:
             literal = [] if re.fullmatch(r"Tab|Enter|Space|Up|C-.", key) else ["-l"]
             self.tmux("send-keys", *literal, "--", key)

@@ -31,6 +31,10 @@ pub(crate) fn behind(ip: IpAddr) -> Result<Option<(&'static Device, u8, IpAddr)>
     if is_own_node(ip) || ip.is_multicast() || is_link_local || !is_of_interface(ip) {
         return Ok(None);
     }
+    // Another device may have the address of the interface behind its port.
+    if super::listen::find(ip).is_ok() {
+        return Ok(None);
+    }
     for device in runtime::devices()? {
         if !device.config()?.ports.iter().any(runtime::is_local) {
             continue;

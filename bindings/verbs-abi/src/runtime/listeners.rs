@@ -12,7 +12,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
+use rustix::io::Errno;
 use uroce::cm::raw::{PortSpace, is_own_node};
 use uroce::config::{Ethdev, PortConfig};
 
@@ -150,8 +151,12 @@ fn files(fabric: &Path, space: PortSpace, port: u16) -> Vec<Announced> {
 
 /// The text of a file; `None` if it is not locked.
 fn read(path: &Path) -> Option<String> {
-    let file = File::open(path).ok()?;
-    if flock(&file, FlockOperation::NonBlockingLockShared).is_ok() {
+    // A pipe or link is none of a listener's.
+    let flags = OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = File::from(open(path, flags, Mode::empty()).ok()?);
+    let is_locked =
+        || flock(&file, FlockOperation::NonBlockingLockShared) == Err(Errno::WOULDBLOCK);
+    if !file.metadata().ok()?.is_file() || !is_locked() {
         return None;
     }
     let mut text = String::new();
@@ -238,6 +243,14 @@ mod tests {
         assert!(left.exists());
         drop(listen(&two, "0.0.0.0:7001"));
         assert!(!left.exists());
+        // A pipe of this name: opening it would wait for a writer.
+        let namespace = pid_namespace();
+        let pipe = format!("{}tcp-7002-m9-{}-{namespace}-0", fabric_of(fabric), std::process::id());
+        let pipe = left.with_file_name(pipe);
+        let (here, kind) = (rustix::fs::CWD, rustix::fs::FileType::Fifo);
+        rustix::fs::mknodat(here, &pipe, kind, Mode::RWXU, 0).unwrap();
+        assert_eq!(find(&one, TCP, at("192.0.2.1:7002")), None);
+        fs::remove_file(&pipe).unwrap();
         let unused = format!("x-tcp-1-m1-{}-{}-0", u32::MAX, pid_namespace());
         assert!(has_ended(&unused) && !has_ended("x-tcp-1-m1-1-7-0"));
     }

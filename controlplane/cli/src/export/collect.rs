@@ -103,6 +103,11 @@ fn add(metrics: &mut Metrics, path: &Path, told: Option<Result<Told, ClientError
 fn ask(path: &Path, scrape: Scrape) -> Result<Told, ClientError> {
     let mut client = Client::connect_for(path, SILENCE)?;
     client.limit(ANSWER_MAX);
+    // A name is only a name: a process cannot pose as another one of this PID namespace.
+    let named = find::label_of(path).parse().ok();
+    if named.is_some() && named != client.peer().pid {
+        return Err(ClientError::NoProcess(format!("{} is not its process's", path.display())));
+    }
     let strange = || ClientError::Strange("another answer".to_owned());
     let Answer::Process(process) = client.ask(&Request::Show(Show::Process))? else {
         return Err(strange());

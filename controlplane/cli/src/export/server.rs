@@ -7,7 +7,7 @@
 //! - A connection ends at the latest [`PATIENCE`] after it was accepted, however slowly its client
 //!   sends or reads.
 //! - There are at most [`CONNECTIONS`]. A further one takes the place of the oldest that has not
-//!   sent its request.
+//!   sent its request; if all have, it is refused with 503.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -48,7 +48,12 @@ pub(super) fn serve(listener: &TcpListener, collector: &Arc<Collector>) {
             continue;
         };
         let Ok(own) = stream.try_clone() else { continue };
-        make_room(&connections);
+        if !has_room(&connections) {
+            let end = Instant::now() + PAUSE;
+            // An error is the client's, which gets no answer then.
+            let _ = write(&stream, end, "503 Service Unavailable", "text/plain", "too many\n");
+            continue;
+        }
         lock(&connections).push(Open { number, stream: own, has_request: false });
         let (all, collector) = (Arc::clone(&connections), Arc::clone(collector));
         let body = move || {
@@ -63,15 +68,16 @@ pub(super) fn serve(listener: &TcpListener, collector: &Arc<Collector>) {
     }
 }
 
-/// Ends a connection if there are too many: the oldest without a request, else the oldest.
-fn make_room(connections: &Connections) {
+/// Returns whether there may be a further connection. If there are too many, the oldest without a
+/// request ends; those with one have a thread at work, whatever their clients do.
+fn has_room(connections: &Connections) -> bool {
     let mut open = lock(connections);
     if open.len() < CONNECTIONS {
-        return;
+        return true;
     }
-    let at = open.iter().position(|open| !open.has_request).unwrap_or(0);
+    let oldest = open.iter().position(|open| !open.has_request);
     // Its thread then finds the connection closed.
-    let _ = open.remove(at).stream.shutdown(Shutdown::Both);
+    oldest.map(|at| open.remove(at).stream.shutdown(Shutdown::Both)).is_some()
 }
 
 fn answer(

@@ -221,7 +221,7 @@ fn start_with(file: Option<BorrowedFd<'_>>) -> Reply {
         port: 0,
         file: "x".into(),
         qp: None,
-        snaplen: 0,
+        snaplen: 64,
         count: None,
     };
     let bytes = frame::encode(&Request::Capture(start), frame::REQUEST_MAX).unwrap();

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -110,7 +110,7 @@ fn promtool_finds_no_fault_in_the_metrics() {
         .stderr(Stdio::piped())
         .spawn();
     let Ok(mut tool) = tool else {
-        eprintln!("skipped: promtool is not installed (Debian: prometheus)");
+        eprintln!("SKIP: promtool is not installed (Debian: prometheus)");
         return;
     };
     tool.stdin.take().expect("a pipe").write_all(text.as_bytes()).expect("it reads");
@@ -183,6 +183,10 @@ fn a_process_that_stalls_costs_only_its_own_metrics() {
     // Both accept connections; one sends nothing, and the other rubbish.
     let _silent = UnixListener::bind(directory.join("1-2.sock")).expect("a socket");
     let rubbish = UnixListener::bind(directory.join("3-2.sock")).expect("a socket");
+    // This one has the name of a process that it is not.
+    let namespace = std::fs::metadata("/proc/self/ns/pid").expect("a namespace").ino();
+    let impostor = directory.join(format!("1-{namespace}.sock"));
+    let _impostor = UnixListener::bind(impostor).expect("a socket");
     std::thread::spawn(move || {
         for stream in rubbish.incoming().flatten() {
             let _ = (&stream).write_all(&[0, 0, 0, 2, b'{', b'}']);
@@ -199,6 +203,7 @@ fn a_process_that_stalls_costs_only_its_own_metrics() {
     assert!(begin.elapsed() < Duration::from_secs(8), "{:?}", begin.elapsed());
     assert!(text.contains("roce_process_up{pid=\"1-2\"} 0\n"), "{text}");
     assert!(text.contains("roce_process_up{pid=\"3-2\"} 0\n"), "{text}");
+    assert!(!text.contains("pid=\"1\""), "{text}");
     assert!(value(&text, "roce_rdma_tx_packets_total", "device=\"left\"").is_some_and(|v| v > 0.0));
     std::fs::remove_dir_all(base).expect("its own directory");
 }

@@ -57,6 +57,11 @@ fn wrong_bits_are_found_by_the_peer() {
     let (made, found) = (counter("tx_injected_corruption"), counter("rx_icrc_errors"));
     assert!(made > 0 && found == made, "{made} {found}");
     assert_eq!(shown()[1].qp, Some(qpn));
+    // The faults of a QP end with it, and stand in the way of no others.
+    says(&format!("destroy qp {qpn} force"));
+    says("set fault port 0 rx loss 0.5");
+    let [rx, tx] = &shown()[..2] else { panic!("both directions of a port") };
+    assert_eq!((rx.loss, rx.qp, tx.corrupt, tx.qp), (0.5, None, 0.0, None));
 }
 
 #[test]

@@ -102,7 +102,12 @@ fn ps_lists_processes_and_what_a_killed_one_left_is_swept() {
     assert!(!list().contains(&format!("{pid} ")));
     let gone = uroce(&["-s", &pid.to_string(), "show", "cq"]).output().unwrap();
     assert_eq!(gone.status.code(), Some(1));
-    assert!(text(&gone.stderr).contains("its process has ended"), "{}", text(&gone.stderr));
+    // Another test's process may have removed the socket by now.
+    let said = text(&gone.stderr);
+    assert!(
+        said.contains("its process has ended") || said.contains("there is no process"),
+        "{said}"
+    );
     let _next = Process::start(None);
     assert!(find_socket(pid).is_none(), "the next process has removed it");
 }

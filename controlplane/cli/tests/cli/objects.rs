@@ -104,7 +104,12 @@ fn what_is_wrong_with_a_change_is_said_in_the_words_of_the_command() {
 fn the_programs_own_queue_pair_is_not_harmed_unless_that_is_meant() {
     let mut lab = Lab::new();
     let (left, right) = (lab.left.qp.qpn().value(), lab.right.qp.qpn().value());
-    for line in [format!("modify qp {left} state ERR"), format!("destroy qp {left}")] {
+    for line in [
+        format!("modify qp {left} state ERR"),
+        format!("modify qp {left} state SQD"),
+        format!("modify qp {left} access local_write"),
+        format!("destroy qp {left}"),
+    ] {
         let refused = fails(&line);
         assert!(refused.contains(" is the program's (EPERM)\nadd --force"), "{refused}");
     }
@@ -129,6 +134,7 @@ fn memory_is_registered_filled_and_freed() {
     let refused = fails(&format!("reg mr pd {pd} len 8 access remote_write"));
     assert!(refused.ends_with("(EINVAL)\nadd local_write to the rights\n"), "{refused}");
     assert!(fails(&format!("reg mr pd {pd} len 0x100000000000")).contains("(ENOMEM)"));
+    assert!(fails(&format!("reg mr pd {pd} len 0")).contains("(EINVAL)"));
     assert!(address != 0);
     assert!(fails(&format!("destroy pd {pd}")).contains("uses PD"));
     says(&format!("dereg mr {:#x}", region.number));

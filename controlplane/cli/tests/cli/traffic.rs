@@ -77,6 +77,8 @@ fn what_cannot_be_posted_is_refused_with_a_remedy() {
     assert!(short.contains("no memory 68 bytes of PD"), "{short}");
     let full = fails(&format!("post recv qp {qp} len 8 count 17"));
     assert!(full.starts_with("after 16 requests: queue is full (ENOMEM)\npoll"), "{full}");
+    let many = fails(&format!("post recv qp {qp} len 8 count 4000000000"));
+    assert!(many.contains("4000000000 work requests are too many (EINVAL)"), "{many}");
     let programs = fails(&format!("post send qp {} len 8", lab.left.qp.qpn().value()));
     assert!(programs.contains("(EPERM)\nwork is posted to QPs of `create qp` only"), "{programs}");
     assert!(fails("poll cq 77").contains("no command has made CQ 77 (ENOENT)"));

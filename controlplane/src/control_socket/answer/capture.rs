@@ -18,6 +18,9 @@ use crate::thread::{CaptureSeen, PortSeen};
 /// Longest wait for a file to be complete. The disk may be slow; other clients wait meanwhile.
 const PATIENCE: Duration = Duration::from_secs(2);
 
+/// Fewest bytes of a frame that are kept.
+const SNAPLEN_MIN: u16 = 64;
+
 /// Carries a command out. `file` is what came with the request.
 pub(super) fn answer(
     request: &Capture,
@@ -27,6 +30,9 @@ pub(super) fn answer(
     match request {
         Capture::Start { port, file: name, qp, snaplen, count } => {
             let Some((served, port)) = find(*port, devices)? else { return Ok(no_port(*port)) };
+            if *snaplen < SNAPLEN_MIN {
+                return Ok(failed(format!("{snaplen} bytes of a frame are too few: 64 or more")));
+            }
             let file = match file.map(checked) {
                 Some(Ok(file)) => file,
                 Some(Err(text)) => return Ok(failed(format!("{name}: {text}"))),

@@ -21,8 +21,12 @@ impl Console {
     ) -> Result<Begun, Failure> {
         let found = self.find_qp(arguments.qp, devices)?;
         let change = change(arguments)?;
-        let is_end = matches!(change.state, Some(QpState::Reset | QpState::Err));
-        if is_end && !found.is_ours && !arguments.force {
+        // The program cannot know that its QP has another state, peer or rights.
+        let is_harmful = change.state.is_some()
+            || change.access.is_some()
+            || change.qkey.is_some()
+            || change.dest_qpn.is_some();
+        if is_harmful && !found.is_ours && !arguments.force {
             return Err(Failure::harmful(&format!("QP {:#08x}", arguments.qp)));
         }
         begin_modify(&found, change, vector(arguments), None)

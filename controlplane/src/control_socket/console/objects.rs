@@ -15,7 +15,7 @@ use super::{Console, CqObject, Failure, MrObject, PdObject, QpObject, Served, Sr
 use crate::control_socket::answer::qp_detail;
 use crate::device::random_psn;
 
-/// Most bytes of one region, so that a slip of the hand does not exhaust the machine's memory.
+/// Most bytes of all regions, so that a slip of the hand does not exhaust the machine's memory.
 const REGION_MAX: u64 = 1 << 30;
 const WORD: u64 = size_of::<u64>() as u64;
 
@@ -109,6 +109,11 @@ impl Console {
         let Reg::Mr { pd, len, access, pattern } = reg;
         let domain = find(&self.pds, "PD", *pd)?;
         let served = device_of(domain.device, devices)?;
+        let taken: usize = self.mrs.values().map(|mr| mr.region.words().len()).sum();
+        if len.saturating_add(taken as u64 * WORD) > REGION_MAX {
+            let cause = format!("no room for {len} bytes: all regions have at most {REGION_MAX}");
+            return Err(Failure::new(Errno::NOMEM, cause, "deregister some: dereg mr KEY"));
+        }
         let words = words(*len, pattern.unwrap_or(0))?;
         let region = served.engine.register_words(domain.pd, words, rights(access))?;
         let (key, va) = (region.keys().rkey.0, region.va().0);
@@ -284,7 +289,8 @@ fn words(len: u64, byte: u8) -> Result<Box<[AtomicU64]>, Failure> {
         Failure::new(Errno::NOMEM, format!("no memory for a region of {len} bytes"), remedy)
     };
     if len == 0 || len > REGION_MAX {
-        return Err(no_memory("a region has 1 to 1073741824 bytes"));
+        let cause = format!("a region cannot have {len} bytes");
+        return Err(Failure::new(Errno::INVAL, cause, "choose 1 to 1073741824 bytes"));
     }
     let count = usize::try_from(len.div_ceil(WORD)).map_err(|_| no_memory("choose less"))?;
     let mut words = Vec::new();

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use uroce_command::Answer;
 use uroce_command::answer::Completion;
-use uroce_command::request::{Link, Local, Poll, Post, Remote, Wait};
+use uroce_command::request::{Link, Local, Poll, Post, Remote, WAIT_MAX, Wait};
 use uroce_transport::{Cqe, PostError, RecvWr, SendOp, SendWr, Sge};
 use uroce_wire::{ImmDt, Lkey, Rkey, Va};
 
@@ -16,6 +16,10 @@ use super::{Begun, Console, CqObject, Failure, QpObject, Served, find_port};
 
 /// Length of the value of an ATOMIC in bytes.
 const ATOMIC: u32 = 8;
+/// Most work requests of a command.
+const POSTED_MAX: u32 = 1 << 16;
+/// Most completions of an answer, so that it fits into a frame.
+const POLLED_MAX: u16 = 1024;
 
 impl Console {
     pub(super) fn post(&mut self, post: &Post) -> Result<Answer, Failure> {
@@ -41,7 +45,7 @@ impl Console {
             }
         };
         let (sge, first) = (self.memory(local, len)?, self.wr_id);
-        let wrs: Vec<SendWr> = (0..local.count)
+        let wrs: Vec<SendWr> = (0..checked_count(local)?)
             .map(|at| SendWr {
                 wr_id: first + u64::from(at),
                 op,
@@ -59,7 +63,7 @@ impl Console {
     fn post_recvs(&mut self, local: &Local, len: u32) -> Result<Answer, Failure> {
         let (list, first) = ([self.memory(local, len)?], self.wr_id);
         let wrs: Vec<RecvWr> =
-            (0..local.count).map(|at| RecvWr { wr_id: first + u64::from(at) }).collect();
+            (0..checked_count(local)?).map(|at| RecvWr { wr_id: first + u64::from(at) }).collect();
         let all = wrs.iter().map(|wr| (wr, &list[..]));
         let outcome = match self.own_qp(local.qp)?.srq {
             Some(srq) => find(&self.srqs, "SRQ", srq)?.srq.post_recv_list(all),
@@ -135,7 +139,7 @@ impl Console {
 
     pub(super) fn poll(&mut self, poll: &Poll) -> Result<Begun, Failure> {
         let Poll::Cq { cq, max, timeout } = *poll;
-        let end = Instant::now() + Duration::from_millis(timeout.into());
+        let end = end_of(timeout);
         find(&self.cqs, "CQ", cq)?;
         Ok(Begun::Later(Box::new(move |console, _| {
             let taken = find(&console.cqs, "CQ", cq).and_then(|queue| take(queue, max));
@@ -148,11 +152,26 @@ impl Console {
     }
 }
 
+/// Returns the number of work requests. Clients other than `uroce` may ask for any.
+fn checked_count(local: &Local) -> Result<u32, Failure> {
+    if local.count > POSTED_MAX {
+        let cause = format!("{} work requests are too many", local.count);
+        return Err(Failure::new(Errno::INVAL, cause, "post at most 65536 at a time"));
+    }
+    Ok(local.count)
+}
+
+/// Returns when a wait of `timeout` ms ends.
+fn end_of(timeout: u32) -> Instant {
+    Instant::now() + Duration::from_millis(timeout.min(WAIT_MAX).into())
+}
+
 fn place(remote: &Remote) -> (Va, Rkey) {
     (Va(remote.addr), Rkey(remote.rkey))
 }
 
 fn take(queue: &CqObject, max: u16) -> Result<Vec<Completion>, Failure> {
+    let max = max.min(POLLED_MAX);
     let mut cqes = Vec::new();
     let mut count = queue.cq.poll_into(&mut cqes, max.into())?;
     if let (0, Some(poller)) = (count, &queue.poller) {
@@ -179,7 +198,7 @@ pub(super) fn wait(wait: &Wait, devices: &[Arc<Served>]) -> Result<Begun, Failur
     let timeout = match *wait {
         Wait::Qp { timeout, .. } | Wait::Link { timeout, .. } => timeout,
     };
-    let end = Instant::now() + Duration::from_millis(timeout.into());
+    let end = end_of(timeout);
     let wait = wait.clone();
     if let Wait::Link { port, .. } = wait {
         find_port(port, devices)?;

@@ -128,12 +128,14 @@ impl Control {
             direction.qp.map_or(Ok(()), |qp| self.record(qp).map(drop))?;
         }
         let at = usize::from(port) - 1;
-        for lcore in 0..self.lcores.len() {
-            let faults = faults.at_queue(lcore, &self.ports[at].pool);
+        // Also if an lcore does not answer: others have them by then.
+        self.links.faults[at] = *faults;
+        let lcores = self.lcores.len();
+        for lcore in 0..lcores {
+            let faults = faults.at_queue(lcore, lcores, &self.ports[at].pool);
             let former = self.call(lcore, SetFaults { port: at, faults })?;
             drop(former.ok_or(ControlError::NoSuchPort(port))?);
         }
-        self.links.faults[at] = *faults;
         Ok(())
     }
 

@@ -29,7 +29,7 @@ use uroce_wire::{Frame, Qpn};
 /// Longest delay, in microseconds.
 const DELAY_MAX: u32 = 1_000_000;
 /// Most frames that a lane delays: a millisecond's at four million packets a second.
-const LATE_MAX: u32 = 4096;
+const LATE_MAX: usize = 4096;
 /// Most frames of a lane that wait to be overtaken.
 const OVERTAKEN: usize = 64;
 /// Most frames that overtake one.
@@ -93,15 +93,22 @@ impl PortFaults {
         self.tx = FaultConfig { loss: loss.tx, seed: loss.seed, qp: None, ..self.tx };
     }
 
-    /// Makes the faults of lcore number `lcore` for received and sent frames. Copies are taken from
-    /// `pool`. The random choices differ between lcores.
-    pub(crate) fn at_queue(&self, lcore: usize, pool: &Mempool) -> [Option<Box<Faults>>; 2] {
+    /// Makes the faults of lcore number `lcore` of `lcores` for received and sent frames. Copies
+    /// are taken from `pool`, which the lcores share. The random choices differ between lcores.
+    pub(crate) fn at_queue(
+        &self,
+        lcore: usize,
+        lcores: usize,
+        pool: &Mempool,
+    ) -> [Option<Box<Faults>>; 2] {
+        // Ports and their peers need most of a mempool, and each lcore holds frames both ways.
+        let late_max = LATE_MAX.min(pool.count() as usize / (8 * lcores.max(1)));
         let loss = LossConfig { rx: self.rx.loss, tx: 0.0, seed: self.rx.seed };
         let (rx_loss, _) = loss.at_queue(lcore);
         let loss = LossConfig { rx: 0.0, tx: self.tx.loss, seed: self.tx.seed };
         let (_, tx_loss) = loss.at_queue(lcore);
-        let rx = self.rx.is_on().then(|| Faults::new(&self.rx, RX, rx_loss, lcore, pool));
-        let tx = self.tx.is_on().then(|| Faults::new(&self.tx, TX, tx_loss, lcore, pool));
+        let rx = self.rx.is_on().then(|| Faults::new(&self.rx, RX, rx_loss, lcore, late_max, pool));
+        let tx = self.tx.is_on().then(|| Faults::new(&self.tx, TX, tx_loss, lcore, late_max, pool));
         [rx, tx]
     }
 }
@@ -169,10 +176,9 @@ impl Faults {
         counted: Counted,
         loss: Loss,
         lcore: usize,
+        late_max: usize,
         pool: &Mempool,
     ) -> Box<Faults> {
-        // Ports and their peers need most of a mempool.
-        let late_max = LATE_MAX.min(pool.count() / 8) as usize;
         Box::new(Faults {
             qp: config.qp,
             loss,
