@@ -16,6 +16,7 @@ from switch import suite as switch_suite
 from vm import network
 from vm.guest import Guest
 from vm.link import Tap, VhostUser
+from vm.recovery import Recovery
 
 # Seconds for a suite: longer than it takes on a slow machine.
 BUDGET_SECONDS = 1200
@@ -67,7 +68,13 @@ def over(context, link, table):
         with uroce.standing_by() if link.needs_peer_to_boot else contextlib.nullcontext():
             [guest] = stack.enter_context(guests(context, {link.number: link}))
         peers = {"rxe": GuestPeer("rxe", guest), "uroce": uroce}
-        return run(context, table, peers, guest)
+
+        def boot():
+            uroce.end()
+            with uroce.standing_by() if link.needs_peer_to_boot else contextlib.nullcontext():
+                guest.restart()
+
+        return run(context, table, peers, guest, boot)
 
 
 def selftest(context):
@@ -78,13 +85,19 @@ def selftest(context):
     """
     with pair(context) as peers:
         guest = peers["guest1"].guest
-        results = run(context, chosen(context, cases.selftest()), peers, guest)
+
+        def boot():
+            for peer in peers.values():
+                peer.guest.restart()
+
+        results = run(context, chosen(context, cases.selftest()), peers, guest, boot)
         if context.only:
             return results
         blackout = dataclasses.replace(cases.selftest()[0], loss=1.0)
         results += session.run_all(
-            [blackout], peers, guest, context.work, context.work / "expected",
-            BUDGET_SECONDS, lambda result: context.report.tell(expect_failure(result)),
+            [blackout], peers, guest, Recovery(boot, context.kept), context.work,
+            context.work / "expected", BUDGET_SECONDS,
+            lambda result: context.report.tell(expect_failure(result)),
         )
         return results
 
@@ -118,10 +131,10 @@ def chosen(context, table):
     return [case for case in table if all(word in case.name for word in context.only.split())]
 
 
-def run(context, table, peers, guest):
-    """Runs cases between the peers over the guest's link."""
-    return session.run_all(table, peers, guest, context.work, context.kept, context.budget,
-                           context.report.tell)
+def run(context, table, peers, guest, boot):
+    """Runs cases between the peers over the guest's link. `boot` boots the guest again."""
+    return session.run_all(table, peers, guest, Recovery(boot, context.kept), context.work,
+                           context.kept, context.budget, context.report.tell)
 
 
 @contextlib.contextmanager

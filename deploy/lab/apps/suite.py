@@ -8,6 +8,7 @@ from report.failure import LabFailure
 from report.result import ATTEMPTS, FAIL, NOT_RUN, PASS, Result, keep
 from vm import network
 from vm.link import Tap
+from vm.recovery import Recovery
 
 from . import cases, ends, output, pyverbs_suite
 from .cases import ALONE, GUEST, NOBODY, ORACLE, PAIR, PAIRINGS
@@ -38,12 +39,14 @@ class Applications:
     def run(self, cases, guests):
         """Runs cases in order. Boots a guest before the first case that needs one."""
         results = []
+        recovery = Recovery(self.ends.restart_guest, self.context.kept)
         with contextlib.ExitStack() as stack:
             for case in cases:
                 if case.pairing in (GUEST, ORACLE) and self.ends.guest is None:
                     [self.ends.guest] = stack.enter_context(
                         guests(self.context, {self.link.number: self.link}))
-                results.append(self.attempt(case))
+                results.append(recovery.attempt(
+                    case, self.ends.guest, lambda case=case: self.attempt(case)))
                 self.context.report.tell(results[-1])
         return results
 

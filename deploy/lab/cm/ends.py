@@ -165,6 +165,14 @@ class Ends:
             time.sleep(0.02)
         raise CaseFault(f"{name}'s {program} does not listen: {last_words(server.kill().text)}")
 
+    def restart_guest(self):
+        """Ends what a case has left running here, and boots the guest again."""
+        for process in self.processes:
+            if isinstance(process, Ours):
+                process.kill()
+        self.processes.clear()
+        self.guest.restart()
+
     def clean_up(self):
         """Ends everything that a case may have left running."""
         for process in self.processes:

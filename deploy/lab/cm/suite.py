@@ -7,6 +7,7 @@ import time
 from report.failure import LabFailure
 from report.result import FAIL, NOT_RUN, PASS, Result, keep
 from vm.link import Bridged, Tap, VhostUser
+from vm.recovery import Recovery
 
 from . import cases, madcheck
 from .ends import OURS, CaseFault, Ends
@@ -36,12 +37,19 @@ def over(context, guests, link, table):
         ends = Ends(None, context.uroce, context.uroce_run, link, context.work)
         with standing_by(ends) if link.needs_peer_to_boot else contextlib.nullcontext():
             [ends.guest] = stack.enter_context(guests(context, {link.number: link}))
+
+        def boot():
+            with standing_by(ends) if link.needs_peer_to_boot else contextlib.nullcontext():
+                ends.restart_guest()
+
+        recovery = Recovery(boot, context.kept)
         deadline = time.monotonic() + context.budget
         results, obstacle = [], ""
         for case in table:
             if time.monotonic() > deadline:
                 obstacle = obstacle or "the suite's time was used up"
-            result = Result(case, reason=obstacle) if obstacle else attempt(case, ends, context)
+            result = (Result(case, reason=obstacle) if obstacle else recovery.attempt(
+                case, ends.guest, lambda case=case: attempt(case, ends, context)))
             if result.verdict not in (PASS, FAIL) and not obstacle:
                 obstacle = result.reason
             results.append(result)

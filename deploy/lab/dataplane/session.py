@@ -3,7 +3,7 @@
 import time
 
 from report.failure import LabFailure
-from report.result import ATTEMPTS, FAIL, PASS, Result, keep
+from report.result import ATTEMPTS, FAIL, NOT_RUN, PASS, Result, keep
 
 from .programs import RC
 
@@ -80,21 +80,29 @@ def judge(case, endings):
     return "; ".join(faults)
 
 
-def run_all(cases, ends, guest, work, kept, budget_seconds, tell):
-    """Runs cases one after the other and reports each result. If the laboratory fails or the time
-    is over, the rest is reported as not run."""
+def run_all(cases, ends, guest, recovery, work, kept, budget_seconds, tell):
+    """Runs cases one after the other and reports each result. If the laboratory fails for good or
+    the time is over, the rest is reported as not run."""
     deadline = time.monotonic() + budget_seconds
     obstacle = ""
     results = []
     for case in cases:
         if not obstacle and time.monotonic() > deadline:
             obstacle = f"the suite's {budget_seconds} s were used up"
-        try:
-            result = (Result(case, reason=obstacle) if obstacle
-                      else run(case, ends, guest, work, kept))
-        except (LabFailure, OSError) as error:
-            obstacle = str(error)
+        if obstacle:
             result = Result(case, reason=obstacle)
+        else:
+            result = recovery.attempt(
+                case, guest, lambda case=case: verdict(case, ends, guest, work, kept))
+            obstacle = result.reason if result.verdict == NOT_RUN else ""
         results.append(result)
         tell(result)
     return results
+
+
+def verdict(case, ends, guest, work, kept):
+    """Runs a case. Its result is "not run" if the laboratory failed; ends may go on running."""
+    try:
+        return run(case, ends, guest, work, kept)
+    except (LabFailure, OSError) as error:
+        return Result(case, reason=str(error))

@@ -83,6 +83,10 @@ class UrocePeer:
 
     def clean_up(self, _):
         """Ends everything that a failed case may have left running."""
+        self.end()
+
+    def end(self):
+        """Ends the last session's program, if it runs."""
         if self.session is not None:
             self.session.kill()
 

@@ -89,8 +89,9 @@ class Switch:
         return socket
 
     def add_interface(self, name, mtu):
-        """Adds an interface of the kernel."""
-        self.vsctl("add-port", BRIDGE, name, "--", "set", "Interface", name, f"mtu_request={mtu}")
+        """Adds an interface of the kernel, in place of one of that name that is gone."""
+        self.vsctl("--if-exists", "del-port", BRIDGE, name, "--", "add-port", BRIDGE, name,
+                   "--", "set", "Interface", name, f"mtu_request={mtu}")
 
     def remove(self, *names):
         """Removes ports."""

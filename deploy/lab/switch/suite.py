@@ -6,6 +6,7 @@ import time
 from cm.ends import CaseFault
 from report.failure import LabFailure
 from report.result import ATTEMPTS, FAIL, NOT_RUN, PASS, Result, keep
+from vm.recovery import Recovery
 
 from . import cases
 from .hosts import GUEST, PORTS, Hosts
@@ -24,13 +25,15 @@ def run(context, guests):
     with contextlib.ExitStack() as stack:
         switch = stack.enter_context(Switch(context.work)) if table else None
         hosts = Hosts(switch, context.uroce_run, context.work)
+        recovery = Recovery(hosts.restart_guest, context.kept)
         for number in PORTS if table else ():
             switch.add(f"p{number}")
         for case in table:
             if case.needs_guest and hosts.guest is None:
                 link = {GUEST.number: Plugged(GUEST.number, switch)}
                 [hosts.guest] = stack.enter_context(guests(context, link))
-            results.append(attempt(case, hosts, context))
+            results.append(recovery.attempt(
+                case, hosts.guest, lambda case=case: attempt(case, hosts, context)))
             context.report.tell(results[-1])
     return results
 

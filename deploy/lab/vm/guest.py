@@ -94,6 +94,12 @@ class Guest:
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
         )
 
+    def restart(self):
+        """Boots again, with an empty console. Returns when it is ready."""
+        self.stop()
+        self.start()
+        self.wait_until_ready()
+
     def command(self):
         """QEMU's command line."""
         here = self.addresses
