@@ -255,11 +255,11 @@ impl Device {
     ///
     /// The errno of the failed start. The reason is on stderr.
     pub(crate) fn context(&'static self) -> Result<Context, Errno> {
-        let mut process = process()?;
-        process.usable()?;
-        match process.context(self.index) {
-            Some(context) => Ok(context),
-            None => process.start(self),
-        }
+        // A statement of its own, so that the lock is free when `start` takes it.
+        let running = process().and_then(|process| {
+            process.usable()?;
+            Ok(process.context(self.index))
+        })?;
+        running.map_or_else(|| process::start(self), Ok)
     }
 }

@@ -1,7 +1,9 @@
 //! `uroce-run` with installed programs.
 
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 use uroce::local::Reservation;
 
@@ -123,6 +125,54 @@ fn a_port_on_a_switch_has_a_socket_and_an_address() {
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(!output.status.success(), "{said}");
     assert!(said.contains("no switch at /no/such/place/p1: its directory is missing"), "{said}");
+}
+
+/// Starts the engine on a thread. Meanwhile it asks for an address.
+const ASKS_DURING_START: &str = r#"
+import ctypes, os, sys, threading, time
+p, v = ctypes.c_void_p, ctypes.CDLL("libibverbs.so.1")
+v.ibv_get_device_list.restype = ctypes.POINTER(p)
+for f in ("open_device", "create_cq"):
+    getattr(v, "ibv_" + f).restype = p
+v.ibv_open_device.argtypes, v.ibv_create_cq.argtypes = [p], [p, ctypes.c_int, p, p, ctypes.c_int]
+v.ibv_query_gid.argtypes = [p, ctypes.c_uint8, ctypes.c_int, p]
+context = v.ibv_open_device(v.ibv_get_device_list(None)[0])
+threading.Thread(target=v.ibv_create_cq, args=(context, 1, None, None, 0), daemon=True).start()
+while not os.path.exists(sys.argv[1]): time.sleep(0.01)
+raw, begin = ctypes.create_string_buffer(16), time.monotonic()
+assert v.ibv_query_gid(context, 1, 0, raw) == 0
+print(".".join(map(str, raw.raw[12:])), time.monotonic() - begin < 2, flush=True)
+sys.stdin.readline()
+os._exit(0)
+"#;
+
+#[test]
+fn a_port_of_a_switch_has_one_program_and_the_next_is_told_which_at_once() {
+    let (runtime, other) = (Runtime::new("one-port"), Runtime::new("other-user"));
+    let socket = runtime.0.join("p1");
+    let path = socket.to_str().unwrap();
+    let args = ["--switch", path, "--ip", "10.1.0.1/16"];
+    let mut first = runtime.command(&[&args[..], &["python3", "-c", ASKS_DURING_START]].concat());
+    first.arg(path).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut first = first.spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(first.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+    assert_eq!(line, "10.1.0.1 True\n", "an address, though the engine waits for the switch");
+    // Its address and run directory do not matter.
+    let args = ["--switch", path, "--ip", "10.1.0.2/16", "ibv_rc_pingpong"];
+    for (of, expected) in [
+        (&runtime, format!("port {path} of a switch: python3 (process {})", first.id())),
+        (&other, format!("{path} is in use by python3 (process {})", first.id())),
+    ] {
+        let begin = Instant::now();
+        let output = of.command(&args).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(said.contains(&expected) && said.contains("another port of the"), "{said}");
+        assert!(begin.elapsed() < Duration::from_secs(5) && socket.exists(), "{said}");
+    }
+    assert!(first.try_wait().unwrap().is_none(), "the first program still waits");
+    drop(first.stdin.take());
+    assert!(first.wait().unwrap().success());
 }
 
 #[test]

@@ -116,12 +116,16 @@ pub(crate) fn member_at(config: &Config, address: IpAddr) -> Option<u8> {
     PortConfig::member_at(address).filter(|_| is_possible)
 }
 
-/// An identity's addresses as text for messages, or its source if it has none.
-pub(crate) fn addresses(identity: &Identity) -> String {
-    let ports = identity.config.devices.iter().flat_map(|device| &device.ports);
-    let ip: Vec<String> =
-        ports.flat_map(|port| &port.ip).map(|own| own.address().to_string()).collect();
-    if ip.is_empty() { identity.source.display().to_string() } else { ip.join(", ") }
+/// What tells an identity from others, as text for messages: its ports on a switch, as the holder
+/// may have other addresses; else its addresses, or its source if it has none.
+pub(crate) fn title(identity: &Identity) -> String {
+    let ports = || identity.config.devices.iter().flat_map(|device| &device.ports);
+    let mut parts: Vec<String> =
+        ports().filter_map(switch_of).map(|socket| format!("port {socket} of a switch")).collect();
+    if parts.is_empty() {
+        parts = ports().flat_map(|port| &port.ip).map(|own| own.address().to_string()).collect();
+    }
+    if parts.is_empty() { identity.source.display().to_string() } else { parts.join(", ") }
 }
 
 /// Whether the port is one of the local fabric.
@@ -249,15 +253,25 @@ fn resource(port: &PortConfig) -> String {
         Ethdev::Ring(name) => format!("ring {name}"),
         Ethdev::Pci(address) => format!("pci {address}"),
         Ethdev::Local(directory) => format!("fabric {}", directory.display()),
-        Ethdev::Vdev(devargs) => match link_of(devargs) {
-            Some((role, link)) => format!("memif {role} {link}"),
+        Ethdev::Vdev(devargs) => match (link_of(devargs), switch_of(port)) {
+            (Some((role, link)), _) => format!("memif {role} {link}"),
+            (None, Some(socket)) => format!("switch {socket}"),
             // Several identities may share a kernel interface if their addresses differ.
-            None => {
+            (None, None) => {
                 let ip: Vec<String> = port.ip.iter().map(ToString::to_string).collect();
                 format!("{devargs} {}", ip.join(" "))
             }
         },
     }
+}
+
+/// The socket of a port on a vhost-user switch. `None` for other ports, and for a file of another
+/// kind in its place, such as /dev/vhost-net.
+fn switch_of(port: &PortConfig) -> Option<&str> {
+    let Ethdev::Vdev(devargs) = &port.ethdev else { return None };
+    let rest = devargs.strip_prefix("net_virtio_user")?;
+    let socket = rest.split(',').skip(1).find_map(|part| part.strip_prefix("path="))?;
+    (!socket.starts_with("/dev/")).then_some(socket)
 }
 
 /// Whether the two ports are the two ends of one memif link.

@@ -60,7 +60,7 @@ impl Hold {
         let lock = match claim::take(Kind::Claim, &config::resources(&identity.config))? {
             Ok(lock) => lock,
             Err(holder) => {
-                let what = config::addresses(identity);
+                let what = config::title(identity);
                 return Ok(Err(vec![Taken { what, holder: holder.to_string() }]));
             }
         };

@@ -56,7 +56,8 @@ pub(crate) enum Problem {
     /// Other processes have all identities of the configuration.
     #[error(
         "every identity of the configuration is in use:\n{holders}\nEnd one of these processes, or \
-         give this one a port of its own: uroce-run --vdev or --pci with --ip, or --config FILE."
+         give this one a port of its own: uroce-run --vdev, --pci or --switch (another port of the \
+         switch) with --ip, or --config FILE."
     )]
     Taken { holders: String },
 }

@@ -1,5 +1,6 @@
 //! The state of this process: its identity, its locks and its engine.
 
+use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -8,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use uroce::cm::raw::PortSpace;
 use uroce::config::DeviceConfig;
-use uroce::{Config, Context, Gid, PortAttr};
+use uroce::{Config, Context, Gid, OpenError, PortAttr};
 
 use super::claim::{Kind, Lock};
 use super::config::{self, Identity};
@@ -51,6 +52,8 @@ pub(super) struct Process {
     /// The lock for running the identity's engine.
     engine: Option<Lock>,
     contexts: Vec<Option<Context>>,
+    /// A thread opens a device.
+    is_starting: bool,
     /// The errno of a failed start. There is no second attempt, as DPDK does not start twice.
     failed: Option<Errno>,
     hooks: Vec<Hook>,
@@ -110,7 +113,44 @@ fn running() -> Vec<Context> {
 
 /// Whether no device runs, for the exit. False while an engine starts.
 fn has_no_engine() -> bool {
-    try_lock().is_some_and(|process| process.contexts().is_empty())
+    try_lock().is_some_and(|process| process.contexts().is_empty() && !process.is_starting)
+}
+
+/// The next step of a start.
+enum Step {
+    /// Others hold the locks; they may be about to end.
+    Wait,
+    /// The device is to be opened with this configuration.
+    Open(Config),
+    /// The device runs.
+    Done(Context),
+}
+
+/// Starts the engine of a device and calls the hooks. The process's lock is free while this waits
+/// for other processes, and while the device opens: a switch may take seconds to connect.
+///
+/// # Errors
+///
+/// The errno of the failed start. The reason is on stderr.
+pub(super) fn start(device: &'static Device) -> Result<Context, Errno> {
+    /// One device starts at a time. A forked child may find it locked, but is refused before.
+    static TURN: Mutex<()> = Mutex::new(());
+    let existing = || lock_existing().ok_or(Errno::ENODEV);
+    existing()?.usable()?;
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let end = Instant::now() + PATIENCE;
+    let config = loop {
+        let is_last = Instant::now() >= end;
+        // A statement of its own, so that the lock is free during the sleep.
+        let step = existing()?.prepare(device, is_last)?;
+        match step {
+            Step::Done(context) => return Ok(context),
+            Step::Open(config) => break config,
+            Step::Wait => thread::sleep(RETRY),
+        }
+    };
+    let opened = start::open(&config, device.name());
+    existing()?.finish(device, opened)
 }
 
 fn reported(problem: Problem) -> Errno {
@@ -129,6 +169,7 @@ impl Process {
             has_listed: false,
             engine: None,
             contexts,
+            is_starting: false,
             failed: None,
             hooks: Vec::new(),
         }
@@ -375,14 +416,11 @@ impl Process {
         }
     }
 
-    /// Takes the locks that an engine needs. If they are held by others, prints the holders.
-    fn settle(&mut self) -> Result<(), Errno> {
-        let end = Instant::now() + PATIENCE;
-        while let Err(taken) = self.try_choose()? {
-            if Instant::now() >= end {
-                return Err(self.list(&taken));
-            }
-            thread::sleep(RETRY);
+    /// Takes the locks that an engine needs. Returns whether that was possible; if it is not, and
+    /// `is_last`, prints the holders.
+    fn settle(&mut self, is_last: bool) -> Result<bool, Errno> {
+        if let Err(taken) = self.try_choose()? {
+            return if is_last { Err(self.list(&taken)) } else { Ok(false) };
         }
         let chosen = self.chosen.as_ref().map_or(0, |chosen| chosen.at);
         // Another process of this family may run the engine of the inherited identity. Then any
@@ -391,12 +429,10 @@ impl Process {
         if self.shared {
             candidates.append(&mut others);
         }
-        let mut taken = loop {
-            match self.try_engines(&candidates)? {
-                Ok(()) => return Ok(()),
-                Err(taken) if Instant::now() >= end => break taken,
-                Err(_) => thread::sleep(RETRY),
-            }
+        let mut taken = match self.try_engines(&candidates)? {
+            Ok(()) => return Ok(true),
+            Err(_) if !is_last => return Ok(false),
+            Err(taken) => taken,
         };
         for at in others {
             let held = Hold::take(&self.identities[at], Wish::default()).map_err(reported)?;
@@ -424,7 +460,7 @@ impl Process {
                     return Ok(Ok(()));
                 }
                 Err(holder) => {
-                    let what = config::addresses(&self.identities[at]);
+                    let what = config::title(&self.identities[at]);
                     taken.push(Taken { what, holder: holder.to_string() });
                 }
             }
@@ -505,17 +541,30 @@ impl Process {
         (0..self.identities.len()).filter(|at| *at != one).collect()
     }
 
-    /// Starts the engine of a device and calls the hooks.
-    pub(super) fn start(&mut self, device: &'static Device) -> Result<Context, Errno> {
+    /// Takes what a device needs before it opens.
+    fn prepare(&mut self, device: &Device, is_last: bool) -> Result<Step, Errno> {
+        if let Some(context) = self.context(device.index()) {
+            return Ok(Step::Done(context));
+        }
         if let Some(errno) = self.failed {
             return Err(errno);
         }
-        if self.engine.is_none() {
-            self.settle()?;
+        if self.engine.is_none() && !self.settle(is_last)? {
+            return Ok(Step::Wait);
         }
         start::check_room().map_err(|error| cannot(&error))?;
         exit::watch(running).map_err(|error| cannot(&error))?;
-        let opened = start::open(self.config(), device.name());
+        self.is_starting = true;
+        Ok(Step::Open(self.config().clone()))
+    }
+
+    /// Keeps a device that has opened, and calls the hooks.
+    fn finish(
+        &mut self,
+        device: &'static Device,
+        opened: io::Result<Result<Context, OpenError>>,
+    ) -> Result<Context, Errno> {
+        self.is_starting = false;
         let context = match opened.map_err(|error| cannot(&error))? {
             Ok(context) => context,
             Err(error) => {
@@ -545,8 +594,10 @@ impl Process {
     /// Called in a child after it was forked. It has no thread but the calling one.
     pub(super) fn is_forked(&mut self) {
         self.has_forked();
-        // The contexts belong to the parent, and so do the threads behind them.
-        ORPHANED.fetch_or(self.contexts.iter().any(Option::is_some), Ordering::Relaxed);
+        // The contexts belong to the parent, and so do the threads behind them and the thread that
+        // opens a device.
+        let is_begun = self.is_starting || self.contexts.iter().any(Option::is_some);
+        ORPHANED.fetch_or(is_begun, Ordering::Relaxed);
         self.inherited = self.has_hold();
         // The parent keeps holding the engine lock.
         self.engine = None;

@@ -48,7 +48,8 @@ fn classify(error: &OpenError, has_changed_user: bool) -> (Errno, &'static str) 
     match error {
         _ if has(Errno::EADDRINUSE) => (Errno::EBUSY, BUSY),
         _ if has(Errno::EACCES) => (Errno::EACCES, PERMISSION),
-        // Its text has the remedy.
+        // Their texts have the remedy.
+        OpenError::Port { error: PortError::SwitchTaken { .. }, .. } => (Errno::EBUSY, ""),
         OpenError::Port { error: PortError::Switch { .. }, .. } => (Errno::ENODEV, ""),
         OpenError::Port { error: PortError::NoDevice { .. }, .. }
         | OpenError::Config(ConfigError::UnknownDevice(_)) => (Errno::ENODEV, DEVICE),
@@ -81,6 +82,7 @@ mod tests {
                 PortError::Switch { socket: "/s".into(), reason: "x", error: system(errno) };
             OpenError::Port { port: 1, error }
         };
+        let taken = PortError::SwitchTaken { socket: "/s".into(), holder: "x".into() };
         let nic = EalError::Nic { address: "0000:03:00.0".into(), reason: "x".into() };
         let refused = EalError::Arguments { log: String::new() };
         let cases = [
@@ -90,6 +92,7 @@ mod tests {
             (OpenError::Port { port: 1, error: memif }, Errno::EBUSY, BUSY),
             (switch(Errno::EADDRINUSE), Errno::EBUSY, BUSY),
             (switch(Errno::ETIMEDOUT), Errno::ENODEV, ""),
+            (OpenError::Port { port: 1, error: taken }, Errno::EBUSY, ""),
             (switch(Errno::EACCES), Errno::EACCES, PERMISSION),
             (OpenError::Netdevs(system(Errno::EACCES)), Errno::EACCES, PERMISSION),
             (EalError::Permission { log: String::new() }.into(), Errno::EACCES, PERMISSION),

@@ -81,6 +81,8 @@ struct Device {
 struct Under {
     /// The connection of a memif port to its peer.
     link: Option<memif::Link>,
+    /// The claim on the socket of a port on a vhost-user switch.
+    _socket: Option<virtio_user::claim::Claim>,
     /// Makes the kernel's interface receive frames for other addresses while it is open.
     _listening: Option<OwnedFd>,
     /// The rings of a ring port, and which of the two ends the port is.
@@ -110,7 +112,10 @@ impl Ethdev {
                 probe(&devargs, name)?
             }
             None if virtio_user::is_virtio_user(&config.device) => {
-                virtio_user::open(&config.device, |devargs| probe(devargs, name))?
+                let (id, claim) =
+                    virtio_user::open(&config.device, |devargs| probe(devargs, name))?;
+                under._socket = claim;
+                id
             }
             None => probe(&af_packet::fit(&config.device, config.mtu)?, name)?,
         };

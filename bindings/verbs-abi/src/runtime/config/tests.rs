@@ -121,6 +121,18 @@ fn devices_on_one_interface_differ_by_address_and_devices_on_one_link_do_not() {
     assert_ne!(port(packet, "192.0.2.1/24"), port(packet, "192.0.2.2/24"));
     let (one, other) = ("net_memif0,socket=/a,rsize=9", "net_memif1,role=server,socket=/a");
     assert_eq!(port(one, "192.0.2.1/24"), port(other, "192.0.2.2/24"));
+    let (one, other) = ("net_virtio_user0,path=/p1", "net_virtio_user1,queues=2,path=/p1");
+    assert_eq!(port(one, "192.0.2.1/24"), port(other, "192.0.2.2/24"));
+    let kernel = "net_virtio_user0,path=/dev/vhost-net,iface=t0";
+    assert_ne!(port(kernel, "192.0.2.1/24"), port(kernel, "192.0.2.2/24"));
+}
+
+#[test]
+fn the_port_of_a_switch_is_what_two_identities_dispute() {
+    let port = "ethdev = { vdev = \"net_virtio_user0,path=/s\" }\nip = [\"192.0.2.1/24\"]";
+    let text = format!("[[device]]\nname = \"d\"\n[[device.port]]\n{port}");
+    assert_eq!(title(&identities_of("switch", &[&text]).unwrap()[0]), "port /s of a switch");
+    assert_eq!(title(&identities_of("title", &[LEFT]).unwrap()[0]), "198.51.100.1");
 }
 
 #[test]

@@ -78,6 +78,17 @@ pub enum PortError {
         /// The system's error.
         error: io::Error,
     },
+    /// Another port uses the socket of a vhost-user switch.
+    #[error(
+        "the switch's port {} is in use by {holder}: give each program another port of the switch",
+        socket.display()
+    )]
+    SwitchTaken {
+        /// The socket at which the port and the switch meet.
+        socket: PathBuf,
+        /// The process that has the port, as text.
+        holder: String,
+    },
     /// A ring's name or size is not possible.
     #[error("no such ring pair can be: {reason}")]
     Ring {
@@ -109,6 +120,7 @@ impl PortError {
             | Self::Mtu { .. }
             | Self::PoolRoom { .. }
             | Self::Slots { .. }
+            | Self::SwitchTaken { .. }
             | Self::Ring { .. } => Vec::new(),
         }
     }

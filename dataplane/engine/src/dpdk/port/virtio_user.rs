@@ -8,6 +8,8 @@
 //! | nothing, or the socket of a process that has ended | listens; the switch may come and go |
 //! | another kind of file, such as /dev/vhost-net | is left to the driver |
 //!
+//! A socket is one port's: a second one is refused at once ([`claim`]).
+//!
 //! The driver waits without limit for a listening switch's answers, and for a switch to connect. So
 //! a listener has to answer one question first, and a wait for the switch ends after
 //! [`WAIT`].
@@ -15,11 +17,16 @@
 //! Not here: the switch's own settings. Frames that are longer than its port's MTU are lost there
 //! without being counted.
 
+pub(super) mod claim;
+
 use super::PortError;
 use super::vdev::value;
+use claim::Claim;
 use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use std::fs;
 use std::io::{self, Read, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -33,6 +40,10 @@ const DRIVER: &str = "net_virtio_user";
 const WAIT: Duration = Duration::from_secs(10);
 /// Longest wait for the answer of a switch that listens.
 const ANSWER: Duration = Duration::from_secs(5);
+/// How often, and how long apart, a socket is looked at on which no process listens: one that has
+/// just made it may be about to.
+const LOOKS: u32 = 10;
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
 /// Entries of a ring, where the device string has none. The driver's default of 256 is less than
 /// what one large message sends at once.
 const RING: u32 = 1024;
@@ -49,20 +60,26 @@ pub(super) fn is_virtio_user(device: &str) -> bool {
 }
 
 /// Creates the device with `probe`, which gets the device string with the role and the rings.
+/// Returns what `probe` does, and the claim on the socket, which the port keeps.
 ///
 /// # Errors
 ///
-/// [`PortError::Switch`] if there is no switch at the socket or the socket cannot be used, else the
-/// error of `probe`.
+/// [`PortError::SwitchTaken`] if another port uses the socket, [`PortError::Switch`] if there is no
+/// switch at the socket or the socket cannot be used, else the error of `probe`.
 pub(super) fn open(
     device: &str,
     probe: impl FnOnce(&str) -> Result<u16, PortError>,
-) -> Result<u16, PortError> {
+) -> Result<(u16, Option<Claim>), PortError> {
     let mut fitted = device.to_owned();
     if value(device, "queue_size").is_none() {
         fitted.push_str(&format!(",queue_size={RING}"));
     }
-    let Some(socket) = value(device, "path").map(Path::new) else { return probe(&fitted) };
+    let Some(socket) = value(device, "path").map(Path::new) else {
+        return Ok((probe(&fitted)?, None));
+    };
+    // Many processes may use a file of another kind.
+    let claim = if is_file(socket) { Ok(None) } else { Claim::take(socket) };
+    let claim = claim.map_err(|holder| PortError::SwitchTaken { socket: socket.into(), holder })?;
     let refuse = |reason, error| {
         let socket = socket.to_owned();
         PortError::Switch { socket, reason, error }
@@ -73,7 +90,7 @@ pub(super) fn open(
         (_, Err((reason, error))) => return Err(refuse(reason, error)),
     };
     if !listens {
-        return probe(&fitted);
+        return Ok((probe(&fitted)?, claim));
     }
     if value(device, "server").is_none() {
         fitted.push_str(",server=1");
@@ -81,8 +98,17 @@ pub(super) fn open(
     let (result, is_over) = until_over(WAIT, socket, || probe(&fitted));
     match result {
         Err(_) if is_over => Err(refuse(ABSENT, Errno::TIMEDOUT.into())),
-        result => result,
+        result => Ok((result?, claim)),
     }
+}
+
+/// Whether there is something at the path that is no socket.
+fn is_file(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_ok_and(|file| is_other(file.file_type()))
+}
+
+fn is_other(kind: fs::FileType) -> bool {
+    !kind.is_socket() && !kind.is_symlink()
 }
 
 const ABSENT: &str = "nothing listens on it, and no switch has connected to it within 10 seconds. \
@@ -98,7 +124,7 @@ enum Found {
     Taken,
 }
 
-/// Looks for a switch at the path. Removes a socket on which no process listens.
+/// Looks for a switch at the path. Removes a socket that no process has any more.
 ///
 /// # Errors
 ///
@@ -115,24 +141,52 @@ fn look(path: &Path) -> Result<Found, (&'static str, io::Error)> {
             };
         }
         Err(error) => return Err(("it cannot be used", error)),
-        Ok(file) if !file.file_type().is_socket() && !file.file_type().is_symlink() => {
-            return Ok(Found::Taken);
-        }
+        Ok(file) if is_other(file.file_type()) => return Ok(Found::Taken),
         Ok(_) => {}
     }
-    match UnixStream::connect(path) {
-        Ok(stream) => match answers(stream) {
-            Ok(true) => Ok(Found::Taken),
-            Ok(false) | Err(_) => {
-                let error = Errno::ADDRINUSE.into();
-                Err(("what listens on it does not answer as a vhost-user switch does", error))
+    for at in 1..=LOOKS {
+        match reach(path) {
+            Ok(stream) => match answers(stream) {
+                Ok(true) => return Ok(Found::Taken),
+                Ok(false) | Err(_) => {
+                    let error = Errno::ADDRINUSE.into();
+                    let reason = "what listens on it does not answer as a vhost-user switch does";
+                    return Err((reason, error));
+                }
+            },
+            Err(Errno::CONNREFUSED) if at > 1 && !is_bound(path) => {
+                let removed = fs::remove_file(path).map(|()| Found::Free);
+                let reason = "no process listens on it, and it cannot be removed";
+                return removed.map_err(|error| (reason, error));
             }
-        },
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => fs::remove_file(path)
-            .map(|()| Found::Free)
-            .map_err(|error| ("no process listens on it, and it cannot be removed", error)),
-        Err(error) => Err(("connecting to it failed", error)),
+            Err(Errno::CONNREFUSED) => thread::sleep(LOOK_AGAIN),
+            Err(Errno::AGAIN) => {
+                return Err(("its listener takes no connection", Errno::ADDRINUSE.into()));
+            }
+            Err(error) => return Err(("connecting to it failed", error.into())),
+        }
     }
+    Err(("a process has made it and does not listen on it", Errno::ADDRINUSE.into()))
+}
+
+/// Connects to a socket. A listener with a full queue is not waited for (EAGAIN).
+fn reach(path: &Path) -> rustix::io::Result<UnixStream> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    connect(&socket, &SocketAddrUnix::new(path)?)?;
+    let stream = UnixStream::from(socket);
+    // This does not fail for a socket.
+    let _ = stream.set_nonblocking(false);
+    Ok(stream)
+}
+
+/// Whether a process of this network namespace has a socket that is bound to the path, even if it
+/// does not listen.
+fn is_bound(path: &Path) -> bool {
+    let sockets = fs::read("/proc/net/unix").unwrap_or_default();
+    let path = path.as_os_str().as_bytes();
+    let name = |line: &[u8]| line.strip_suffix(path).is_some_and(|rest| rest.ends_with(b" "));
+    sockets.split(|byte| *byte == b'\n').any(name)
 }
 
 /// Whether the listener answers the first message as a switch does.
@@ -155,7 +209,7 @@ fn until_over<T>(limit: Duration, socket: &Path, wait: impl FnOnce() -> T) -> (T
     thread::scope(|scope| {
         let end = move || {
             let is_over = is_done.recv_timeout(limit) == Err(mpsc::RecvTimeoutError::Timeout);
-            is_over && UnixStream::connect(socket).is_ok()
+            is_over && reach(socket).is_ok()
         };
         let over = thread::Builder::new().name("uroce-switch".into()).spawn_scoped(scope, end);
         let result = wait();
@@ -184,6 +238,14 @@ mod tests {
         };
         open(device, probe).map_err(|error| error.to_string())?;
         Ok(seen)
+    }
+
+    /// Makes a socket that is bound to a path and does not listen.
+    fn bound(path: &Path) -> rustix::fd::OwnedFd {
+        let flags = SocketFlags::CLOEXEC;
+        let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).unwrap();
+        rustix::net::bind(&socket, &SocketAddrUnix::new(path).unwrap()).unwrap();
+        socket
     }
 
     /// Answers one connection with these words, or keeps it open without one until `stop`.
@@ -257,6 +319,60 @@ mod tests {
         });
         assert_eq!((ended, is_over), (0, true));
         assert_eq!(until_over(WAIT, &path, || 7), (7, false));
+        fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn a_socket_has_one_port_and_the_second_one_is_told_which_process_has_it() {
+        let path = path("claimed");
+        let device = format!("net_virtio_user0,path={}", path.display());
+        let (_, claim) = open(&device, |_| Ok(0)).unwrap();
+        // The first port listens, and its queue of connections is full.
+        let first = bound(&path);
+        rustix::net::listen(&first, 0).unwrap();
+        let _queued = reach(&path).unwrap();
+        let said = opened(&device).unwrap_err();
+        let own = format!("(process {})", std::process::id());
+        assert!(said.contains(&own) && said.contains("another port of the switch"), "{said}");
+        assert!(path.exists());
+        drop((claim, first));
+        fs::remove_file(&path).unwrap();
+        assert!(opened(&device).is_ok());
+        assert!(!fs::exists(format!("{}.lock", path.display())).unwrap());
+    }
+
+    #[test]
+    fn a_listener_whose_queue_is_full_is_not_waited_for() {
+        let path = path("full");
+        let full = bound(&path);
+        rustix::net::listen(&full, 0).unwrap();
+        let _queued = reach(&path).unwrap();
+        let said = opened(&format!("net_virtio_user0,path={}", path.display())).unwrap_err();
+        assert!(said.contains("takes no connection"), "{said}");
+        fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn a_socket_whose_process_is_about_to_listen_stays() {
+        let path = path("young");
+        let socket = bound(&path);
+        let device = format!("net_virtio_user0,path={}", path.display());
+        let listens = thread::spawn(move || {
+            thread::sleep(2 * LOOK_AGAIN);
+            rustix::net::listen(&socket, 1).unwrap();
+            let mut stream = UnixListener::from(socket).accept().unwrap().0;
+            stream.read_exact(&mut [0; 12]).unwrap();
+            let answer = [1_u32, 5, 8, 0, 0].map(u32::to_ne_bytes);
+            stream.write_all(answer.as_flattened()).unwrap();
+        });
+        assert_eq!(opened(&device).unwrap(), format!("{device},queue_size=1024"));
+        listens.join().unwrap();
+        fs::remove_file(&path).unwrap();
+        // One that never listens.
+        let socket = bound(&path);
+        let said = opened(&device).unwrap_err();
+        assert!(said.contains("does not listen") && path.exists(), "{said}");
+        drop(socket);
         fs::remove_file(&path).unwrap();
     }
 }
