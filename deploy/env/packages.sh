@@ -33,8 +33,10 @@ packages_of() {
         libfabric1 libfabric-bin iproute2 ibverbs-providers python3-venv ;;
     # deploy/container/build: its own language, and strip and objdump.
     image) echo python3 binutils ;;
-    # Engines and their runtime, for the tests of the image.
-    containers) echo podman runc catatonit docker.io docker-compose buildah ;;
+    # Engines, their runtime and networks, and an environment for tools from PyPI, for the tests of
+    # the image.
+    containers) echo podman runc catatonit containernetworking-plugins docker.io docker-compose \
+        buildah iproute2 util-linux python3-venv ;;
     # Open vSwitch with DPDK, at whose ports several programs share a NIC.
     switch) echo openvswitch-switch-dpdk ;;
     # promtool, which checks the text of `uroce export`.

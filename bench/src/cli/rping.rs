@@ -2,7 +2,7 @@
 
 use super::DeviceArgs;
 use clap::Args;
-use std::net::IpAddr;
+use std::net::{IpAddr, ToSocketAddrs};
 
 /// Default port of the stock program.
 const PORT: u16 = 7174;
@@ -21,8 +21,8 @@ pub(crate) struct RpingArgs {
     /// Connect as the client
     #[arg(short = 'c', requires = "address")]
     pub(crate) client: bool,
-    /// The server's address; a server without it listens on all its addresses
-    #[arg(short = 'a', value_name = "ADDR")]
+    /// The server's address or name; a server without it listens on all its addresses
+    #[arg(short = 'a', value_name = "ADDR", value_parser = address)]
     pub(crate) address: Option<IpAddr>,
     /// The server's port
     #[arg(short = 'p', default_value_t = PORT, value_name = "PORT")]
@@ -52,4 +52,25 @@ pub(crate) struct RpingArgs {
     /// The device.
     #[command(flatten)]
     pub(crate) device: DeviceArgs,
+}
+
+/// Returns the address itself, or the first that the system's resolver has for a name.
+fn address(text: &str) -> Result<IpAddr, String> {
+    if let Ok(address) = text.parse() {
+        return Ok(address);
+    }
+    let mut found = (text, PORT).to_socket_addrs().map_err(|error| error.to_string())?;
+    found.next().map(|found| found.ip()).ok_or_else(|| "the name has no address".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::address;
+
+    #[test]
+    fn a_server_is_named_by_an_address_or_a_name() {
+        assert_eq!(address("192.0.2.1").map(|found| found.to_string()), Ok("192.0.2.1".into()));
+        assert!(address("localhost").is_ok_and(|found| found.is_loopback()));
+        assert!(address("no such name").is_err_and(|error| !error.is_empty()));
+    }
 }

@@ -75,7 +75,6 @@ def build(arguments):
     with tempfile.TemporaryDirectory(prefix="uroce-image-") as scratch:
         root = Path(scratch) / "root"
         root.mkdir()
-        os.umask(0o022)
         tree.make(root, downloaded, binaries, epoch)
         size = tree.size(root)
         if size > SIZE_MAX:

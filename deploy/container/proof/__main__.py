@@ -1,23 +1,30 @@
 """deploy/container/test: builds the image and proves it under container engines.
 
-  engine   podman, with storage of its own
-  cases    what is proven
+  engine     podman and Docker, with storage of their own
+  cases      what is proven of the image
+  overlays   what is proven of the manifests
+  tools      kubectl, helm and the schemas of Kubernetes
 """
 
 import argparse
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import cases
-from engine import Failed, Podman
+import overlays
+from engine import Failed, Podman, Skipped
+from tools import Tools
 
 REPOSITORY = Path(__file__).resolve().parents[3]
+CASES = (*cases.CASES, *overlays.CASES)
 
 
 class Session:
@@ -28,15 +35,23 @@ class Session:
         self.arguments = arguments
         self.cache = REPOSITORY / "target/container/cache"
         self.podman = Podman(work)
+        self.background = ThreadPoolExecutor(1)
+        # Downloads while the image is built.
+        self.coming = self.background.submit(Tools, self.cache)
 
-    def build(self, name):
+    @property
+    def tools(self):
+        """kubectl, helm and the schemas. Raises Skipped if they cannot be had."""
+        return self.coming.result()
+
+    def build(self, name, umask=0o022):
         """Builds the image into a file, loads it, and returns its digest."""
         file = self.work / name
         command = [str(REPOSITORY / "deploy/container/build"), "--output", str(file), "--cache",
                    str(self.cache)]
         if self.arguments.binaries:
             command += ["--binaries", str(self.arguments.binaries)]
-        done = subprocess.run(command, capture_output=True, text=True)
+        done = subprocess.run(command, capture_output=True, text=True, umask=umask)
         print(done.stderr + done.stdout, end="", flush=True)
         built = re.search(r"sha256:(\w{64})", done.stdout)
         if done.returncode != 0 or not built:
@@ -72,6 +87,7 @@ class Session:
 
     def close(self):
         """Ends everything."""
+        self.background.shutdown()
         self.podman.close()
 
 
@@ -93,7 +109,9 @@ def main():
         print("SKIP: containers: need root and podman")
         return 2
     only = [name for name in arguments.only.split(",") if name]
-    wanted = [case for case in cases.CASES if not only or case.__name__ in only]
+    wanted = [case for case in CASES if not only or case.__name__ in only]
+    # As after an interrupt at the keyboard: containers, daemons and files are removed.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     failures = 0
     with tempfile.TemporaryDirectory(prefix="uroce-containers-") as work:
         # Containers of another user find the volumes in it.
@@ -113,6 +131,9 @@ def passes(case, session):
     try:
         case(session)
         verdict = "ok"
+    except Skipped as reason:
+        print(f"SKIP: containers: {case.__name__}: {reason}", flush=True)
+        return True
     except (Failed, OSError, ValueError, subprocess.SubprocessError) as failure:
         verdict = f"FAILED: {failure}"
     words = case.__doc__.split("\n")[0]

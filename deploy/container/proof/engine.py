@@ -1,5 +1,6 @@
 """Container engines with storage of their own, which is removed at the end."""
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -19,11 +20,18 @@ default_ulimits = ["nofile=1024:1024", "nproc=1000:1000"]
 runtime = "runc"
 cgroup_manager = "cgroupfs"
 events_logger = "file"
+[network]
+network_backend = "cni"
+network_config_dir = "{networks}"
 """
 
 
 class Failed(Exception):
     """A case has failed."""
+
+
+class Skipped(Exception):
+    """A case cannot run here; the text says why."""
 
 
 class Podman:
@@ -35,7 +43,8 @@ class Podman:
         self.work = work / "podman"
         self.work.mkdir()
         configuration = self.work / "containers.conf"
-        configuration.write_text(PODMAN_CONFIGURATION)
+        self.networks = self.work / "networks"
+        configuration.write_text(PODMAN_CONFIGURATION.format(networks=self.networks))
         self.environment = {**os.environ, "CONTAINERS_CONF": str(configuration)}
         self.prefix = [
             "podman", "--root", str(self.work / "root"), "--runroot", str(self.work / "run"),
@@ -61,6 +70,15 @@ class Podman:
             command = " ".join(arguments)[:200]
             raise Failed(f"{self.name} {command}: {done.returncode}: {done.stdout.strip()[-900:]}")
         return done.stdout
+
+    @contextlib.contextmanager
+    def played(self, manifest, options=("--network=none",)):
+        """Runs the Pods of a manifest while the block runs."""
+        try:
+            self.ask("kube", "play", *options, str(manifest))
+            yield
+        finally:
+            self.run("kube", "down", str(manifest))
 
     def container(self, *arguments, **options):
         """Runs a container with the least rights to its end, and returns its output."""
@@ -127,7 +145,9 @@ class Docker(Podman):
         self.environment = {**os.environ, "DOCKER_HOST": host}
         self.log = (self.work / "log").open("w")
         self.daemon = subprocess.Popen(
-            ["dockerd", "--host", host, "--data-root", str(self.work / "data"), "--exec-root",
+            # However this program ends, the daemon ends with it, and with that its containers.
+            ["setpriv", "--pdeathsig", "TERM", "dockerd", "--host", host,
+             "--data-root", str(self.work / "data"), "--exec-root",
              str(self.work / "exec"), "--pidfile", str(self.work / "pid"), "--iptables=false",
              "--ip6tables=false", "--bridge=none"],
             stdout=self.log, stderr=subprocess.STDOUT,
