@@ -23,8 +23,8 @@ mod exit;
 mod fork;
 mod hold;
 mod keep;
-pub(crate) mod listeners;
 mod place;
+pub(crate) mod ports;
 mod problem;
 mod process;
 mod refusal;
@@ -47,7 +47,7 @@ pub(crate) use uroce_command::run_dir::is_privileged;
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{MutexGuard, OnceLock};
+use std::sync::{MutexGuard, Once, OnceLock};
 
 use uroce::cm::raw::PortSpace;
 use uroce::config::DeviceConfig;
@@ -55,7 +55,7 @@ use uroce::{Context, PortAttr};
 
 use crate::errno::Errno;
 use crate::quota::Quota;
-use listeners::Listener;
+use ports::{Binding, Notice};
 use process::Process;
 
 /// A device of the configuration. It exists for the life of the process.
@@ -144,6 +144,37 @@ fn refuse() -> Result<(), Errno> {
     process()?.usable()
 }
 
+/// Says, once, that other processes do not see an id.
+fn unseen(at: SocketAddr, problem: &problem::Problem) {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        say(&format!("other processes do not see that {at} is in use: {problem}"));
+    });
+}
+
+/// Tells the other processes of the local fabric whether the id with these notices listens.
+///
+/// # Errors
+///
+/// EADDRINUSE or EADDRNOTAVAIL, as on Linux, if an id of another process has the address. Nothing
+/// has changed then.
+pub(crate) fn set_listening(notices: &mut [Notice], listens: bool) -> Result<(), Errno> {
+    for at in 0..notices.len() {
+        match notices[at].set_listening(listens) {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => {
+                let (begun, _) = notices.split_at_mut(at);
+                begun.iter_mut().for_each(|notice| {
+                    let _ = notice.set_listening(!listens);
+                });
+                return Err(error);
+            }
+            Err(problem) => unseen(notices[at].at(), &problem),
+        }
+    }
+    Ok(())
+}
+
 /// Drops an object of the engine. In a child that was forked after the engine had started, the
 /// value is leaked instead: dropping it would wait for threads that the child does not have.
 pub(crate) fn dispose<T>(value: T) {
@@ -211,8 +242,8 @@ impl Device {
         }
     }
 
-    /// The address of another process of this machine to which a connection to `at`, an address of
-    /// this device, leads: in the local fabric the one that listens at that port, else the one at
+    /// The address of another process of this machine to which a connection to `to`, an address of
+    /// the machine, leads: in the local fabric the one that listens at that port, else the one at
     /// the other end of the device's memif link, if both ends are alternatives of one
     /// configuration. `None` if there is no such process.
     ///
@@ -222,26 +253,39 @@ impl Device {
     pub(crate) fn elsewhere(
         &self,
         space: PortSpace,
-        at: SocketAddr,
+        to: SocketAddr,
     ) -> Result<Option<IpAddr>, Errno> {
-        process()?.elsewhere(self.index, space, at)
+        // The lock is free while files are read.
+        let config = self.config()?;
+        if config.ports.iter().any(config::is_local) {
+            return Ok(config.ports.iter().find_map(|port| ports::find(port, space, to)));
+        }
+        process()?.other_end(self.index, to.ip())
     }
 
-    /// Whether another process of the local fabric listens at the port of `at`, an unspecified or a
-    /// loopback address: the processes of a machine are one host.
-    pub(crate) fn is_taken(&self, space: PortSpace, at: SocketAddr, one_version: bool) -> bool {
-        process().is_ok_and(|process| process.is_taken(self.index, space, at, one_version))
+    /// The address of the machine or of a member to which the id of the local fabric is bound that
+    /// has sent a request from `from`. `None` if it is not known, or a wildcard.
+    pub(crate) fn bound_at(&self, space: PortSpace, from: SocketAddr) -> Option<IpAddr> {
+        let config = self.config().ok()?;
+        config.ports.iter().find_map(|port| ports::bound_at(port, space, from))
     }
 
-    /// Tells the other processes of the local fabric that this one listens at `at`. If that fails,
-    /// they do not find it by a loopback address.
-    pub(crate) fn announce(
-        &self,
-        space: PortSpace,
-        at: SocketAddr,
-        one_version: bool,
-    ) -> Vec<Listener> {
-        process().map_or(Vec::new(), |process| process.announce(self.index, space, at, one_version))
+    /// Takes a port for an id of this process among the processes of the local fabric. If the
+    /// fabric's directory cannot be written to, the others do not see the id; a message on stderr
+    /// says so, once.
+    ///
+    /// # Errors
+    ///
+    /// EADDRINUSE or EADDRNOTAVAIL, as on Linux, if an id of another process has the address.
+    pub(crate) fn take_port(&self, binding: &Binding) -> Result<Vec<Notice>, Errno> {
+        let mut all = Vec::new();
+        for port in &self.config()?.ports {
+            match ports::take(port, binding.clone()) {
+                Ok(notice) => all.extend(notice?),
+                Err(problem) => unseen(binding.at, &problem),
+            }
+        }
+        Ok(all)
     }
 
     /// Whether the device's engine has started.

@@ -2,7 +2,7 @@
 //!
 //! Each is a Python program that calls the library and is started by `uroce-run`.
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
@@ -396,36 +396,78 @@ fn own_interface() -> Option<String> {
     text.split(' ').find(is_it).map(str::to_owned)
 }
 
-/// The processes of a machine are one host: a port at any of its addresses has one listener.
-#[test]
-fn a_port_at_which_another_process_listens_on_any_address_is_in_use() {
-    let runtime = Runtime::new("in-use");
-    let program = format!("{CONNECTS}{ASKS}");
-    let any = "struct.pack('=H', 2) + struct.pack('>H', 7003) + bytes(12)";
-    let loopback =
-        "struct.pack('=H', 2) + struct.pack('>H', 7003) + bytes([127, 0, 0, 1]) + bytes(8)";
-    let server = runtime.start(&format!("{program}serve({any})"));
-    assert_eq!(server.first, "listens\n");
-    let script = format!(
-        "{program}
+/// Binds an id to an address and says what has become of it.
+const BINDS: &str = r#"
+def at(ip, port):
+    ip = bytes(map(int, ip.split('.')))
+    return struct.pack('=H', 2) + struct.pack('>H', port) + ip + bytes(8)
 def bind(address):
     cm = p()
     assert m.rdma_create_id(channel, ctypes.byref(cm), None, 0x106) == 0
     ok = m.rdma_bind_addr(cm, address) == 0
-    return 'bound' if ok else os.strerror(ctypes.get_errno())
-say(bind({any})); say(bind({loopback}))
-own = gid()
+    error = ctypes.get_errno()
+    if not ok: m.rdma_destroy_id(cm)
+    return 'bound' if ok else os.strerror(error)
+"#;
+
+/// The processes of a machine are one host: a port at any of its addresses has one id, as on Linux,
+/// which also has two errors for that.
+#[test]
+fn a_port_that_an_id_of_another_process_has_is_in_use() {
+    let runtime = Runtime::new("in-use");
+    let program = format!("{CONNECTS}{ASKS}{BINDS}");
+    let ip = own_interface().unwrap_or("127.0.0.1".to_owned());
+    let servers = [("0.0.0.0", 7003), (&*ip, 7005)].map(|(ip, port)| {
+        let server = runtime.start(&format!("{program}serve(at('{ip}', {port}))"));
+        assert_eq!(server.first, "listens\n");
+        server
+    });
+    // An id that is bound, and does not listen, has its port too.
+    let bound = runtime.start(&format!("{program}say(bind(at('{ip}', 7006))); wait()"));
+    assert_eq!(bound.first, "bound\n");
+    let script = format!(
+        "{program}
+say(bind(at('0.0.0.0', 7003))); say(bind(at('127.0.0.1', 7003))); say(bind(at('{ip}', 7003)))
+say(bind(at('0.0.0.0', 7005))); say(bind(at('{ip}', 7005))); say(bind(at('{ip}', 7006)))
 # An address of its own is another, and so is a port.
-specific = struct.pack('=H', 2) + struct.pack('>H', 7003)
-specific += bytes(map(int, own.split('.'))) + bytes(8)
-other = struct.pack('=H', 2) + struct.pack('>H', 7004) + bytes(12)
-say(bind(specific), bind(other))
+say(bind(at(gid(), 7003)), bind(at('0.0.0.0', 7004)), bind(at('{ip}', 0)))
 "
     );
-    let used = "Address already in use";
-    assert_eq!(runtime.prints(&script), format!("{used}\n{used}\nbound bound\n"));
-    drop(server);
-    assert_eq!(runtime.start(&format!("{program}serve({any})")).first, "listens\n");
+    let wide = "Cannot assign requested address\n";
+    let used = if ip == "127.0.0.1" { wide } else { "Address already in use\n" };
+    let expected = format!("{wide}{wide}{wide}{wide}{used}{used}bound bound bound\n");
+    assert_eq!(runtime.prints(&script), expected);
+    drop((servers, bound));
+    assert_eq!(runtime.start(&format!("{program}serve(at('0.0.0.0', 7003))")).first, "listens\n");
+}
+
+#[test]
+fn processes_that_bind_at_once_never_share_a_port() {
+    const PROCESSES: usize = 4;
+    let runtime = Runtime::new("race");
+    let script = format!(
+        "{CONNECTS}{BINDS}
+assert bind(at('127.0.0.1', 0)) == 'bound'
+say('ready')
+wait()
+print(*[port for port in range(7100, 7140) if bind(at('0.0.0.0', port)) == 'bound'])
+sys.stdout.flush()
+sys.stdin.readline()
+"
+    );
+    let mut all: Vec<Running> = (0..PROCESSES).map(|_| runtime.start(&script)).collect();
+    for one in &mut all {
+        assert_eq!(one.first, "ready\n");
+        one.child.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
+    }
+    let mut ports = Vec::new();
+    for one in &mut all {
+        let mut line = String::new();
+        one.lines.read_line(&mut line).unwrap();
+        ports.extend(line.split_whitespace().map(|port| port.parse::<u16>().unwrap()));
+    }
+    ports.sort_unstable();
+    assert_eq!(ports, (7100..7140).collect::<Vec<u16>>());
 }
 
 /// The addresses of this machine mean what they mean where all its processes share one device.

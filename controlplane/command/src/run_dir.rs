@@ -135,6 +135,15 @@ pub fn prepare_for(path: &Path, mode: u32) -> io::Result<()> {
     if path.as_os_str().len() > LEN_MAX || !path.is_absolute() {
         return Err(io::Error::other("the path must be absolute, and shorter for sockets in it"));
     }
+    make_own(path, mode)
+}
+
+/// Does what [`prepare_for`] does, with a path of any length: the directory is not for sockets.
+///
+/// # Errors
+///
+/// Those of [`prepare_for`].
+pub fn make_own(path: &Path, mode: u32) -> io::Result<()> {
     match fs::DirBuilder::new().mode(mode).create(path) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
         _ => {}

@@ -102,7 +102,7 @@ def open_mpi_fabric(everything, folder):
                      "--mca", "pml", "cm", "--mca", "mtl", "ofi", "--mca", "osc", "^ucx,sm",
                      "--mca", "mtl_ofi_provider_include", provider)
             return [End((*words, folder / "check.openmpi", rounds))]
-        # 2 of 15 sessions on a busy machine have not begun within a minute; the cause is not known.
+        # The short form has Open MPI over UCX, and libfabric's own test.
         yield Case(f"Open MPI, libfabric, {ranks} ranks", over, MPI_STEPS, is_brief=False)
 
 

@@ -19,7 +19,7 @@ use crate::abi::{ibv_qp, ibv_qp_init_attr, ibv_sa_path_rec, rdma_cm_id};
 use crate::acks::Acks;
 use crate::errno::Errno;
 use crate::handle::{Entry, Held, Object, object};
-use crate::runtime::listeners::Listener;
+use crate::runtime::ports::Notice;
 use crate::runtime::{self, Device};
 use channel::{Channel, Mailbox, Post};
 use groups::Groups;
@@ -94,8 +94,8 @@ pub(crate) struct State {
     pub(crate) peer: Option<SocketAddr>,
     /// The bound addresses at connection managers: one per device for a wildcard address.
     pub(crate) bound: Vec<(&'static Device, Manager, CmId)>,
-    /// The port at which the id listens, as other processes know it.
-    pub(crate) announced: Vec<Listener>,
+    /// What other processes see of the bound addresses.
+    pub(crate) notices: Vec<Notice>,
     /// The resolution of an address that is under way.
     pub(crate) look_up: Option<(Manager, CmId)>,
     pub(crate) path: Option<ResolvedPath>,
@@ -127,7 +127,7 @@ impl State {
             local: None,
             peer: None,
             bound: Vec::new(),
-            announced: Vec::new(),
+            notices: Vec::new(),
             look_up: None,
             path: None,
             connection: None,

@@ -1,7 +1,7 @@
 //! `rdma_cm_id`: creating and destroying ids.
 
 use std::ffi::{c_int, c_void};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use uroce::cm::raw::{CmId, ConnectRequest, PortSpace, random_psn};
@@ -87,10 +87,15 @@ pub(crate) fn incoming(
         state.options = options;
         state.device = Some(device);
         (state.local, state.peer) = (Some(request.local), Some(request.peer));
-        // A listener at an address of the machine sees connections of the machine.
-        if let Some(ip) = listens_at.filter(|ip| matches!(host::behind(*ip), Ok(Some(_)))) {
-            let from_host = |at: SocketAddr| Some(SocketAddr::new(ip, at.port()));
-            (state.local, state.peer) = (from_host(request.local), from_host(request.peer));
+        // A listener at an address of the machine sees connections of the machine. The peer has
+        // the address that it is bound to, which may be of another interface.
+        let host = listens_at.filter(|ip| matches!(host::behind(*ip), Ok(Some(_))));
+        let at = |ip: IpAddr, at: SocketAddr| SocketAddr::new(ip, at.port());
+        if let Some(ip) = host {
+            state.local = Some(at(ip, request.local));
+        }
+        if let Some(ip) = device.bound_at(request.space, request.peer).or(host) {
+            state.peer = Some(at(ip, request.peer));
         }
         state.connection = Some((manager.clone(), cm));
         state.agreed = request.agreed;
@@ -114,7 +119,7 @@ pub(crate) fn destroy(id: *const rdma_cm_id) -> Result<(), Errno> {
     id.mailbox.close();
     let (bound, look_up, connection) = {
         let mut state = id.state();
-        state.announced.clear();
+        state.notices.clear();
         let bound = std::mem::take(&mut state.bound);
         (bound, state.look_up.take(), state.connection.take())
     };

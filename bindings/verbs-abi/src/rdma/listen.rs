@@ -12,9 +12,12 @@ use crate::abi::{rdma_cm_id, sockaddr};
 use crate::entry;
 use crate::errno::Errno;
 use crate::handle::Entry;
-use crate::objects::id::{self, Id, Stage, State};
+use crate::objects::id::{self, Id, Options, Stage, State};
+use crate::runtime::ports::{Binding, Notice};
 use crate::runtime::{self, Device};
 
+/// Most ports that are tried where the program leaves the choice.
+const ATTEMPTS: u32 = 1000;
 /// Larger than any listener's backlog.
 const BACKLOG_MAX: u32 = u32::MAX;
 /// Lowest port that a process without `CAP_NET_BIND_SERVICE` may bind.
@@ -76,80 +79,90 @@ pub(crate) fn bind(id: &Entry<Id>, state: &mut State, given: SocketAddr) -> Resu
         Some((device, _)) => std::slice::from_ref(device),
         None => all,
     };
-    let (reuse, one_version) = (state.options.reuse, state.options.one_version);
-    if !reuse {
-        check_free(id, state, devices, SocketAddr::new(ip, given.port()))?;
-    }
-    let options = BindOptions { reuse, one_version };
-    let mut bound = Vec::new();
-    let mut at = SocketAddr::new(inner, given.port());
-    for device in devices {
-        match bind_at(id, device, at, options, inner != ip) {
-            Ok((manager, cm, address)) => {
-                at = address;
-                bound.push((device, manager, cm));
-            }
-            Err(error) => {
-                release(bound);
-                return Err(error);
-            }
+    let mut attempts = 0..ATTEMPTS;
+    let mut bound = loop {
+        match bind_at(id, state.options, devices, given, inner) {
+            Ok(bound) => break bound,
+            // The next call chooses a different port.
+            Err(refusal) if refusal.is_chosen && attempts.next().is_some() => {}
+            Err(refusal) => return Err(refusal.error),
         }
-    }
-    if let Some((device, port)) = found {
-        id.show_device(device, port).inspect_err(|_| release(std::mem::take(&mut bound)))?;
+    };
+    let port = bound.port;
+    if let Some((device, number)) = found {
+        id.show_device(device, number).inspect_err(|_| bound.release())?;
         state.device = Some(device);
     }
-    state.bound = bound;
-    state.local = Some(address::with_scope(SocketAddr::new(ip, at.port()), scope));
+    (state.bound, state.notices) = (bound.devices, bound.notices);
+    state.local = Some(address::with_scope(SocketAddr::new(ip, port), scope));
     state.stage = Stage::Bound;
     id.show_addresses(state);
     Ok(())
 }
 
-/// Checks that no other process listens at the address, if it stands for all addresses of the host.
-///
-/// # Errors
-///
-/// EADDRINUSE if one does.
-fn check_free(
-    id: &Id,
-    state: &State,
-    devices: impl IntoIterator<Item = &'static Device>,
-    at: SocketAddr,
-) -> Result<(), Errno> {
-    let one_version = state.options.one_version == Some(true);
-    let mut devices = devices.into_iter();
-    let is_taken = is_own_node(at.ip())
-        && at.port() != 0
-        && devices.any(|device| device.is_taken(id.space, at, one_version));
-    if is_taken { Err(Errno::EADDRINUSE) } else { Ok(()) }
+/// What an id is bound to at its devices.
+struct Bound {
+    devices: Vec<(&'static Device, Manager, CmId)>,
+    notices: Vec<Notice>,
+    port: u16,
 }
 
-/// Binds an id at one device. A port that is chosen for an address of the machine is not one at
-/// which another process listens.
+impl Bound {
+    fn release(&mut self) {
+        self.notices.clear();
+        for (_, manager, cm) in self.devices.drain(..) {
+            let _ = manager.destroy(cm);
+        }
+    }
+}
+
+/// Why an id is not bound.
+struct Refusal {
+    error: Errno,
+    /// The port was chosen here, and another one may be free.
+    is_chosen: bool,
+}
+
+/// Binds an id at all these devices to one port, which no id of this process or of another member
+/// of the local fabric has. `inner` is the address for which `given` stands at the devices. If this
+/// fails, nothing is bound.
 fn bind_at(
     id: &Entry<Id>,
-    device: &'static Device,
-    at: SocketAddr,
-    options: BindOptions,
-    is_host: bool,
-) -> Result<(Manager, CmId, SocketAddr), Errno> {
-    let manager = device.context()?.connection_manager();
-    loop {
-        let (cm, address) = manager.bind(&id.post(device), id.space, at, options)?;
-        let is_chosen = is_host && at.port() == 0;
-        if !is_chosen || device.elsewhere(id.space, address)?.is_none() {
-            return Ok((manager, cm, address));
+    options: Options,
+    devices: &'static [Device],
+    given: SocketAddr,
+    inner: IpAddr,
+) -> Result<Bound, Refusal> {
+    let mut bound = Bound { devices: Vec::new(), notices: Vec::new(), port: given.port() };
+    let mut bind = |device: &'static Device| {
+        let manager = device.context()?.connection_manager();
+        let at = SocketAddr::new(inner, bound.port);
+        let (cm, at) = manager.bind(&id.post(device), id.space, at, at_manager(options))?;
+        bound.devices.push((device, manager, cm));
+        bound.port = at.port();
+        let binding = Binding {
+            space: id.space,
+            at: SocketAddr::new(given.ip(), at.port()),
+            reuse: options.reuse,
+            one_version: options.one_version == Some(true),
+            listens: false,
+        };
+        bound.notices.extend(device.take_port(&binding)?);
+        Ok(())
+    };
+    match devices.iter().try_for_each(&mut bind) {
+        Ok(()) => Ok(bound),
+        Err(error) => {
+            let is_chosen = given.port() == 0 && bound.port != 0;
+            bound.release();
+            let is_in_use = matches!(error, Errno::EADDRINUSE | Errno::EADDRNOTAVAIL);
+            Err(Refusal { error, is_chosen: is_chosen && is_in_use })
         }
-        // The next call chooses a different port.
-        let _ = manager.destroy(cm);
     }
 }
 
-fn release(bound: Vec<(&'static Device, Manager, CmId)>) {
-    for (_, manager, cm) in bound {
-        let _ = manager.destroy(cm);
-    }
+fn at_manager(options: Options) -> BindOptions {
+    BindOptions { reuse: options.reuse, one_version: options.one_version }
 }
 
 /// Writes the addresses and the path of a request to its id.
@@ -186,16 +199,34 @@ fn listen(id: *const rdma_cm_id, backlog: c_int) -> Result<(), Errno> {
     // A backlog of 0 or less means the largest one.
     let backlog = u32::try_from(backlog).ok().filter(|backlog| *backlog > 0);
     let local = state.local.ok_or(Errno::EINVAL)?;
-    // Another process may listen since this one was bound.
-    check_free(&id, &state, state.bound.iter().map(|(device, ..)| *device), local)?;
     let inner = host::behind(local.ip())?.map_or(local.ip(), |(_, _, own)| own);
     let at = SocketAddr::new(inner, local.port());
-    let State { bound, announced, options, .. } = &mut *state;
-    for (device, manager, cm) in bound {
-        manager.listen(*cm, backlog.unwrap_or(BACKLOG_MAX))?;
-        announced.extend(device.announce(id.space, at, options.one_version == Some(true)));
-    }
+    // Another process may have the address as well, and may listen since this one was bound.
+    runtime::set_listening(&mut state.notices, true)?;
+    begin(&id, &mut state, at, backlog.unwrap_or(BACKLOG_MAX)).inspect_err(|_| {
+        // Fails only if the file cannot be written, as `set_listening` says.
+        let _ = runtime::set_listening(&mut state.notices, false);
+    })?;
     state.stage = Stage::Listening;
+    Ok(())
+}
+
+/// Lets a bound id listen at all its devices, or at none.
+fn begin(id: &Entry<Id>, state: &mut State, at: SocketAddr, backlog: u32) -> Result<(), Errno> {
+    let options = at_manager(state.options);
+    for index in 0..state.bound.len() {
+        let (begun, rest) = state.bound.split_at_mut(index);
+        let (_, manager, cm) = &rest[0];
+        let Err(error) = manager.listen(*cm, backlog) else { continue };
+        // A manager has no way back from listening but to bind anew.
+        for (device, manager, cm) in begun {
+            let _ = manager.destroy(*cm);
+            if let Ok((new, _)) = manager.bind(&id.post(device), id.space, at, options) {
+                *cm = new;
+            }
+        }
+        return Err(error.into());
+    }
     Ok(())
 }
 

@@ -99,7 +99,7 @@ pub(crate) fn way_to(
     if !host::is_host(to.ip()) {
         return Ok(path);
     }
-    let dgid = destination(id.space, device, manager, &path, to.port())?.into();
+    let dgid = destination(id.space, device, manager, &path, to)?.into();
     if path.vector.dgid != dgid {
         path.vector.dgid = dgid;
         state.path = Some(path);
@@ -109,18 +109,17 @@ pub(crate) fn way_to(
     Ok(path)
 }
 
-/// The address to which a connection to a port of the node itself leads.
+/// The address to which a connection to `to`, an address of the node itself, leads.
 fn destination(
     space: PortSpace,
     device: &'static Device,
     manager: &Manager,
     path: &ResolvedPath,
-    port: u16,
+    to: SocketAddr,
 ) -> Result<IpAddr, Errno> {
     let own = path.source;
-    let at = SocketAddr::new(own, port);
-    if manager.is_heard(space, at)? {
+    if manager.is_heard(space, SocketAddr::new(own, to.port()))? {
         return Ok(own);
     }
-    Ok(device.elsewhere(space, at)?.unwrap_or(own))
+    Ok(device.elsewhere(space, to)?.unwrap_or(own))
 }

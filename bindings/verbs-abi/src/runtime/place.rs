@@ -4,7 +4,7 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use uroce_command::run_dir;
@@ -34,6 +34,20 @@ pub(crate) fn run_dir() -> Result<PathBuf, Problem> {
 /// The errors of [`run_dir`], and [`Problem::File`] if the directory cannot be made.
 pub(crate) fn sub_dir(name: &str) -> Result<PathBuf, Problem> {
     Ok(run_dir::sub_dir(name)?)
+}
+
+/// A directory in `base`, which only its user may write to. Both are made if they do not exist.
+///
+/// # Errors
+///
+/// [`Problem::File`] if the directory cannot be made or used.
+#[allow(dead_code, reason = "the library uses it, uroce-run does not")]
+pub(crate) fn dir_in(base: &Path, name: &str) -> Result<PathBuf, Problem> {
+    let path = base.join(name);
+    let base = fs::DirBuilder::new().recursive(true).mode(0o700).create(base);
+    let made = base.and_then(|()| run_dir::make_own(&path, 0o700));
+    made.map_err(|error| Problem::File { path: path.clone(), error })?;
+    Ok(path)
 }
 
 /// A directory for files that a program may need after it has changed its user: below

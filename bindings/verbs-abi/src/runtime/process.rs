@@ -1,20 +1,18 @@
 //! The state of this process: its identity, its locks and its engine.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use uroce::cm::raw::PortSpace;
 use uroce::config::DeviceConfig;
 use uroce::{Config, Context, Gid, OpenError, PortAttr};
 
 use super::claim::{Kind, Lock};
 use super::config::{self, Identity};
 use super::hold::{Hold, Taken, Wish};
-use super::listeners::{self, Listener};
 use super::problem::Problem;
 use super::refusal::{cannot, failed};
 use super::say::say;
@@ -468,54 +466,8 @@ impl Process {
         Ok(Err(taken))
     }
 
-    /// Implements [`Device::elsewhere`].
-    pub(super) fn elsewhere(
-        &self,
-        index: usize,
-        space: PortSpace,
-        at: SocketAddr,
-    ) -> Result<Option<IpAddr>, Errno> {
-        let ports = &self.device(index).ports;
-        if ports.iter().any(config::is_local) {
-            return Ok(ports.iter().find_map(|port| listeners::find(port, space, at)));
-        }
-        self.other_end(index, at.ip())
-    }
-
-    /// Implements [`Device::is_taken`].
-    pub(super) fn is_taken(
-        &self,
-        index: usize,
-        space: PortSpace,
-        at: SocketAddr,
-        one_version: bool,
-    ) -> bool {
-        let ports = &self.device(index).ports;
-        ports.iter().any(|port| listeners::is_taken(port, space, at, one_version))
-    }
-
-    /// Implements [`Device::announce`].
-    pub(super) fn announce(
-        &self,
-        index: usize,
-        space: PortSpace,
-        at: SocketAddr,
-        one_version: bool,
-    ) -> Vec<Listener> {
-        let mut all = Vec::new();
-        for port in &self.device(index).ports {
-            match listeners::announce(port, space, at, one_version) {
-                Ok(listener) => all.extend(listener),
-                Err(problem) => say(&format!(
-                    "other processes do not find the listener at {at} by localhost: {problem}"
-                )),
-            }
-        }
-        all
-    }
-
     /// The address of the other end of a device's memif link, if another process runs its engine.
-    fn other_end(&self, index: usize, like: IpAddr) -> Result<Option<IpAddr>, Errno> {
+    pub(super) fn other_end(&self, index: usize, like: IpAddr) -> Result<Option<IpAddr>, Errno> {
         let Some(Chosen { at: chosen, .. }) = self.chosen else { return Ok(None) };
         let own = self.device(index);
         let is_other = |ip: &IpAddr| {

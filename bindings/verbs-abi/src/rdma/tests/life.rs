@@ -13,7 +13,7 @@ use crate::abi::{
     RDMA_CM_EVENT_ADDR_ERROR, RDMA_CM_EVENT_ADDR_RESOLVED, RDMA_CM_EVENT_CONNECT_REQUEST,
     RDMA_CM_EVENT_CONNECT_RESPONSE, RDMA_CM_EVENT_DISCONNECTED, RDMA_CM_EVENT_ESTABLISHED,
     RDMA_CM_EVENT_REJECTED, RDMA_CM_EVENT_TIMEWAIT_EXIT, RDMA_OPTION_ID,
-    RDMA_OPTION_ID_ACK_TIMEOUT, ibv_ece, ibv_qp_attr, rdma_cm_id,
+    RDMA_OPTION_ID_ACK_TIMEOUT, RDMA_OPTION_ID_REUSEADDR, ibv_ece, ibv_qp_attr, rdma_cm_id,
 };
 use crate::objects::id::LINUX_RNR_TIMER;
 use crate::objects::id::channel::Happening;
@@ -23,6 +23,7 @@ use crate::rdma::connect::{
 };
 use crate::rdma::ece::{rdma_get_remote_ece, rdma_reject_ece, rdma_set_local_ece};
 use crate::rdma::id::{rdma_get_dst_port, rdma_get_src_port};
+use crate::rdma::listen::rdma_listen;
 use crate::rdma::migrate::rdma_migrate_id;
 use crate::rdma::option::rdma_set_option;
 
@@ -250,6 +251,29 @@ fn an_address_has_one_owner_unless_both_agree() {
     destroy(one);
     assert_eq!(bind(two, "192.0.2.1:5000"), 0);
     destroy(two);
+}
+
+#[test]
+fn an_id_that_cannot_listen_at_one_device_listens_at_none() {
+    let near = channel();
+    let (wide, there, here) = (id(near), id(near), id(near));
+    for it in [wide, there, here] {
+        let option = (RDMA_OPTION_ID as i32, RDMA_OPTION_ID_REUSEADDR as i32);
+        let mut on = 1i32;
+        // SAFETY: the id is valid, and the place is a local.
+        unsafe {
+            assert_eq!(rdma_set_option(it, option.0, option.1, (&raw mut on).cast(), 4), 0);
+        }
+    }
+    assert_eq!((bind(wide, "0.0.0.0:5010"), bind(there, "192.0.2.2:5010")), (0, 0));
+    // SAFETY: the id is valid.
+    let listen = |id| unsafe { rdma_listen(id, 4) };
+    assert_eq!((listen(wide), errno()), (-1, libc::EADDRNOTAVAIL));
+    // It still shares the port at the first device, and may listen later.
+    assert_eq!(bind(here, "192.0.2.1:5010"), 0);
+    [there, here].into_iter().for_each(destroy);
+    assert_eq!(listen(wide), 0);
+    destroy(wide);
 }
 
 #[test]

@@ -1,0 +1,350 @@
+//! The ports to which ids of the local fabric's processes are bound. To the programs of a machine
+//! its processes are one host: a port has one listener, and a connection to a loopback address
+//! reaches the process that listens.
+//!
+//! Each bound id has a file in the fabric's directory, a [`Notice`], with its address. The file is
+//! locked as long as the id is bound. A file without a lock was left by a process that has died;
+//! the next process with its member's number removes it.
+//!
+//! ```text
+//!   FABRIC/ports/lock                        held while files are compared and one is made
+//!   FABRIC/ports/tcp-7471-m2-812-4026-0      port, member, process, PID namespace, serial number
+//! ```
+//!
+//! Invariants
+//! - Two ids of different processes have conflicting addresses only if one of them has no notice,
+//!   because its process may not write to the directory.
+
+use std::fmt::Write as _;
+use std::fs::{self, File};
+use std::io::{self, Read, Write as _};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
+use uroce::cm::raw::{PortSpace, is_own_node};
+use uroce::config::{Ethdev, PortConfig};
+
+use super::place;
+use super::problem::Problem;
+use crate::errno::Errno;
+
+/// Name of the directory with the files, in the fabric's directory.
+const DIRECTORY: &str = "ports";
+/// Name of the file that is locked while a port is taken.
+const LOCK: &str = "lock";
+/// Longest file that is read, in bytes: 32 addresses fit.
+const LEN_MAX: u64 = 2048;
+/// Longest wait for the lock, which others hold for less than a millisecond.
+const PATIENCE: Duration = Duration::from_secs(1);
+const RETRY: Duration = Duration::from_millis(1);
+
+/// What an id is bound to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Binding {
+    pub(crate) space: PortSpace,
+    /// The address that the program has given, with the port that it has got.
+    pub(crate) at: SocketAddr,
+    /// Other ids may have the address too, until one of them listens.
+    pub(crate) reuse: bool,
+    /// The unspecified IPv6 address does not stand for IPv4 addresses.
+    pub(crate) one_version: bool,
+    pub(crate) listens: bool,
+}
+
+/// A binding of this process, known to the others. It goes when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Notice {
+    binding: Binding,
+    /// The addresses of the member.
+    own: Vec<IpAddr>,
+    path: PathBuf,
+    _lock: File,
+    /// The process that has made it: a forked child removes nothing.
+    process: u32,
+}
+
+impl Drop for Notice {
+    fn drop(&mut self) {
+        if self.process == std::process::id() {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Takes a port for an id of this process. `None` if the device's port is not one of the local
+/// fabric. What another process has is the inner `Err`: EADDRINUSE if it has the address, and, as
+/// on Linux, EADDRNOTAVAIL if either address is a wildcard.
+///
+/// # Errors
+///
+/// [`Problem`] if the file cannot be written.
+pub(crate) fn take(
+    port: &PortConfig,
+    binding: Binding,
+) -> Result<Result<Option<Notice>, Errno>, Problem> {
+    static SERIAL: AtomicU64 = AtomicU64::new(0);
+    let (Ethdev::Local(fabric), Some(member)) = (&port.ethdev, port.member) else {
+        return Ok(Ok(None));
+    };
+    let directory = place::dir_in(fabric, DIRECTORY)?;
+    let owner = owner();
+    let _lock = lock(&directory)?;
+    sweep(&directory, member, &owner);
+    let own: Vec<IpAddr> = port.ip.iter().map(|ip| ip.address()).collect();
+    if let Err(error) = check(&directory, &binding, &own) {
+        return Ok(Err(error));
+    }
+    let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
+    let service = service(binding.space, binding.at.port());
+    let path = directory.join(format!("{service}-m{member}{owner}{serial}"));
+    let lock = write(&path, &binding, &own)?;
+    Ok(Ok(Some(Notice { binding, own, path, _lock: lock, process: std::process::id() })))
+}
+
+impl Notice {
+    /// The bound address.
+    pub(crate) fn at(&self) -> SocketAddr {
+        self.binding.at
+    }
+
+    /// Tells the others whether the id listens; then it does not share its address. What another
+    /// process has is the inner `Err`, as in [`take`], and nothing has changed.
+    ///
+    /// # Errors
+    ///
+    /// [`Problem`] if the file cannot be written.
+    pub(crate) fn set_listening(&mut self, listens: bool) -> Result<Result<(), Errno>, Problem> {
+        let directory = self.path.parent().unwrap_or(Path::new("/"));
+        let _lock = lock(directory)?;
+        let binding = Binding { listens, ..self.binding.clone() };
+        if listens && let Err(error) = check(directory, &binding, &self.own) {
+            return Ok(Err(error));
+        }
+        self._lock = write(&self.path, &binding, &self.own)?;
+        self.binding = binding;
+        Ok(Ok(()))
+    }
+}
+
+/// The address of another process that listens at a port of the host, for a connection to the
+/// address `to`, and of the IP version of `to`. A process that listens at that very address is
+/// preferred, then one that listens at all.
+pub(crate) fn find(port: &PortConfig, space: PortSpace, to: SocketAddr) -> Option<IpAddr> {
+    let Ethdev::Local(fabric) = &port.ethdev else { return None };
+    let is_own = |ip: &IpAddr| port.ip.iter().any(|own| own.address() == *ip);
+    let address = |other: Other| {
+        let like = |ip: &IpAddr| ip.is_ipv4() == to.is_ipv4() && !is_own(ip);
+        let ip = other.own.iter().copied().find(like)?;
+        let at = other.binding.at.ip();
+        let is_heard = other.binding.listens && (!is_own_node(at) || other.binding.covers(to.ip()));
+        let rank = if at == to.ip() { 0 } else { 2 - u8::from(is_own_node(at)) };
+        is_heard.then_some((rank, ip))
+    };
+    let all = all(&fabric.join(DIRECTORY), space, to.port());
+    all.into_iter().filter_map(address).min_by_key(|(rank, _)| *rank).map(|(_, ip)| ip)
+}
+
+/// The address to which the id is bound that has sent a request from `from`, the
+/// address of its member. `None` if it is bound to none or to a wildcard.
+pub(crate) fn bound_at(port: &PortConfig, space: PortSpace, from: SocketAddr) -> Option<IpAddr> {
+    let Ethdev::Local(fabric) = &port.ethdev else { return None };
+    let all = all(&fabric.join(DIRECTORY), space, from.port());
+    let theirs = all.into_iter().filter(|other| other.own.contains(&from.ip()));
+    theirs.map(|other| other.binding.at.ip()).find(|ip| !is_own_node(*ip))
+}
+
+impl Binding {
+    /// Whether the address is a wildcard that stands for `ip`.
+    fn covers(&self, ip: IpAddr) -> bool {
+        let is_like = ip.is_ipv4() == self.at.is_ipv4();
+        is_own_node(self.at.ip()) && (is_like || self.at.is_ipv6() && !self.one_version)
+    }
+
+    /// Checks that another process may have `other`. An address of a member is its own, and not one
+    /// of the host for which a wildcard stands.
+    fn check(&self, own: &[IpAddr], other: &Other) -> Result<(), Errno> {
+        let theirs = &other.binding;
+        let shares = self.reuse && theirs.reuse && !self.listens && !theirs.listens;
+        let (here, there) = (self.at.ip(), theirs.at.ip());
+        let is_members = own.contains(&here) || other.own.contains(&there);
+        let any: [IpAddr; 2] = [Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()];
+        match (is_own_node(here), is_own_node(there)) {
+            _ if shares => Ok(()),
+            (false, false) if here == there => Err(Errno::EADDRINUSE),
+            _ if is_members => Ok(()),
+            (true, true) if any.iter().any(|ip| self.covers(*ip) && theirs.covers(*ip)) => {
+                Err(Errno::EADDRNOTAVAIL)
+            }
+            (true, false) if self.covers(there) => Err(Errno::EADDRNOTAVAIL),
+            (false, true) if theirs.covers(here) => Err(Errno::EADDRNOTAVAIL),
+            _ => Ok(()),
+        }
+    }
+
+    fn text(&self, own: &[IpAddr]) -> String {
+        let mut text = format!("at {}\n", self.at.ip());
+        for (is_set, word) in
+            [(self.reuse, "reuse"), (self.one_version, "one-version"), (self.listens, "listens")]
+        {
+            if is_set {
+                let _ = writeln!(text, "{word}");
+            }
+        }
+        own.iter().for_each(|ip| {
+            let _ = writeln!(text, "own {ip}");
+        });
+        text
+    }
+}
+
+/// A binding that a file tells of.
+#[derive(Debug)]
+struct Other {
+    binding: Binding,
+    /// The addresses of its member.
+    own: Vec<IpAddr>,
+    /// It is one of this process.
+    is_ours: bool,
+}
+
+/// Reads a file's text. `None` if it is none that a process of this version has written.
+fn parse(text: &str, space: PortSpace, port: u16, is_ours: bool) -> Option<Other> {
+    let value = |key: &str| {
+        let values = text.lines().filter_map(move |line| line.strip_prefix(key)?.strip_prefix(' '));
+        values.filter_map(|ip| ip.parse().ok()).collect::<Vec<IpAddr>>()
+    };
+    let is_set = |word: &str| text.lines().any(|line| line == word);
+    let binding = Binding {
+        space,
+        at: SocketAddr::new(*value("at").first()?, port),
+        reuse: is_set("reuse"),
+        one_version: is_set("one-version"),
+        listens: is_set("listens"),
+    };
+    Some(Other { binding, own: value("own"), is_ours })
+}
+
+/// Checks a binding against those of the other processes.
+fn check(directory: &Path, binding: &Binding, own: &[IpAddr]) -> Result<(), Errno> {
+    let all = all(directory, binding.space, binding.at.port());
+    let mut others = all.iter().filter(|other| !other.is_ours);
+    others.try_for_each(|other| binding.check(own, other))
+}
+
+/// The bindings of all processes at a port, in the order of their files' names.
+fn all(directory: &Path, space: PortSpace, port: u16) -> Vec<Other> {
+    let (prefix, owner) = (format!("{}-", service(space, port)), owner());
+    let mut names = names(directory);
+    names.retain(|name| name.starts_with(&prefix) && !has_ended(name));
+    names.sort();
+    let read =
+        |name: String| parse(&read(&directory.join(&name))?, space, port, name.contains(&owner));
+    names.into_iter().filter_map(read).collect()
+}
+
+fn names(directory: &Path) -> Vec<String> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+}
+
+/// Locks the directory against other threads and processes that take ports.
+///
+/// # Errors
+///
+/// [`Problem::File`] if it cannot be locked within [`PATIENCE`].
+fn lock(directory: &Path) -> Result<File, Problem> {
+    let path = directory.join(LOCK);
+    let problem = |error| Problem::File { path: path.clone(), error };
+    let file = File::options().write(true).create(true).truncate(false).open(&path);
+    let file = file.map_err(problem)?;
+    let end = Instant::now() + PATIENCE;
+    loop {
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(file),
+            Err(rustix::io::Errno::WOULDBLOCK) if Instant::now() < end => thread::sleep(RETRY),
+            Err(rustix::io::Errno::WOULDBLOCK) => {
+                return Err(problem(io::Error::other("another process does not give it back")));
+            }
+            Err(error) => return Err(problem(error.into())),
+        }
+    }
+}
+
+/// Writes a locked file in place of a former one. Nothing looks at it until it has its name.
+fn write(path: &Path, binding: &Binding, own: &[IpAddr]) -> Result<File, Problem> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let new = path.with_file_name(format!(".{name}"));
+    let make = || {
+        let mut file = File::create(&new)?;
+        flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+        file.write_all(binding.text(own).as_bytes())?;
+        fs::rename(&new, path)?;
+        Ok(file)
+    };
+    make().map_err(|error| {
+        let _ = fs::remove_file(&new);
+        Problem::File { path: path.to_owned(), error }
+    })
+}
+
+/// Removes what former processes with this member's number have left.
+fn sweep(directory: &Path, member: u8, owner: &str) {
+    let member = format!("-m{member}-");
+    for name in names(directory) {
+        if name.contains(&member) && !name.contains(owner) {
+            let _ = fs::remove_file(directory.join(name));
+        }
+    }
+}
+
+/// The text of a file; `None` if it is not locked.
+fn read(path: &Path) -> Option<String> {
+    // A pipe or link is none of an id's.
+    let flags = OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = File::from(open(path, flags, Mode::empty()).ok()?);
+    let is_locked = || {
+        flock(&file, FlockOperation::NonBlockingLockShared) == Err(rustix::io::Errno::WOULDBLOCK)
+    };
+    if !file.metadata().ok()?.is_file() || !is_locked() {
+        return None;
+    }
+    let mut text = String::new();
+    file.take(LEN_MAX).read_to_string(&mut text).ok()?;
+    Some(text)
+}
+
+/// Whether the process that has made a file is known to have ended: its children may hold the lock.
+fn has_ended(name: &str) -> bool {
+    let mut parts = name.rsplit('-').skip(1);
+    let (namespace, process) = (parts.next(), parts.next());
+    let is_near = namespace == Some(&pid_namespace().to_string());
+    is_near && process.is_some_and(|process| !Path::new("/proc").join(process).exists())
+}
+
+/// Part of the names of all files of this process.
+fn owner() -> String {
+    format!("-{}-{}-", std::process::id(), pid_namespace())
+}
+
+/// First part of a file's name.
+fn service(space: PortSpace, port: u16) -> String {
+    let space = match space {
+        PortSpace::Tcp => "tcp",
+        PortSpace::Udp => "udp",
+    };
+    format!("{space}-{port}")
+}
+
+/// Inode number of the process's PID namespace.
+fn pid_namespace() -> u64 {
+    fs::metadata("/proc/self/ns/pid").map_or(0, |metadata| metadata.ino())
+}
+
+#[cfg(test)]
+#[path = "ports/tests.rs"]
+mod tests;
