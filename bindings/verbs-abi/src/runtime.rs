@@ -196,8 +196,8 @@ impl Device {
     }
 
     /// The kernel interface to show for port `number` (1 is the first): the interface behind the
-    /// port, or the one that `UROCE_NETDEV` names for ports without one. `None` if there is
-    /// neither.
+    /// port, or for ports without one the one that `UROCE_NETDEV` names, or the loopback interface.
+    /// `None` if there is no such port.
     ///
     /// # Errors
     ///
@@ -205,7 +205,7 @@ impl Device {
     pub(crate) fn netdev(&self, number: u8) -> Result<Option<String>, Errno> {
         let config = self.config()?;
         let port = usize::from(number).checked_sub(1).and_then(|at| config.ports.get(at));
-        Ok(port.and_then(|port| tree::netdev_of(port, tree::named_netdev().as_deref())))
+        Ok(port.map(|port| tree::netdev_of(port, tree::named_netdev().as_deref())))
     }
 
     /// The device's configuration.

@@ -260,7 +260,7 @@ const SHOW_GIDS: &str = "\
 #[test]
 fn scripts_find_addresses_with_their_types_and_interfaces() {
     let runtime = Runtime::new("gids");
-    let list = runtime.prints(&["--netdev", "lo", "sh", "-c", SHOW_GIDS]);
+    let list = runtime.prints(&["sh", "-c", SHOW_GIDS]);
     assert_eq!(
         list,
         "0 0000:0000:0000:0000:0000:ffff:c000:0201 RoCE v2 lo\n\
@@ -385,6 +385,95 @@ print(c.getenv(b'{name}'), c.getenv(b'{name}S'), c.getenv(b'HOME2'), '{name}' in
     let mut command = runtime.command(&["python3", "-c", &script]);
     let output = command.env(name, "route").env("HOME2", "h").output().unwrap();
     assert_eq!(String::from_utf8_lossy(&output.stdout), "b'route' None b'h' True\n");
+}
+
+/// The interface that programs are shown exists, and the calls and the files name the same one.
+#[test]
+fn an_interface_is_shown_for_a_port_without_one() {
+    let runtime = Runtime::new("interface");
+    let script = r#"
+import ctypes, socket
+p = ctypes.c_void_p
+v = ctypes.CDLL("libibverbs.so.1")
+v.ibv_get_device_list.restype = ctypes.POINTER(p)
+v.ibv_open_device.restype, v.ibv_open_device.argtypes = p, [p]
+class Entry(ctypes.Structure):
+    _fields_ = [("gid", ctypes.c_ubyte * 16), ("index", ctypes.c_uint32), ("port", ctypes.c_uint32),
+                ("type", ctypes.c_uint32), ("interface", ctypes.c_uint32)]
+context = p(v.ibv_open_device(v.ibv_get_device_list(None)[0]))
+table, one = (Entry * 16)(), Entry()
+count = v._ibv_query_gid_table(context, table, ctypes.c_size_t(16), 0, ctypes.c_size_t(32))
+port = "/sys/class/infiniband/uroce0/ports/1/gid_attrs/ndevs/"
+for entry in table[:count]:
+    size = ctypes.c_size_t(32)
+    assert v._ibv_query_gid_ex(context, 1, entry.index, ctypes.byref(one), 0, size) == 0
+    assert one.interface == entry.interface
+    name = socket.if_indextoname(entry.interface)
+    assert open(port + str(entry.index)).read() == name + "\n"
+    print(entry.index, name)
+"#;
+    assert_eq!(runtime.prints(&["python3", "-c", script]), "0 lo\n1 lo\n");
+}
+
+/// A launcher, such as a shell or mpirun, starts a program with a sanitizer.
+#[test]
+fn a_sanitizer_works_in_a_program_that_a_launcher_starts() {
+    let runtime = Runtime::new("launched");
+    let source = runtime.0.join("a.c");
+    // Starts the engine, with its threads.
+    let text = "#include <infiniband/verbs.h>\n#include <stdio.h>\nint main(void) {
+    struct ibv_device **list = ibv_get_device_list(NULL);
+    struct ibv_context *context = ibv_open_device(list[0]);
+    struct ibv_cq *cq = ibv_create_cq(context, 1, NULL, NULL, 0);
+    puts(cq ? \"ran\" : \"no CQ\");
+    ibv_destroy_cq(cq); ibv_close_device(context); ibv_free_device_list(list);
+    return 0;
+}\n";
+    std::fs::write(&source, text).unwrap();
+    for sanitizer in ["address", "thread", "undefined", "leak"] {
+        let program = runtime.0.join(sanitizer);
+        let built = Command::new("gcc")
+            .args([&format!("-fsanitize={sanitizer}"), "-g", "-o"])
+            .args([&program, &source])
+            .arg("-libverbs")
+            .output()
+            .unwrap();
+        assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+        let program = program.to_string_lossy();
+        for words in [&[&*program][..], &["sh", "-c", &program]] {
+            let output = runtime.run(words);
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success() && output.stdout == b"ran\n", "{sanitizer}: {said}");
+        }
+    }
+    // The user's options come last, and so override ours.
+    let mut command = runtime.command(&["printenv", "ASAN_OPTIONS", "TSAN_OPTIONS"]);
+    let output = command.env("ASAN_OPTIONS", "verify_asan_link_order=1").output().unwrap();
+    let expected = "verify_asan_link_order=0:verify_asan_link_order=1\n\
+                    ignore_noninstrumented_modules=1\n";
+    assert_eq!(String::from_utf8_lossy(&output.stdout), expected);
+}
+
+/// DPDK's shared libraries would find DPDK's symbols in the program.
+#[test]
+fn a_program_that_exports_a_dpdk_of_its_own_is_refused() {
+    let runtime = Runtime::new("static-dpdk");
+    let source = runtime.0.join("a.c");
+    let text = "int rte_eal_init(int n, char **words) { return words[n] != 0; }
+int main(int n, char **words) { return rte_eal_init(n, words); }\n";
+    std::fs::write(&source, text).unwrap();
+    let build = |name: &str, more: &[&str]| {
+        let program = runtime.0.join(name).to_string_lossy().into_owned();
+        let mut gcc = Command::new("gcc");
+        let built = gcc.args(["-o", &program]).arg(&source).args(more).status().unwrap();
+        assert!(built.success());
+        program
+    };
+    // The program has it for itself.
+    assert_eq!(runtime.prints(&[&build("own", &[])]), "");
+    let said = runtime.refuses(&[&build("exported", &["-Wl,--export-dynamic"])]);
+    assert!(said.contains("exported has DPDK linked into it"), "{said}");
+    assert_eq!(said.lines().count(), 1, "{said}");
 }
 
 /// The run-time library of a sanitizer ends a program in which it is not the first library.

@@ -33,7 +33,7 @@ fn gid_at(port: &PortAttr, index: usize) -> Result<Gid, Errno> {
     Ok(port.gids.get(index).copied().unwrap_or_default())
 }
 
-/// Kernel index of the port's network interface. 0 if there is none.
+/// Kernel index of the network interface to show for the port. 0 if it does not exist.
 fn netdev(device: &Device, port: &PortAttr) -> u32 {
     let name = device.netdev(port.number).ok().flatten();
     let name = name.and_then(|name| CString::new(name).ok());

@@ -30,9 +30,13 @@ use uroce::{Config, Context, Gid, PortAttr};
 use super::problem::Problem;
 use super::{config, place, speed};
 
-/// Environment variable that names a kernel interface to show for ports without one. Some programs
-/// require an interface.
+/// Environment variable that names a kernel interface to show for ports without one, instead of
+/// [`LOOPBACK`].
 pub(crate) const NETDEV: &str = "UROCE_NETDEV";
+
+/// The interface to show for ports without one. Programs skip a port if they cannot read its
+/// interface, and this one exists in every network namespace, always with the same index.
+const LOOPBACK: &str = "lo";
 
 /// Port capabilities: connection manager (1 << 16) and GIDs that are IP addresses (1 << 26).
 pub(crate) const PORT_CAPS: u32 = 0x0401_0000;
@@ -70,9 +74,10 @@ pub(crate) fn named_netdev() -> Option<String> {
     name.filter(|name| is_interface(name))
 }
 
-/// The kernel interface behind a port, or else `named`.
-pub(crate) fn netdev_of(port: &PortConfig, named: Option<&str>) -> Option<String> {
-    port.netdev_name().or(named).map(str::to_owned)
+/// The kernel interface to show for a port: the one behind it, else `named`, else the loopback
+/// interface.
+pub(crate) fn netdev_of(port: &PortConfig, named: Option<&str>) -> String {
+    port.netdev_name().or(named).unwrap_or(LOOPBACK).to_owned()
 }
 
 /// An entry of the tree: a file with its text, a link with its target, or a directory.
@@ -86,7 +91,7 @@ enum Entry {
 #[derive(Default)]
 struct Files {
     entries: Vec<(String, Entry)>,
-    /// The interface shown for ports without one.
+    /// The interface that the user has named for ports without one.
     netdev: Option<String>,
 }
 
@@ -226,12 +231,10 @@ impl Files {
                 ["types", "ndevs"].map(|of| format!("{base}/gid_attrs/{of}/{index}"));
             if is_empty {
                 self.link(&kind, UNREADABLE);
+                self.link(&ndev, UNREADABLE);
             } else {
                 self.file(&kind, "RoCE v2");
-            }
-            match &netdev {
-                Some(name) if !is_empty => self.file(&ndev, name),
-                _ => self.link(&ndev, UNREADABLE),
+                self.file(&ndev, &netdev);
             }
         }
     }
@@ -248,7 +251,7 @@ impl Files {
         }
         self.entries.push((format!("{base}/device/net"), Entry::Directory));
         let mut names: Vec<String> =
-            ports.iter().filter_map(|port| netdev_of(port, self.netdev.as_deref())).collect();
+            ports.iter().map(|port| netdev_of(port, self.netdev.as_deref())).collect();
         names.sort();
         names.dedup();
         for name in names {
@@ -294,7 +297,8 @@ mod tests {
         assert_eq!(read(&format!("{port}/gids/2")), format!("{}\n", groups(&[0; 16])));
         assert!(tree.join(format!("{port}/gids/15")).exists());
         assert!(!tree.join(format!("{port}/gids/16")).exists());
-        for of in ["types/2", "types/15", "ndevs/0", "ndevs/2"] {
+        assert_eq!(read(&format!("{port}/gid_attrs/ndevs/1")), "lo\n");
+        for of in ["types/2", "types/15", "ndevs/2", "ndevs/15"] {
             let error =
                 fs::read_to_string(tree.join(format!("{port}/gid_attrs/{of}"))).unwrap_err();
             assert_eq!(error.raw_os_error(), Some(libc::EINVAL), "{of}");

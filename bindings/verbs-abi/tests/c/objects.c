@@ -158,7 +158,7 @@ static void port_attributes_fit_the_programs_structure(void)
 static void gids_name_the_interface_that_is_shown(void)
 {
 	/* `uroce-run --netdev` sets this variable. */
-	setenv("UROCE_NETDEV", "lo", 1);
+	unsetenv("UROCE_NETDEV");
 	struct ibv_context *context = open_first();
 	unsigned loopback = if_nametoindex("lo");
 	struct ibv_gid_entry entry, all[64];
@@ -166,6 +166,9 @@ static void gids_name_the_interface_that_is_shown(void)
 	CHECK(loopback > 0 && entry.ndev_ifindex == loopback);
 	CHECK(ibv_query_gid_table(context, all, 64, 0) == 2 && all[1].ndev_ifindex == loopback);
 	setenv("UROCE_NETDEV", "../lo", 1);
+	CODE(ibv_query_gid_ex(context, 1, 0, &entry, 0), 0);
+	CHECK(entry.ndev_ifindex == loopback);
+	setenv("UROCE_NETDEV", "none-such0", 1);
 	CODE(ibv_query_gid_ex(context, 1, 0, &entry, 0), 0);
 	CHECK(entry.ndev_ifindex == 0);
 }

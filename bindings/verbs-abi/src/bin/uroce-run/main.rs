@@ -74,8 +74,8 @@ struct Options {
     config: Vec<PathBuf>,
     #[command(flatten)]
     settings: settings::Settings,
-    /// Kernel interface, such as lo, to show for ports that have no kernel interface. Default:
-    /// UROCE_NETDEV, or none.
+    /// Kernel interface to show for ports that have no kernel interface. Default: UROCE_NETDEV, or
+    /// lo.
     #[arg(long, value_name = "NAME")]
     netdev: Option<String>,
     /// Program to run, and its arguments.
@@ -132,6 +132,9 @@ fn prepare(options: &Options) -> Result<Command, String> {
     let ours = [library.join("libibverbs.so.1"), library.join(library::SHIM)];
     let before = std::env::var_os("LD_PRELOAD").unwrap_or_default();
     command.env("LD_PRELOAD", preload::list(&program::needed(&path), &before, &ours));
+    for (name, options) in preload::OPTIONS {
+        command.env(name, preload::options(options, std::env::var_os(name).as_deref()));
+    }
     Ok(command)
 }
 

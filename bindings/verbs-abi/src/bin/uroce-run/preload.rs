@@ -1,9 +1,10 @@
-//! The value of LD_PRELOAD.
+//! The value of LD_PRELOAD, and options for sanitizers.
 //!
 //! A sanitizer's run-time library ends the program if another library that replaces functions of
 //! the C library is loaded before it. The path shim is such a library, and works in any place. So
 //! sanitizers come first, both those that the user preloads and those that the program is linked
-//! with.
+//! with. A program that a launcher starts cannot be looked into, so AddressSanitizer is told not to
+//! insist on its place.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -11,6 +12,24 @@ use std::path::{Path, PathBuf};
 
 /// First letters of the names of sanitizers' libraries, gcc's and clang's.
 const SANITIZERS: &[&str] = &["libasan.", "libhwasan.", "libtsan.", "liblsan.", "libclang_rt."];
+
+/// Variables with options of sanitizers, and the options that our libraries need there.
+/// AddressSanitizer otherwise ends a program that a launcher, such as a shell, starts with our
+/// libraries before its own. ThreadSanitizer takes locks and atomics of libraries that it has not
+/// compiled for data races.
+pub(crate) const OPTIONS: [(&str, &str); 2] = [
+    ("ASAN_OPTIONS", "verify_asan_link_order=0"),
+    ("TSAN_OPTIONS", "ignore_noninstrumented_modules=1"),
+];
+
+/// The value of a variable with options: `ours`, then those of `before`, which override them.
+pub(crate) fn options(ours: &str, before: Option<&OsStr>) -> OsString {
+    let before = before.unwrap_or_default();
+    let all = [OsStr::new(ours), before];
+    let all: Vec<&[u8]> =
+        all.iter().map(|part| part.as_bytes()).filter(|part| !part.is_empty()).collect();
+    OsString::from_vec(all.join(&b':'))
+}
 
 fn is_sanitizer(library: &OsStr) -> bool {
     let name = Path::new(library).file_name().unwrap_or_default().as_bytes();

@@ -23,6 +23,13 @@ const DYNAMIC: u32 = 2;
 const NEEDED: usize = 1;
 /// `DT_STRTAB`: tag of the address of the string table.
 const STRINGS: usize = 5;
+/// `SHT_DYNSYM`: the section with the symbols that the loader sees.
+const SYMBOLS: usize = 11;
+/// Size of a section's header, and of a symbol.
+const SECTION: usize = 64;
+const SYMBOL: usize = 24;
+/// A function of DPDK that every program calls that starts it.
+const DPDK: &[u8] = b"rte_eal_init";
 /// Bytes read for a library's name, with its terminating zero.
 const NAME_MAX: usize = 256;
 
@@ -51,8 +58,8 @@ pub(crate) fn find(name: &OsStr) -> Result<PathBuf, String> {
 ///
 /// # Errors
 ///
-/// A message for the user: the file cannot be run, gains privileges, is statically linked, or has
-/// a C library that cannot load ours.
+/// A message for the user: the file cannot be run, gains privileges, is statically linked, offers
+/// a DPDK of its own to libraries, or has a C library that cannot load ours.
 pub(crate) fn check(path: &Path) -> Result<(), String> {
     let metadata = path.metadata().map_err(|error| format!("{}: {error}", path.display()))?;
     if !metadata.is_file() || access(path, Access::EXEC_OK).is_err() {
@@ -70,6 +77,15 @@ pub(crate) fn check(path: &Path) -> Result<(), String> {
         return Err(format!(
             "{} is statically linked, so no RDMA library can be put under it. Build it with shared \
              libraries.",
+            path.display()
+        ));
+    }
+    if Elf::read(path).is_some_and(|program| program.defines(DPDK)) {
+        return Err(format!(
+            "{} has DPDK linked into it and exports its symbols, which DPDK's shared libraries \
+             under uroce would take for their own. Link it with DPDK's shared libraries \
+             (pkg-config --libs libdpdk), which it then shares with uroce, or without \
+             -Wl,--export-dynamic.",
             path.display()
         ));
     }
@@ -111,6 +127,11 @@ pub(crate) fn needed(path: &Path) -> Vec<OsString> {
 /// The open file of a 64-bit ELF program.
 struct Elf(File);
 
+/// An unsigned little-endian number of at most 8 bytes.
+fn number(bytes: &[u8]) -> Option<usize> {
+    bytes.iter().rev().try_fold(0usize, |value, byte| Some(value << 8 | usize::from(*byte)))
+}
+
 /// A program header's `p_offset`, `p_vaddr` and `p_filesz`.
 struct Segment {
     offset: usize,
@@ -131,10 +152,7 @@ impl Elf {
 
     /// Reads an unsigned little-endian number of `len` bytes at offset `at`.
     fn number(&self, at: usize, len: usize) -> Option<usize> {
-        self.bytes(at, len)?
-            .iter()
-            .rev()
-            .try_fold(0usize, |value, byte| Some(value << 8 | usize::from(*byte)))
+        number(&self.bytes(at, len)?)
     }
 
     /// The program headers of this type, in file order.
@@ -158,6 +176,35 @@ impl Elf {
             let within = address.checked_sub(segment.address)?;
             (within < segment.len).then(|| segment.offset.checked_add(within))?
         })
+    }
+
+    /// Whether libraries find a definition of this symbol in the program. False where the program
+    /// has no section headers.
+    fn defines(&self, name: &[u8]) -> bool {
+        self.symbols(name).unwrap_or(false)
+    }
+
+    fn symbols(&self, name: &[u8]) -> Option<bool> {
+        let (table, count) = (self.number(40, 8)?, self.number(60, 2)?);
+        let header = |index: usize| self.bytes(table.checked_add(index * SECTION)?, SECTION);
+        let kind = |header: &Vec<u8>| number(header.get(4..8)?);
+        let is_it = |header: &Vec<u8>| kind(header) == Some(SYMBOLS);
+        let symbols = (0..count).map_while(header).find(is_it)?;
+        let strings = self.section(&header(number(&symbols[40..44])?)?)?;
+        let symbols = self.section(&symbols)?;
+        Some(symbols.chunks_exact(SYMBOL).any(|symbol| {
+            let text = number(&symbol[..4]).and_then(|at| strings.get(at..));
+            let is_defined = symbol[6..8] != [0, 0];
+            let found = text.and_then(|text| text.strip_prefix(name));
+            is_defined && found.and_then(|rest| rest.first()) == Some(&0)
+        }))
+    }
+
+    /// The contents of a section with this header.
+    fn section(&self, header: &[u8]) -> Option<Vec<u8>> {
+        let len = usize::try_from(self.0.metadata().ok()?.len()).ok()?;
+        let (offset, size) = (number(header.get(24..32)?)?, number(header.get(32..40)?)?);
+        (size <= len).then(|| self.bytes(offset, size))?
     }
 
     fn needed(&self) -> Option<Vec<OsString>> {
