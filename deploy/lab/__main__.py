@@ -126,6 +126,9 @@ def prepare(arguments, report):
     engines = ""
     if arguments.suite in ("cm", "apps", "switch", "all"):
         packages("packages_need apps")
+    if arguments.suite in ("apps", "all"):
+        # For the programs in C.
+        packages("packages_need build")
     if arguments.suite in ("engines", "all"):
         packages("packages_need engines")
         engines = wheels.python(report.say)

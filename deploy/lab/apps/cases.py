@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from dataplane.programs import RC, UC, UD
 
+from . import plain
 from . import programs as apps
 
 # Two processes over uroce; one over uroce and one over Soft-RoCE; two over Soft-RoCE, to compare
@@ -42,6 +43,9 @@ class Case:
     environment: tuple = ()
     """Variables for the environment of both ends, as NAME=value."""
 
+    group: str = ""
+    """First word of the name, for cases that are not a covering of a program's options."""
+
     link = "tap"
 
     @property
@@ -49,7 +53,7 @@ class Case:
         """The name, usable as a file name and in a table."""
         options = "".join(f"{'' if word.startswith('-') else '='}{word}" for word in self.options)
         transport = "".join(word.removeprefix("UCX_TLS=") for word in self.environment[:1])
-        words = [self.program.client or self.program.name, transport, options,
+        words = [self.group, self.program.client or self.program.name, transport, options,
                  "v6" if self.family == 6 else "", self.pairing,
                  f"{self.server}-serves" if self.pairing == GUEST else ""]
         return " ".join(word for word in words if word)
@@ -107,6 +111,14 @@ def between_two(everything):
     yield from perftests(PAIR, everything)
     yield from managed(PAIR)
     yield from others()
+    yield from plain.table(plain_case)
+
+
+def plain_case(program, options, has_peer, seconds=SECONDS):
+    """A case of a program that `uroce-run` gets without an option."""
+    pairing, client = (PAIR, "uroce") if has_peer else (ALONE, NOBODY)
+    return Case(program, options, pairing, client=client, seconds=seconds, stock=False,
+                group=plain.GROUP)
 
 
 def alone():

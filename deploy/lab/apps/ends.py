@@ -5,6 +5,7 @@ Over uroce a program is started by `uroce-run`, as a user would do it. A `Place`
 built-in configuration (members of the local fabric) or a configuration file for the guest's link.
 """
 
+import os
 import time
 
 from cm import ends
@@ -81,6 +82,10 @@ class Ends(ends.Ends):
     def __init__(self, guest, uroce_run, link, work):
         super().__init__(guest, "", uroce_run, link, work)
         self.environment = [f"XDG_RUNTIME_DIR={work}"]
+
+    def search_first(self, folder):
+        """Makes programs over uroce come from this folder before all others."""
+        self.environment.append(f"PATH={folder}:{os.environ['PATH']}")
 
     def begin_at(self, place, words, case):
         """Starts a program at a place."""

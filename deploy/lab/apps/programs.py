@@ -44,6 +44,8 @@ class Program:
     """Whether the program's server must be killed when the client has ended."""
     ready_seconds: float = 0
     """Seconds until the program's server listens, if that cannot be detected."""
+    status: int = 0
+    """Exit status of the program, or of its client, in a case that it is to refuse."""
 
     def of(self, serving):
         """The program of an end."""

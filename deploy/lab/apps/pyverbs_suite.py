@@ -19,7 +19,7 @@ TESTS = Path("/usr/share/doc/rdma-core/tests")
 LIST = Path(__file__).resolve().parent / "pyverbs.txt"
 PYTHON = "/usr/bin/python3"
 SECONDS = 240
-# The tests look up the address of a network interface and pass it to the connection manager.
+# The interface with the address that the tests of the connection manager use.
 NETDEV = "rocedev"
 ADDRESSES = {4: "192.0.2.1", 6: "2001:db8::1"}
 GID_INDEX = "1"
@@ -114,13 +114,14 @@ def netdev():
     network.bring_up(NETDEV, network.ROCE_MTU)
 
 
-def twins(work):
-    """Writes the configurations of two processes with the same addresses: the tests of the
-    connection manager fork both ends and use one address."""
+def connected(work):
+    """Options for the tests of the connection manager: they look up the address of a network
+    interface, fork both ends, and give both this address. So there are configurations of two
+    processes with the same addresses."""
     macs = ["02:00:00:00:00:01", "02:00:00:00:00:02"]
     addresses = ", ".join(f'"{address}"' for address in (f"{ADDRESSES[4]}/24",
                                                          f"{ADDRESSES[6]}/64"))
-    paths = []
+    words = ["--netdev", NETDEV]
     for role, mac, twin in (("server", *macs), ("client", *reversed(macs))):
         vdev = (f"net_memif0,role={role},socket={work}/twins.sock,socket-abstract=no,bsize=8192,"
                 f"rsize=10,mac={mac}")
@@ -135,16 +136,15 @@ mtu = {network.ROCE_MTU}
 mac = "{mac}"
 twin = "{twin}"
 """)
-        paths += ["--config", path]
-    return paths
+        words += ["--config", path]
+    return words
 
 
 def attempt(context, case, folder):
     """Runs the tests of a module and returns their verdicts and all output."""
-    words = twins(context.work) if case.module == CONNECTIONS else []
+    words = connected(context.work) if case.module == CONNECTIONS else []
     tests = f"tests.{case.module}*" if case.module in VENDORS else f"tests.{case.module}.*"
-    command = ["env", f"XDG_RUNTIME_DIR={context.work}", context.uroce_run, "--netdev", NETDEV,
-               *words, "--",
+    command = ["env", f"XDG_RUNTIME_DIR={context.work}", context.uroce_run, *words, "--",
                PYTHON, folder / "run_tests.py", "--dev", "uroce0", "--gid", GID_INDEX, "-v",
                "-k", tests]
     command = [str(word) for word in command]

@@ -10,7 +10,7 @@ from vm import network
 from vm.link import Tap
 from vm.recovery import Recovery
 
-from . import cases, ends, output, pyverbs_suite
+from . import cases, ends, output, plain, pyverbs_suite
 from .cases import ALONE, GUEST, NOBODY, ORACLE, PAIR, PAIRINGS
 
 # Seconds for the other end after one has ended, as its peer no longer answers.
@@ -159,7 +159,7 @@ def wait_for(process, seconds):
 def fault_of(case, ending, serving):
     """Describes the failure of an end. Empty if it succeeded."""
     killed = serving and case.program.serves_for_ever
-    if ending.status != 0 and not killed:
+    if ending.status != case.program.status and not killed:
         return f"status {ending.status}: {last_words(ending.text)}"
     return case.program.fault(case, ending.text, serving)
 
@@ -171,7 +171,13 @@ def run(context, guests, brief):
               if all(word in case.name for word in context.only.split())]
     loopback_addresses()
     of_pyverbs = [case for case in chosen if isinstance(case, pyverbs_suite.Case)]
-    results = Applications(context).run([case for case in chosen if case not in of_pyverbs], guests)
+    applications = Applications(context)
+    if any(case.group == plain.GROUP for case in chosen if case not in of_pyverbs):
+        applications.ends.search_first(plain.prepare(context.work))
+    try:
+        results = applications.run([case for case in chosen if case not in of_pyverbs], guests)
+    finally:
+        plain.clean_up()
     for line in summary(results):
         context.report.line(line)
     return results + pyverbs_suite.run(context, of_pyverbs)
