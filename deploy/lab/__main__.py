@@ -131,7 +131,7 @@ def prepare(arguments, report):
         packages("packages_need build")
     if arguments.suite in ("engines", "all"):
         packages("packages_need engines")
-        engines = wheels.python(report.say)
+        engines = wheels.python(report.say, arguments.everything)
     network.enter_namespace([
         sys.executable, "-B", str(LAB), *sys.argv[1:], "--inside",
         "" if arguments.suite in GUESTLESS else guest_image(arguments, report),

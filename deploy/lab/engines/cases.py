@@ -32,6 +32,8 @@ class Case:
     seconds: int = SECONDS
     needs_uroce_run: bool = False
     """Whether the session over TCP runs under `uroce-run` as well."""
+    is_compared: bool = True
+    """Whether there is a session over TCP."""
     finds: tuple = ()
     """Names of figures that the engine prints, each with its regular expression."""
 
@@ -71,7 +73,7 @@ def table(everything, folder, python):
     `python` the engines of PyPI."""
     cases = (*open_mpi(everything, folder), *open_mpi_fabric(everything, folder),
              *mpich(everything, folder), *ucx_perftest(everything), *pingpong(everything),
-             *mooncake(everything, python), *nixl(everything, python))
+             *mooncake(everything, python), *nixl(everything, python), *nccl(python))
     return [case for case in cases if everything or case.is_brief]
 
 
@@ -181,6 +183,14 @@ def mooncake(everything, python):
         protocol = "rdma" if transport == "uroce" else "tcp"
         return [End((python, "-B", f"{HERE}/mooncake_store.py", 8, protocol))]
     yield Case("Mooncake's store, a node killed", store, ("store ok",))
+
+
+def nccl(python):
+    """NCCL's transport for RDMA. It is long, as the library is half a gigabyte, which a brief run
+    does not install. Its TCP needs CUDA."""
+    def over(_):
+        return [End((python, "-B", f"{HERE}/nccl_transport.py", 50))]
+    yield Case("NCCL, its transport", over, ("nccl ok",), is_brief=False, is_compared=False)
 
 
 def nixl(everything, python):

@@ -48,8 +48,9 @@ def attempt(context, case):
         ours = session(context, case, "uroce", [context.uroce_run])
         result.seconds = time.monotonic() - start
         result.verdict = PASS
-        beside = [context.uroce_run] if case.needs_uroce_run else []
-        theirs = session(context, case, "tcp", beside)
+        if case.is_compared:
+            beside = [context.uroce_run] if case.needs_uroce_run else []
+            theirs = session(context, case, "tcp", beside)
     except process.Failed as failure:
         # Without its TCP an engine is not compared.
         result.verdict = NOT_RUN if result.verdict == PASS else FAIL
