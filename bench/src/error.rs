@@ -88,6 +88,18 @@ impl BenchError {
         Self::Io { what: what.to_string(), source }
     }
 
+    /// Tells whether nothing was measured for want of what the command line, the configuration, the
+    /// machine or the container must have.
+    pub(crate) fn is_of_setup(&self) -> bool {
+        match self {
+            Self::Usage(_) => true,
+            Self::Stack { source, .. } => {
+                source.is::<uroce::OpenError>() || source.is::<uroce::ConfigError>()
+            }
+            _ => false,
+        }
+    }
+
     /// Creates an error of the command line.
     pub(crate) fn usage(text: impl Display) -> Self {
         Self::Usage(text.to_string())

@@ -70,7 +70,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
             if let Some(remedy) = uroce::remedy(&error.to_string()) {
                 eprintln!("uroce-perf: {remedy}");
             }
-            ExitCode::from(if matches!(error, BenchError::Usage(_)) { 2 } else { 1 })
+            ExitCode::from(if error.is_of_setup() { 2 } else { 1 })
         }
     }
 }

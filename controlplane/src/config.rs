@@ -42,6 +42,7 @@ mod bottleneck;
 mod built_in;
 mod check;
 mod congestion;
+mod given;
 mod text;
 
 use std::fs::File;
@@ -303,7 +304,8 @@ pub enum Ethdev {
     /// A virtual device, by name and arguments in the form of `--vdev`; see
     /// [`uroce_engine::port::vdev`] for strings that suit an MTU.
     Vdev(String),
-    /// A NIC, by PCI address `0000:01:00.0`.
+    /// A NIC, by PCI address `0000:01:00.0`; or `auto`, the next of those that a device plugin of
+    /// Kubernetes has given this container (environment variables `PCIDEVICE_…`).
     Pci(String),
     /// The local fabric: all other processes of this machine that name the same directory, given by
     /// its absolute path. Each has a number from 1 to 64, see [`PortConfig::member`].
@@ -588,7 +590,7 @@ impl Config {
         let config: Config =
             toml::from_str(text).map_err(|error| ConfigError::Syntax(error.to_string()))?;
         config.check()?;
-        Ok(config)
+        config.with_given_nics()
     }
 
     /// Reads a configuration file and checks it.
@@ -601,6 +603,17 @@ impl Config {
             Ok(text) => Self::from_toml(&text),
             Err(error) => Err(ConfigError::Read { path: path.to_owned(), error }),
         }
+    }
+
+    /// Replaces the PCI address `auto` by those of the NICs that this container was given.
+    pub(crate) fn with_given_nics(mut self) -> Result<Self, ConfigError> {
+        let variables = std::env::vars_os();
+        // A name or a value that is not UTF-8 is none of an address.
+        let texts = variables.filter_map(|(name, value)| {
+            Some((name.into_string().ok()?, value.into_string().ok()?))
+        });
+        given::resolve(&mut self, texts)?;
+        Ok(self)
     }
 
     /// Returns the device with this name.

@@ -68,6 +68,7 @@ impl Device {
     pub fn open(config: &Config, name: &str) -> Result<Self, OpenError> {
         log::start();
         config.check()?;
+        let config = &config.clone().with_given_nics()?;
         let device = config.find(name)?;
         let opened = open::open(config, device)?;
         let (calls, inbox) = Calls::new(opened.control.waker().clone());

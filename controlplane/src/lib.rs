@@ -32,6 +32,7 @@
 mod call;
 mod capture;
 pub mod config;
+mod container;
 mod control_socket;
 pub mod device;
 mod errno;
@@ -45,6 +46,7 @@ mod thread;
 
 pub use call::{Count, PortStatus, RequestError};
 pub use config::{Config, ConfigError};
+pub use container::ContainerError;
 pub use device::{Device, OpenError, preview, random_psn};
 pub use errno::AsErrno;
 pub use path::{AddressVector, AlternateVector, PathError};

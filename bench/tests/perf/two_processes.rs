@@ -171,7 +171,7 @@ fn a_device_that_cannot_be_opened_ends_the_run() {
     let folder = memif.folder().join("not-here").join("m.sock");
     let vdev = format!("net_memif0,role=nobody,socket={}", folder.display());
     let output = run(&["write_bw", "--vdev", &vdev, "-p", "0"]);
-    assert_eq!(output.code, Some(1), "{output:?}");
+    assert_eq!(output.code, Some(2), "{output:?}");
     assert!(output.stderr.contains("opening the device"), "{output:?}");
 }
 

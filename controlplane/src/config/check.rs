@@ -7,7 +7,7 @@ use std::ops::RangeInclusive;
 use uroce_engine::port::{MEMBERS_MAX, member_mac};
 use uroce_transport::MAX_UDP_SOURCE_PORTS;
 
-use super::{Config, ConfigError, CongestionConfig, DeviceConfig, Ethdev, PortConfig};
+use super::{Config, ConfigError, CongestionConfig, DeviceConfig, Ethdev, PortConfig, given};
 use crate::path::gid_table::GidTable;
 use crate::path::route::{Routes, StaticRoute};
 
@@ -162,7 +162,8 @@ fn check_ethdev(ethdev: &Ethdev, field: &str) -> Result<(), ConfigError> {
                 |text: &str| !text.is_empty() && text.chars().all(|c| c.is_ascii_hexdigit());
             let parts: Vec<&str> = address.split([':', '.']).collect();
             let fits = (3..=4).contains(&parts.len()) && parts.into_iter().all(digits);
-            require(fits, field, "a PCI address has the form 0000:01:00.0")
+            let fits = fits || address == given::AUTO;
+            require(fits, field, "a PCI address has the form 0000:01:00.0, or is \"auto\"")
         }
         Ethdev::Local(directory) => {
             require(directory.is_absolute(), field, "a directory is named by its absolute path")

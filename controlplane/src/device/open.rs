@@ -1,5 +1,7 @@
 //! Opening a device: from a configuration to a running engine.
 
+use std::io::Write;
+
 use uroce_engine::eal::{Eal, EalError, Memory};
 use uroce_engine::mbuf::{Mempool, PoolConfig, PoolError};
 use uroce_engine::port::{self, FRAME_OVERHEAD, LocalConfig, LocalError, Port, PortError};
@@ -13,6 +15,7 @@ use crate::call::Calls;
 use crate::config::{
     Config, ConfigError, DeviceConfig, Ethdev, Idle, Lcores, PortConfig, RunDirError,
 };
+use crate::container::{ContainerError, Limits};
 use crate::netdev::{NetdevState, Watch, Watcher};
 use crate::path::gid_table::GidTable;
 use crate::path::neighbour::Neighbours;
@@ -43,6 +46,9 @@ pub enum OpenError {
     /// There is no directory in which the processes of this machine could meet.
     #[error(transparent)]
     RunDir(#[from] RunDirError),
+    /// The container has too little memory.
+    #[error(transparent)]
+    Container(#[from] ContainerError),
     /// DPDK's environment did not start.
     #[error(transparent)]
     Eal(#[from] EalError),
@@ -125,6 +131,7 @@ impl OpenError {
             OpenError::Local { error, .. } => error.errno().into_iter().collect(),
             OpenError::Config(_)
             | OpenError::RunDir(_)
+            | OpenError::Container(_)
             | OpenError::Ring { .. }
             | OpenError::NoNetdev { .. }
             | OpenError::Engine(_)
@@ -153,6 +160,8 @@ pub(super) struct Netdevs {
 }
 
 pub(super) fn open(config: &Config, device: &DeviceConfig) -> Result<Opened, OpenError> {
+    let limits = Limits::of_process();
+    limits.check(&config.eal)?;
     let eal = Eal::init(&eal_config(config))?;
     // Declared first, so that it is dropped last: a lease must outlive its port.
     let mut leases = Vec::new();
@@ -183,7 +192,7 @@ pub(super) fn open(config: &Config, device: &DeviceConfig) -> Result<Opened, Ope
         bindings.push(PortBinding { port, pool, addresses, loss, bottleneck });
         ports.push(neighbours, watch);
     }
-    let (engine, control) = Engine::start(engine_config(config, device), bindings)?;
+    let (engine, control) = Engine::start(engine_config(config, device, limits), bindings)?;
     Ok(Opened { engine, control, ports, netdevs, leases })
 }
 
@@ -243,9 +252,14 @@ fn eal_config(config: &Config) -> uroce_engine::eal::EalConfig {
     }
 }
 
-fn engine_config(config: &Config, device: &DeviceConfig) -> EngineConfig {
+fn engine_config(config: &Config, device: &DeviceConfig, limits: Limits) -> EngineConfig {
     // All devices of the process compete for its CPUs.
     let lcores_in_all = config.devices.iter().map(|device| device.lcores.count()).sum();
+    let (idle, warning) = limits.idle(device.idle, lcores_in_all);
+    if let Some(warning) = warning {
+        // An error means that stderr is closed.
+        let _ = writeln!(std::io::stderr(), "uroce: device {}: {warning}", device.name);
+    }
     EngineConfig {
         lcores: match &device.lcores {
             Lcores::Count(count) => vec![None; usize::from(*count)],
@@ -254,7 +268,7 @@ fn engine_config(config: &Config, device: &DeviceConfig) -> EngineConfig {
         max_qps: device.max_qps,
         max_mrs: device.max_mrs,
         max_ahs: device.max_ahs,
-        idle: match device.idle {
+        idle: match idle {
             Idle::Auto => IdlePolicy::for_lcores(lcores_in_all),
             Idle::Poll => IdlePolicy::Poll,
             Idle::Yield => IdlePolicy::Yield,

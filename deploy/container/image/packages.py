@@ -84,17 +84,22 @@ def fetch(cache, names):
         "-o", "APT::Keep-Downloaded-Packages=true",
     ]
     plan = run([*apt, "--simulate", "install", *names])
-    run([*apt, "--download-only", "install", *names])
     planned = re.findall(r"^Inst (\S+) \((\S+) .*\[(\S+)\]\)", plan, re.MULTILINE)
     if not planned:
         raise BuildFailure(f"apt has no plan to install {' '.join(names)}")
-    found = []
-    for name, version, architecture in planned:
-        file = f"{name}_{version.replace(':', '%3a')}_{architecture}.deb"
-        if not (cache / "debs" / file).exists():
-            raise BuildFailure(f"apt has not downloaded {file}")
-        found.append(file)
-    return found
+    files = [f"{name}_{version.replace(':', '%3a')}_{architecture}.deb"
+             for name, version, architecture in planned]
+    # apt gives a file its name when it has checked it.
+    if missing(cache, files):
+        run([*apt, "--download-only", "install", *names])
+        if still := missing(cache, files):
+            raise BuildFailure(f"apt has not downloaded {still[0]}")
+    return files
+
+
+def missing(cache, files):
+    """The packages that are not in the cache."""
+    return [file for file in files if not (cache / "debs" / file).exists()]
 
 
 def read(file):

@@ -2,6 +2,7 @@
 
   engine     podman and Docker, with storage of their own
   cases      what is proven of the image
+  limits     what is proven of containers that lack something
   overlays   what is proven of the manifests
   tools      kubectl, helm and the schemas of Kubernetes
 """
@@ -18,13 +19,16 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import application
 import cases
+import limits
 import overlays
 from engine import Failed, Podman, Skipped
 from tools import Tools
 
 REPOSITORY = Path(__file__).resolve().parents[3]
-CASES = (*cases.CASES, *overlays.CASES)
+FAILURES = (Failed, application.BuildFailure, OSError, ValueError, subprocess.SubprocessError)
+CASES = (*cases.CASES, *limits.CASES, *overlays.CASES)
 
 
 class Session:
@@ -35,6 +39,7 @@ class Session:
         self.arguments = arguments
         self.cache = REPOSITORY / "target/container/cache"
         self.podman = Podman(work)
+        self.made = None
         self.background = ThreadPoolExecutor(1)
         # Downloads while the image is built.
         self.coming = self.background.submit(Tools, self.cache)
@@ -43,6 +48,13 @@ class Session:
     def tools(self):
         """kubectl, helm and the schemas. Raises Skipped if they cannot be had."""
         return self.coming.result()
+
+    def application(self):
+        """The image of an application, which is made in the background from the first call on."""
+        if not self.made:
+            file = self.work / "application.tar"
+            self.made = self.background.submit(application.build, file, self.cache)
+        return self.made
 
     def build(self, name, umask=0o022):
         """Builds the image into a file, loads it, and returns its digest."""
@@ -134,7 +146,7 @@ def passes(case, session):
     except Skipped as reason:
         print(f"SKIP: containers: {case.__name__}: {reason}", flush=True)
         return True
-    except (Failed, OSError, ValueError, subprocess.SubprocessError) as failure:
+    except FAILURES as failure:
         verdict = f"FAILED: {failure}"
     words = case.__doc__.split("\n")[0]
     print(f"{case.__name__}: {words} {verdict}, {time.monotonic() - begin:.1f} s", flush=True)

@@ -9,13 +9,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "image"))
 
 import archive  # noqa: E402
 import packages  # noqa: E402
+from failure import BuildFailure  # noqa: E402, F401
 
 TAG = "localhost/application:latest"
 PROGRAMS = ("perftest", "rdmacm-utils", "ibverbs-utils")
 
 
 def build(file, cache):
-    """Makes the image from what apt would install on an empty machine."""
+    """Makes the image from what apt would install on an empty machine. Returns the file."""
     with tempfile.TemporaryDirectory(prefix="uroce-application-") as scratch:
         root = Path(scratch) / "root"
         root.mkdir()
@@ -24,6 +25,7 @@ def build(file, cache):
         (root / "tmp").mkdir(exist_ok=True)
         (root / "tmp").chmod(0o1777)
         archive.write(file, root, TAG, 0, {})
+    return file
 
 
 def without_glibc(file):

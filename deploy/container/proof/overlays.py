@@ -1,12 +1,34 @@
-"""What is proven of the manifests, each as a function of the session."""
+"""What is proven of the manifests, each as a function of the session.
+
+  manifests      all of them against Kubernetes' schemas
+  the overlays   those that this machine can run, as they are shipped
+"""
 
 import contextlib
+import json
+import os
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 from cases import MANIFESTS, grows, rights
+from engine import Failed, Skipped
 from link import Link
 
 NET_RAW = 1 << 13
+USER = 65534
+SWITCH_FOLDER = "/run/uroce-switch"
+METRICS = """\
+import urllib.request
+print(urllib.request.urlopen("http://127.0.0.1:9749/metrics").read().decode())
+"""
+TOGETHER = """\
+apiVersion: kustomize.config.k8s.io/v1beta1
+kind: Kustomization
+resources: [{overlay}]
+components: [{components}]
+"""
 
 
 def manifests(session):
@@ -14,44 +36,134 @@ def manifests(session):
     tools = session.tools
     for file in MANIFESTS.glob("*.yaml"):
         tools.read("check", file.read_text())
-    for overlay in overlays():
-        tools.read("check", tools.run("kubectl", "kustomize", overlay))
+    for folder in [*MANIFESTS.glob("overlays/*"), MANIFESTS / "benchmark"]:
+        tools.read("check", tools.run("kubectl", "kustomize", folder))
+    tools.read("check", with_components(session, "af-packet", "monitoring", "network-policy"))
 
 
-def overlays():
-    """The folders for Kustomize."""
-    return sorted(file.parent for file in MANIFESTS.glob("overlays/*/kustomization.yaml"))
+def chart(session):
+    """The Helm chart has no fault, is valid, and gives the Pods of the overlays."""
+    tools, folder = session.tools, MANIFESTS / "chart"
+    tools.run("helm", "lint", "--strict", folder)
+    for way in ("af-packet", "af-xdp", "sriov-vfio", "vhost-user"):
+        words = ["template", "uroce", folder, "--set", f"way={way}", "--set"]
+        tools.read("check", tools.run("helm", *words, "monitoring=true,networkPolicy=true"))
+        pods = tools.run("helm", *words, "monitoring=false")
+        overlay = tools.run("kubectl", "kustomize", MANIFESTS / "overlays" / way)
+        tools.read("same", f"{pods}\n---\nother\n---\n{overlay}")
+    try:
+        tools.run("helm", "template", "uroce", folder, "--set", "way=nonsense")
+    except Failed:
+        return
+    raise Failed("a way that does not exist is accepted")
 
 
 def af_packet(session):
-    """overlays/af-packet as it is shipped: two Pods on a network of their own, NET_RAW alone."""
-    # Pods have no DNS here.
-    text = rendered(session, "af-packet").replace("- server\n", "- 192.0.2.1\n")
-    with Link(session.podman) as link, pods(session, text, link.options):
-        grows(session.podman, "client-uroce")
+    """overlays/af-packet: two Pods on a network of their own, NET_RAW alone, with metrics."""
+    text = with_components(session, "af-packet", "monitoring")
+    # Pods have no DNS here, and this podman would publish the port on this machine.
+    text = session.tools.read("pods", text).replace("- server\n", "- 192.0.2.1\n")
+    text = re.sub(r"\n +ports:\n +- containerPort: 9749\n +name: metrics", "", text)
+    podman = session.podman
+    with Link(podman) as link, pods(session, text, link.options):
+        grows(podman, "client-uroce")
         for name in ("client-uroce", "server-uroce"):
-            rights(session.podman.main_process(name), 0, NET_RAW)
+            rights(podman.main_process(name), 0, NET_RAW)
+        exporter = podman.main_process("client-export")
+        rights(exporter, 0)
+        done = subprocess.run(["nsenter", "-n", "-t", str(exporter), sys.executable, "-c", METRICS],
+                              capture_output=True, text=True, timeout=30)
+        if "roce_rx_" not in done.stdout:
+            raise Failed(f"no metrics: {(done.stdout + done.stderr)[-600:]}")
 
 
-def rendered(session, overlay):
-    """The Pods and ConfigMaps of an overlay."""
-    tools = session.tools
-    return tools.read("pods", tools.run("kubectl", "kustomize", MANIFESTS / "overlays" / overlay))
+def benchmark(session):
+    """benchmark: the Pods of its Jobs leave a report in the volume of the claim."""
+    text = rendered(session, "benchmark").replace("- server\n", "- 192.0.2.1\n")
+    text = text.replace("- '10'\n", "- '1'\n")
+    podman = session.podman
+    with Link(podman) as link, pods(session, text, link.options):
+        podman.wait_for("client-uroce", "BW average", 30)
+        podman.wait_until("client-uroce", "{{.State.Status}} {{.State.ExitCode}}", "exited 0")
+        volume = podman.ask("volume", "inspect", "--format", "{{.Mountpoint}}", "report").strip()
+        report = json.loads((Path(volume) / "write_bw.json").read_text())
+        if not report:
+            raise Failed("the report is empty")
+
+
+def vhost_user(session):
+    """overlays/vhost-user: two Pods at ports of Open vSwitch with DPDK, with no capability."""
+    text = rendered(session, "overlays/vhost-user")
+    sockets = session.work / "switch"
+    text = text.replace(SWITCH_FOLDER, str(sockets))
+    podman = session.podman
+    with switch(session.work) as running:
+        for name in ("server", "client"):
+            (sockets / name).mkdir(parents=True)
+            os.chown(sockets / name, USER, USER)
+            running.add(name, 1500, socket=str(sockets / name / "uroce.sock"))
+        with pods(session, text, lambda _: ["--network=none"]):
+            grows(podman, "client-uroce")
+            for name in ("client-uroce", "server-uroce"):
+                rights(podman.main_process(name))
+
+
+@contextlib.contextmanager
+def switch(work):
+    """Open vSwitch in a network of its own, from the laboratory."""
+    sys.path.insert(0, str(MANIFESTS.parent / "lab"))
+    from report.failure import LabFailure
+    from switch import ovs
+
+    class Apart(ovs.Switch):
+        """The bridge's own interface is not in this machine's network."""
+
+        def start(self, command):
+            return super().start(["unshare", "--net", *command])
+
+    if not Path(ovs.DAEMON).exists():
+        raise Skipped("needs Open vSwitch with DPDK: apt-get install openvswitch-switch-dpdk")
+    try:
+        with Apart(work) as running:
+            yield running
+    except LabFailure as failure:
+        raise Failed(str(failure))
+
+
+def rendered(session, folder):
+    """The Pods of a folder, and what they mount."""
+    return session.tools.read("pods", session.tools.run("kubectl", "kustomize", MANIFESTS / folder))
+
+
+def with_components(session, overlay, *components):
+    """An overlay with components, by Kustomize."""
+    # Kustomize takes no folder outside of one that contains all of them, nor a link.
+    folder = session.work / "kubernetes"
+    if not folder.exists():
+        subprocess.run(["cp", "-r", str(MANIFESTS), str(folder)], check=True)
+    own = folder / "-".join((overlay, *components))
+    own.mkdir(exist_ok=True)
+    names = ", ".join(f"../components/{name}" for name in components)
+    text = TOGETHER.format(overlay=f"../overlays/{overlay}", components=names)
+    (own / "kustomization.yaml").write_text(text)
+    return session.tools.run("kubectl", "kustomize", own)
 
 
 @contextlib.contextmanager
 def pods(session, text, options):
-    """Runs a server and a client, each with the ConfigMaps, and with the engine's options that a
+    """Runs a server and a client, each with what it mounts, and with the engine's options that a
     function of their names returns."""
-    documents = text.split("---\n")
-    shared = [document for document in documents if "kind: ConfigMap\n" in document]
+    named = {re.search(r"^  name: (\S+)$", document, re.MULTILINE)[1]: document
+             for document in text.split("---\n")}
     with contextlib.ExitStack() as stack:
         for name in ("server", "client"):
-            own = [document for document in documents if f"\n  name: {name}\n" in document]
+            pod = named[name]
+            mounted = [document for other, document in named.items()
+                       if "\nkind: Pod\n" not in document and f" {other}\n" in pod]
             file = session.work / f"{name}.yaml"
-            file.write_text("---\n".join([*shared, *own]))
+            file.write_text("---\n".join([*mounted, pod]))
             stack.enter_context(session.podman.played(file, options(name)))
         yield
 
 
-CASES = (manifests, af_packet)
+CASES = (manifests, chart, af_packet, benchmark, vhost_user)

@@ -1,7 +1,8 @@
 """Reads manifests from its standard input, with the packages of tools.py.
 
   check   validates each against the schemas of Kubernetes, strictly, of 1.31 and all newer releases
-  pods    prints a Pod for each Pod and each template of one, and all ConfigMaps
+  same    compares Pods and configurations before and after a document "---" of the text "other"
+  pods    prints a Pod for each Pod and each template of one, and the ConfigMaps and claims
 """
 
 import sys
@@ -10,6 +11,7 @@ import kubernetes_validate
 import yaml
 
 OLDEST = 31
+KINDS = ("ConfigMap", "PersistentVolumeClaim", "Pod")
 CUSTOM = ("monitoring.coreos.com/", "k8s.cni.cncf.io/")
 """Groups of custom resources, which have no schema in Kubernetes."""
 
@@ -30,9 +32,35 @@ def check(documents):
     return faults
 
 
+def same(documents):
+    """Returns the names of Pods and ConfigMaps that the two halves do not have in common."""
+    middle = documents.index("other")
+    one, other = normal(documents[:middle]), normal(documents[middle + 1:])
+    return [f"{name} differs" for name in sorted({*one, *other})
+            if one.get(name) != other.get(name)]
+
+
+def normal(documents):
+    """Pods and ConfigMaps by name, without what may differ: Kustomize's names of ConfigMaps have a
+    hash, and comments are comments."""
+    found = {}
+    for document in documents:
+        if document["kind"] == "ConfigMap":
+            found["node"] = {
+                file: [line for line in text.splitlines() if not line.startswith("#")]
+                for file, text in document["data"].items()
+            }
+        if document["kind"] == "Pod":
+            for volume in document["spec"]["volumes"]:
+                if "configMap" in volume:
+                    volume["configMap"]["name"] = "node"
+            found[document["metadata"]["name"]] = document
+    return found
+
+
 def pods(documents):
-    """Returns Pods and ConfigMaps, with the Pods of Jobs and the like as Pods of their name."""
-    found = [document for document in documents if document["kind"] in ("ConfigMap", "Pod")]
+    """Returns Pods and what they mount; a Job's template is a Pod of the Job's name."""
+    found = [document for document in documents if document["kind"] in KINDS]
     for document in documents:
         template = document.get("spec", {}).get("template")
         if template:
@@ -47,7 +75,7 @@ def main():
     if sys.argv[1] == "pods":
         print(yaml.safe_dump_all(pods(documents), sort_keys=False), end="")
         return 0
-    faults = check(documents)
+    faults = same(documents) if sys.argv[1] == "same" else check(documents)
     print("\n".join(faults) or f"{len(documents)} manifests")
     return 1 if faults else 0
 

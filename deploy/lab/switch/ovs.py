@@ -79,10 +79,10 @@ class Switch:
         self.daemon.wait()
         (self.folder / "vs.ctl").unlink()
 
-    def add(self, name, mtu=network.ROCE_MTU, vlan=None):
+    def add(self, name, mtu=network.ROCE_MTU, vlan=None, socket=None):
         """Adds a vhost-user client port, on an access VLAN if one is given. Returns its socket,
-        on which the program at the port listens."""
-        socket = self.path(name)
+        on which the program at the port listens: the given one, or one in the switch's folder."""
+        socket = socket or self.path(name)
         self.vsctl("add-port", BRIDGE, name, *tag(vlan), "--", "set", "Interface", name,
                    "type=dpdkvhostuserclient", f"options:vhost-server-path={socket}",
                    f"mtu_request={mtu}")

@@ -20,7 +20,11 @@ pub enum ThreadError {
     #[error("no thread: {0}")]
     Spawn(io::Error),
     /// The CPU does not exist, or the process may not use it.
-    #[error("cannot run on CPU {0}")]
+    #[error(
+        "cannot run on CPU {0}, which does not exist or is not in this process's cpuset: list \
+         others under lcores, give their number (lcores = 1), or give the container the CPU \
+         (--cpuset-cpus; a Pod gets CPUs by whole numbers in resources.limits.cpu)"
+    )]
     Cpu(usize),
     /// EAL does not accept the thread.
     #[error(transparent)]

@@ -30,7 +30,8 @@ pub(crate) struct Settings {
     /// Virtual device with its arguments, in the syntax of DPDK's --vdev.
     #[arg(long, value_name = "DEVICE", conflicts_with = "pci")]
     vdev: Option<String>,
-    /// PCI address of a NIC, for example 0000:01:00.0.
+    /// PCI address of a NIC, for example 0000:01:00.0. `auto` takes the one that a device plugin of
+    /// Kubernetes has given the container.
     #[arg(long, value_name = "ADDRESS")]
     pci: Option<String>,
     /// Socket of a port of a vhost-user switch, such as Open vSwitch with DPDK. Where no switch

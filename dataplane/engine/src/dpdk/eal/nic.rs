@@ -81,7 +81,8 @@ impl Tree {
         else {
             return Err(format!(
                 "is bound to vfio-pci, and there is no {}: load the module vfio_iommu_type1; a \
-                 container must be given the file.",
+                 container must be given the file (--device; a Pod gets it with the device \
+                 plugin's resource in resources.limits).",
                 self.dev.join(group).display()
             ));
         };

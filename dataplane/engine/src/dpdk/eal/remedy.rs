@@ -10,18 +10,23 @@ const HUGEPAGES: &str = "It needs hugepages: reserve some (echo 512 > /proc/sys/
     use them as root (uroce-run --huge; huge = true under [eal]), or bind the NIC to vfio-pci \
     behind an IOMMU.";
 const NO_HUGEPAGES: &str = "There are too few free hugepages: reserve some (echo 512 > \
-    /proc/sys/vm/nr_hugepages), or do without (no --huge; huge = false under [eal]).";
+    /proc/sys/vm/nr_hugepages; for a Pod resources.limits.hugepages-2Mi), or do without (no \
+    --huge; huge = false under [eal]).";
 const NO_HUGETLBFS: &str = "No hugepages are reserved, or no hugetlbfs is mounted for those that are: \
     echo 512 > /proc/sys/vm/nr_hugepages; mount -t hugetlbfs none /dev/hugepages.";
 const MEMLOCK: &str = "The user may lock too little memory: raise the limit (ulimit -l unlimited, \
-    memlock in limits.conf, LimitMEMLOCK of systemd), or grant CAP_IPC_LOCK.";
+    memlock in limits.conf, LimitMEMLOCK of systemd), or grant CAP_IPC_LOCK (in a Pod \
+    securityContext.capabilities.add: [IPC_LOCK] and runAsUser: 0).";
 const GROUP: &str = "Other devices of the NIC's IOMMU group are still bound to drivers of the kernel's: \
     bind all of the group to vfio-pci.";
 const BUSY: &str = "Another process uses the NIC: end it first.";
 const VFIO_PERMISSION: &str = "This user may not use the NIC: give /dev/vfio/GROUP to the user, or run as \
     root.";
 const INTERFACE: &str = "A packet socket needs CAP_NET_RAW, which this process does not have: run it as \
-    root, or grant it (setpriv, a container's capabilities).";
+    root, or grant it (setpriv, --cap-add; in a Pod securityContext.capabilities.add: [NET_RAW] \
+    and runAsUser: 0).";
+const READ_ONLY: &str = "The directory is on a read-only file system: give the container a volume \
+    there (--volume, --tmpfs; in a Pod volumeMounts of an emptyDir, such as /run/uroce).";
 
 /// The first row that matches is used.
 const TABLE: &[Row] = &[
@@ -36,6 +41,7 @@ const TABLE: &[Row] = &[
     (&["mmap failed on AF_PACKET", "Resource temporarily unavailable"], MEMLOCK),
     (&["mmap failed on AF_PACKET", "Operation not permitted"], MEMLOCK),
     (&["open AF_PACKET socket", "Operation not permitted"], INTERFACE),
+    (&["Read-only file system"], READ_ONLY),
     (&["no mounted hugetlbfs"], NO_HUGETLBFS),
     (&["Cannot get hugepage information"], NO_HUGETLBFS),
     (&["No free", "hugepages"], NO_HUGEPAGES),
@@ -77,6 +83,7 @@ mod tests {
                 "ulimit -l",
             ),
             ("net_af_packet0: could not open AF_PACKET socket:Operation not permitted", "NET_RAW"),
+            ("/run/uroce/fabric: making it: Read-only file system (os error 30)", "emptyDir"),
         ];
         for (said, expected) in cases {
             let help = remedy(said).unwrap_or_default();

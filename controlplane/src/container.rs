@@ -1,0 +1,285 @@
+//! Limits of the process's control groups, which containers and services of systemd have.
+//!
+//! The kernel kills a process that exceeds its memory, and stops one that has used its share of the
+//! CPUs until the next period; neither leaves a message. So a configuration is compared with the
+//! limits before its device opens.
+//!
+//! Invariants
+//! - Where control groups cannot be read there is no limit, and no error.
+//!
+//! Not here: CPU sets. The kernel refuses to bind a thread to a CPU outside of them.
+
+use std::fs;
+use std::path::{Component, Path, PathBuf};
+
+use crate::config::{EalConfig, Idle};
+
+/// Megabytes of a process besides those of DPDK: its code, stacks and tables.
+const OWN_MB: u64 = 32;
+/// Limits from here on mean that there is none: version 1 has the largest number of pages.
+const NO_LIMIT: u64 = 1 << 60;
+/// Sizes of hugepages as in the names of control groups' files.
+const HUGEPAGES: [&str; 2] = ["2MB", "1GB"];
+
+/// Reason for which the memory of a configuration does not fit into the container.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ContainerError {
+    /// The limit of the container's memory is too low.
+    #[error(
+        "the container has {limit_mb} MB of memory, and eal.memory_mb = {memory_mb} needs {} MB: \
+         raise the limit (a Pod's resources.limits.memory; --memory; MemoryMax= of systemd) or set \
+         a smaller memory_mb",
+        u64::from(*memory_mb) + OWN_MB
+    )]
+    Memory {
+        /// The limit in megabytes.
+        limit_mb: u64,
+        /// Configured megabytes of DPDK.
+        memory_mb: u32,
+    },
+    /// The limit of the container's hugepages is too low.
+    #[error(
+        "the container has {limit_mb} MB of hugepages, and eal.memory_mb is {memory_mb}: raise the \
+         limit (a Pod's resources.limits.hugepages-2Mi or hugepages-1Gi), set a smaller memory_mb, \
+         or do without (huge = false under [eal])"
+    )]
+    Hugepages {
+        /// The limit in megabytes.
+        limit_mb: u64,
+        /// Configured megabytes of DPDK.
+        memory_mb: u32,
+    },
+}
+
+/// The limits that apply to this process. `None` for a limit that does not exist.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Limits {
+    memory_mb: Option<u64>,
+    hugepages_mb: Option<u64>,
+    /// Thousandths of a CPU.
+    cpu_millis: Option<u64>,
+}
+
+impl Limits {
+    /// Reads the limits of this process.
+    pub(crate) fn of_process() -> Limits {
+        let membership = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+        Limits::read(Path::new("/sys/fs/cgroup"), &membership)
+    }
+
+    /// Reads the limits of a process with this text in `/proc/PID/cgroup`, below a mount point.
+    fn read(root: &Path, membership: &str) -> Limits {
+        let megabytes = |bytes: u64| bytes >> 20;
+        let memory = folders(root, membership, "memory");
+        let memory = least(&memory, &["memory.max", "memory.limit_in_bytes"], parse_bytes);
+        let hugetlb = folders(root, membership, "hugetlb");
+        let of_size = |size: &&str| {
+            let files = [format!("hugetlb.{size}.max"), format!("hugetlb.{size}.limit_in_bytes")];
+            least(&hugetlb, &[&files[0], &files[1]], parse_bytes)
+        };
+        let hugepages: Option<Vec<u64>> = HUGEPAGES.iter().map(of_size).collect();
+        let cpu = folders(root, membership, "cpu");
+        let quotas = cpu.iter().filter_map(|folder| quota(folder));
+        Limits {
+            memory_mb: memory.map(megabytes),
+            hugepages_mb: hugepages.map(|bytes| megabytes(bytes.into_iter().sum())),
+            cpu_millis: quotas.min(),
+        }
+    }
+
+    /// Checks that the memory of DPDK fits.
+    ///
+    /// # Errors
+    ///
+    /// [`ContainerError`].
+    pub(crate) fn check(&self, eal: &EalConfig) -> Result<(), ContainerError> {
+        let memory_mb = eal.memory_mb;
+        let wanted = u64::from(memory_mb);
+        match (eal.huge, self.hugepages_mb, self.memory_mb) {
+            (true, Some(limit_mb), _) if limit_mb < wanted => {
+                Err(ContainerError::Hugepages { limit_mb, memory_mb })
+            }
+            (false, _, Some(limit_mb)) if limit_mb < wanted + OWN_MB => {
+                Err(ContainerError::Memory { limit_mb, memory_mb })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns the action of idle lcores, and a warning if it wastes the CPUs' quota. One CPU more
+    /// than there are lcores is enough: for the control plane and the program.
+    pub(crate) fn idle(&self, wish: Idle, lcores: usize) -> (Idle, Option<String>) {
+        let enough = (lcores as u64 + 1) * 1000;
+        let Some(quota) = self.cpu_millis.filter(|quota| *quota < enough) else {
+            return (wish, None);
+        };
+        let name = match wish {
+            Idle::Auto => return (Idle::Sleep, None),
+            Idle::Sleep => return (Idle::Sleep, None),
+            Idle::Poll => "poll",
+            Idle::Yield => "yield",
+        };
+        let cpus = format!("{}.{:03}", quota / 1000, quota % 1000);
+        let cpus = cpus.trim_end_matches('0').trim_end_matches('.');
+        let warning = format!(
+            "idle = \"{name}\" uses up the container's quota of {cpus} CPUs, and all of its threads \
+             then stop until the next period: set idle = \"sleep\", or remove the quota (a Pod's \
+             resources.limits.cpu; --cpus; CPUQuota= of systemd)"
+        );
+        (wish, Some(warning))
+    }
+}
+
+/// Returns the folders of a controller that limit the process: its own group's, and those above.
+/// A container may see only its own, in the place of the uppermost.
+fn folders(root: &Path, membership: &str, controller: &str) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for line in membership.lines() {
+        let mut fields = line.splitn(3, ':').skip(1);
+        let (Some(controllers), Some(path)) = (fields.next(), fields.next()) else { continue };
+        let base = match controllers {
+            "" => root.to_owned(),
+            _ if controllers.split(',').any(|name| name == controller) => root.join(controller),
+            _ => continue,
+        };
+        found.push(base.clone());
+        let mut folder = base;
+        for part in Path::new(path).components() {
+            if let Component::Normal(name) = part {
+                folder.push(name);
+                found.push(folder.clone());
+            }
+        }
+    }
+    found
+}
+
+/// Returns the least value in files of these names in the folders.
+fn least(folders: &[PathBuf], names: &[&str], parse: fn(&str) -> Option<u64>) -> Option<u64> {
+    let files = folders.iter().flat_map(|folder| names.iter().map(|name| folder.join(name)));
+    files.filter_map(|file| parse(fs::read_to_string(file).ok()?.trim())).min()
+}
+
+fn parse_bytes(text: &str) -> Option<u64> {
+    text.parse().ok().filter(|bytes| *bytes < NO_LIMIT)
+}
+
+/// Returns the quota in a folder, in thousandths of a CPU.
+fn quota(folder: &Path) -> Option<u64> {
+    let read = |name: &str| fs::read_to_string(folder.join(name)).ok();
+    let (quota, period) = match read("cpu.max") {
+        Some(both) => both.trim().split_once(' ').map(|(a, b)| (a.to_owned(), b.to_owned()))?,
+        None => (read("cpu.cfs_quota_us")?, read("cpu.cfs_period_us")?),
+    };
+    // Without a quota there is "max", or -1 in version 1.
+    let quota: u64 = quota.trim().parse().ok()?;
+    let period: u64 = period.trim().parse().ok().filter(|period| *period > 0)?;
+    Some(quota.saturating_mul(1000) / period)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A mount point of control groups with these files, removed at the end.
+    struct Tree(PathBuf);
+
+    impl Tree {
+        fn new(name: &str, files: &[(&str, &str)]) -> Tree {
+            let root = std::env::temp_dir().join(format!("uroce-{name}-{}", std::process::id()));
+            for (file, text) in files {
+                let file = root.join(file);
+                fs::create_dir_all(file.parent().unwrap()).unwrap();
+                fs::write(file, text).unwrap();
+            }
+            Tree(root)
+        }
+    }
+
+    impl Drop for Tree {
+        fn drop(&mut self) {
+            fs::remove_dir_all(&self.0).unwrap();
+        }
+    }
+
+    const NONE: Limits = Limits { memory_mb: None, hugepages_mb: None, cpu_millis: None };
+
+    #[test]
+    fn the_least_limit_of_all_groups_above_the_process_counts() {
+        let tree = Tree::new(
+            "groups-v2",
+            &[
+                ("pod/memory.max", "268435456\n"),
+                ("pod/cpu.max", "max 100000\n"),
+                ("pod/hugetlb.2MB.max", "67108864\n"),
+                ("pod/hugetlb.1GB.max", "0\n"),
+                ("pod/main/memory.max", "max\n"),
+                ("pod/main/cpu.max", "50000 100000\n"),
+                ("pod/other/memory.max", "1048576\n"),
+            ],
+        );
+        let limits = Limits::read(&tree.0, "0::/pod/main\n");
+        let expected =
+            Limits { memory_mb: Some(256), hugepages_mb: Some(64), cpu_millis: Some(500) };
+        assert_eq!(limits, expected);
+        assert_eq!(Limits::read(&tree.0, "0::/elsewhere\n"), NONE);
+        assert_eq!(Limits::read(&tree.0, "nonsense\n0::\n:::\n\n"), NONE);
+    }
+
+    #[test]
+    fn a_container_sees_its_own_group_of_version_1_as_the_uppermost() {
+        let tree = Tree::new(
+            "groups-v1",
+            &[
+                ("memory/memory.limit_in_bytes", "134217728\n"),
+                ("cpu/cpu.cfs_quota_us", "150000\n"),
+                ("cpu/cpu.cfs_period_us", "100000\n"),
+                ("memory.max", "1\n"),
+            ],
+        );
+        let membership = "5:memory:/docker/0123\n4:cpu,cpuacct:/docker/0123\n";
+        let limits = Limits::read(&tree.0, membership);
+        assert_eq!(limits, Limits { memory_mb: Some(128), cpu_millis: Some(1500), ..NONE });
+    }
+
+    #[test]
+    fn version_1_without_limits_has_none() {
+        let tree = Tree::new(
+            "groups-none",
+            &[
+                ("memory/memory.limit_in_bytes", "9223372036854771712\n"),
+                ("cpu/cpu.cfs_quota_us", "-1\n"),
+                ("cpu/cpu.cfs_period_us", "0\n"),
+            ],
+        );
+        assert_eq!(Limits::read(&tree.0, "5:memory:/\n4:cpu:/\n"), NONE);
+    }
+
+    #[test]
+    fn memory_that_does_not_fit_is_refused_with_the_fields_that_help() {
+        let limits = Limits { memory_mb: Some(159), hugepages_mb: Some(64), ..NONE };
+        let eal = |huge, memory_mb| EalConfig { huge, memory_mb, ..EalConfig::default() };
+        let said = limits.check(&eal(false, 128)).unwrap_err().to_string();
+        assert!(said.contains("resources.limits.memory") && said.contains("160 MB"), "{said}");
+        assert_eq!(limits.check(&eal(false, 127)), Ok(()));
+        let said = limits.check(&eal(true, 65)).unwrap_err().to_string();
+        assert!(said.contains("hugepages-2Mi"), "{said}");
+        assert_eq!(limits.check(&eal(true, 64)), Ok(()));
+        assert_eq!(NONE.check(&eal(false, 1 << 20)), Ok(()));
+    }
+
+    #[test]
+    fn lcores_with_less_than_a_cpu_more_than_they_need_sleep() {
+        let limits = Limits { cpu_millis: Some(1500), ..NONE };
+        assert_eq!(limits.idle(Idle::Auto, 1), (Idle::Sleep, None));
+        let (idle, warning) = limits.idle(Idle::Poll, 1);
+        assert_eq!(idle, Idle::Poll);
+        let warning = warning.unwrap();
+        assert!(warning.contains("1.5 CPUs") && warning.contains("limits.cpu"), "{warning}");
+        let enough = Limits { cpu_millis: Some(2000), ..NONE };
+        assert_eq!(enough.idle(Idle::Poll, 1), (Idle::Poll, None));
+        assert_eq!(enough.idle(Idle::Auto, 2), (Idle::Sleep, None));
+        assert_eq!(NONE.idle(Idle::Auto, 16), (Idle::Auto, None));
+    }
+}

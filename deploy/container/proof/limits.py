@@ -1,0 +1,112 @@
+"""What is proven of limits: a container that lacks something says so, with the field of the
+manifest that mends it, and ends with exit code 2."""
+
+import re
+import time
+from pathlib import Path
+
+from cases import IMAGE, expect
+from engine import Failed
+
+CONFIGURATION = """\
+[eal]
+memory_mb = 128
+
+[[device]]
+name = "uroce0"
+{device}
+
+[[device.port]]
+ethdev = {{ {ethdev} }}
+ip = ["192.0.2.1/24"]
+"""
+NULL = 'vdev = "net_null0,no-rx=1"'
+PERF = ("uroce-perf", "write_bw")
+TICKS = 100
+"""Ticks of the clock in a second, in /proc/PID/stat."""
+
+
+def memory_and_files(session):
+    """Too little memory and no directory to meet in are refused; little else is needed."""
+    podman, volume = session.podman, session.volume("limits")
+    expect(podman, 2, "resources.limits.memory", volume, "--memory=100m", IMAGE, *PERF)
+    expect(podman, 2, "/run/uroce", IMAGE, *PERF, "--config", "/etc/uroce/fabric.toml")
+    # Small file systems, few files, no HOME and a root that cannot be written to are enough.
+    few = ("--ulimit=nofile=64:64", "--ulimit=nproc=1000:1000")
+    podman.container("--memory=600m", *few, "--shm-size=64k", "--unsetenv=HOME",
+                     IMAGE, *PERF, "--in-process", "--verify", "-n", "200")
+
+
+def rights_and_nics(session):
+    """A missing right, a missing NIC and a wrong NIC are refused."""
+    podman = session.podman
+    packets = configuration(session, "packets", ethdev='vdev = "net_af_packet0,iface=lo"')
+    expect(podman, 2, "capabilities.add", packets, IMAGE, *PERF, "--config", "/etc/packets.toml")
+    nic = configuration(session, "nic", ethdev='pci = "auto"')
+    command = (nic, IMAGE, *PERF, "--config", "/etc/nic.toml")
+    expect(podman, 2, "resources.limits", *command)
+    expect(podman, 2, "ffff:ff:1f.7", "--env=PCIDEVICE_INTEL_COM_SRIOV_VFIO=ffff:ff:1f.7", *command)
+    expect(podman, 2, "ffff:ff:1f.7", "--env=PCIDEVICE_X=ffff:ff:1f.7", "--memory=1g", IMAGE, *PERF,
+           "--pci", "auto", "--ip", "192.0.2.1/24")
+
+
+def cpu_set(session):
+    """Lcores by number run on the container's CPUs; a listed CPU of another is refused."""
+    podman = session.podman
+    other = configuration(session, "other", device="lcores = [1]")
+    own = "--cpuset-cpus=0"
+    expect(podman, 2, "cpuset", own, other, IMAGE, *PERF, "--config", "/etc/other.toml")
+    podman.start("bound", own, configuration(session, "number"), IMAGE, *PERF, "--config",
+                 "/etc/number.toml")
+    for thread in threads(podman, "bound"):
+        allowed = re.search(r"^Cpus_allowed_list:\s+(\S+)", (thread / "status").read_text(), re.M)
+        if allowed[1] != "0":
+            raise Failed(f"a thread may run on the CPUs {allowed[1]}")
+    podman.ask("rm", "--force", "--time", "0", "bound")
+
+
+def cpu_quota(session):
+    """With half a CPU an lcore sleeps when it is idle, and is warned of if it may not."""
+    podman, half = session.podman, "--cpus=0.5"
+    podman.start("idle", half, configuration(session, "auto"), IMAGE, *PERF, "--config",
+                 "/etc/auto.toml")
+    threads(podman, "idle")
+    before, begin = ticks(podman, "idle"), time.monotonic()
+    time.sleep(1.5)
+    share = (ticks(podman, "idle") - before) / TICKS / (time.monotonic() - begin)
+    podman.ask("rm", "--force", "--time", "0", "idle")
+    if share > 0.25:
+        raise Failed(f"an idle lcore takes {share:.0%} of a CPU")
+    podman.start("poll", half, configuration(session, "poll", device='idle = "poll"'), IMAGE, *PERF,
+                 "--config", "/etc/poll.toml")
+    podman.wait_for("poll", "resources.limits.cpu")
+    podman.ask("rm", "--force", "--time", "0", "poll")
+
+
+def configuration(session, name, device="", ethdev=NULL):
+    """The option that mounts a configuration as /etc/NAME.toml."""
+    file = session.work / f"{name}.toml"
+    file.write_text(CONFIGURATION.format(device=device, ethdev=ethdev))
+    file.chmod(0o644)
+    return f"--volume={file}:/etc/{name}.toml:ro"
+
+
+def threads(podman, name, seconds=15):
+    """The folders of a container's threads, once its lcore runs."""
+    folder = Path(f"/proc/{podman.main_process(name)}/task")
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        found = list(folder.glob("*"))
+        if any("lcore" in (thread / "comm").read_text() for thread in found):
+            return found
+        time.sleep(0.1)
+    raise Failed(f"{name} has no lcore: {podman.logs(name)[-600:]}")
+
+
+def ticks(podman, name):
+    """Ticks of processor time that a container's process has used."""
+    fields = Path(f"/proc/{podman.main_process(name)}/stat").read_text().rsplit(")", 1)[1].split()
+    return int(fields[11]) + int(fields[12])
+
+
+CASES = (memory_and_files, rights_and_nics, cpu_set, cpu_quota)
