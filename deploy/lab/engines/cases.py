@@ -8,6 +8,7 @@ are on several hosts. uroce itself gets neither option nor variable.
 import os
 import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Callable
 
 from vm.network import CONTROL_HOST
@@ -72,8 +73,9 @@ def table(everything, folder, python):
     """All cases, or those of the short form. `folder` has the programs of this laboratory, and
     `python` the engines of PyPI."""
     cases = (*open_mpi(everything, folder), *open_mpi_fabric(everything, folder),
-             *mpich(everything, folder), *ucx_perftest(everything), *pingpong(everything),
-             *mooncake(everything, python), *nixl(everything, python), *nccl(python))
+             *mpich(everything, folder), *mpich_fabric(everything, folder, python),
+             *ucx_perftest(everything), *pingpong(everything), *mooncake(everything, python),
+             *nixl(everything, python), *nccl(python))
     return [case for case in cases if everything or case.is_brief]
 
 
@@ -119,6 +121,19 @@ def mpich(everything, folder):
             last_line = "figure alltoall_ms" if transport == "tcp" and ranks > 2 else ""
             return [End(words, (ucx(transport), "MPIR_CVAR_NOLOCAL=1"), last_line=last_line)]
         yield Case(f"MPICH, UCX, {ranks} ranks", over, MPI_STEPS)
+
+
+def mpich_fabric(everything, folder, python):
+    """MPICH of PyPI over libfabric. Debian's has UCX alone."""
+    rounds = LONG_ROUNDS if everything else SHORT_ROUNDS
+    for ranks in MPI_RANKS:
+        def over(transport, ranks=ranks):
+            provider = "verbs;ofi_rxm" if transport == "uroce" else "tcp;ofi_rxm"
+            words = (Path(python).parent / "mpiexec", "-localhost", "localhost", "-n", ranks,
+                     folder / "check.pypi", rounds)
+            return [End(words, ("MPIR_CVAR_CH4_NETMOD=ofi", "MPIR_CVAR_NOLOCAL=1",
+                                f"FI_PROVIDER={provider}"))]
+        yield Case(f"MPICH, libfabric, {ranks} ranks", over, MPI_STEPS, is_brief=ranks == 2)
 
 
 def ucx(transport):

@@ -18,7 +18,7 @@ COMPILERS = {"mpicc.openmpi": "check.openmpi", "mpicc.mpich": "check.mpich"}
 
 def run(context):
     """Runs the cases that the command line selects."""
-    compile_programs(context.work)
+    compile_programs(context.work, Path(context.python).parent)
     chosen = [case for case in cases.table(context.everything, context.work, context.python)
               if all(word in case.name for word in context.only.split())]
     header = f"{'engine':{NAME_WIDTH}} {'result':7} {'seconds':>7}   figure: uroce, TCP, ratio"
@@ -31,9 +31,9 @@ def table(everything):
     return cases.table(everything, Path(), "")
 
 
-def compile_programs(folder):
-    """Compiles the programs of this laboratory."""
-    for compiler, program in COMPILERS.items():
+def compile_programs(folder, of_pypi):
+    """Compiles the programs of this laboratory. `of_pypi` is the folder of the compiler of PyPI."""
+    for compiler, program in {**COMPILERS, of_pypi / "mpicc": "check.pypi"}.items():
         words = [compiler, "-O2", "-Wall", "-Werror", "-o", folder / program, f"{HERE}/mpi_check.c"]
         built = subprocess.run(words, stderr=subprocess.PIPE, text=True)
         if built.returncode != 0:

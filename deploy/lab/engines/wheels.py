@@ -14,7 +14,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "env"))
 
 import pypi  # noqa: E402
 
-WHEELS = ("mooncake-transfer-engine-non-cuda==0.3.13.post1", "nixl-cu12==1.5.1", "numpy==2.3.5")
+WHEELS = ("mooncake-transfer-engine-non-cuda==0.3.13.post1", "nixl-cu12==1.5.1", "numpy==2.3.5",
+          "mpich==5.0.2")
 # Engines of the long form.
 LARGE = ("nvidia-nccl-cu12==2.32.3",)
 
