@@ -200,6 +200,11 @@ pub struct DeviceConfig {
     /// true. With the environment variable `UROCE_CONTROL=off` no device of the process does.
     #[serde(default = "text::yes")]
     pub control: bool,
+    /// Whether commands may, without being forced, make the ports forward frames instead of giving
+    /// them to QPs, as the program `uroce` permits for devices of its own. Default: false. Not in
+    /// the file.
+    #[serde(skip)]
+    pub forwards: bool,
     /// Congestion control of the device's QPs. Default: none. In the file: `[device.congestion]`.
     #[serde(default)]
     pub congestion: CongestionConfig,
@@ -236,6 +241,7 @@ impl DeviceConfig {
             max_mrs: text::default_max_mrs(),
             max_ahs: text::default_max_ahs(),
             control: true,
+            forwards: false,
             congestion: CongestionConfig::default(),
             selective_repeat: SelectiveRepeat::Agreed,
             udp_source_ports: 1,

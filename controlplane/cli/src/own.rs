@@ -87,11 +87,15 @@ pub(crate) fn main(eal: &[String], options: &[String]) -> ExitCode {
 
 /// Returns the configuration of the options.
 fn configuration(eal: &[String], options: &Options) -> Result<Config, String> {
-    let Some(file) = &options.config else {
-        return ports::configuration(eal, &options.ip, options.mtu);
+    let mut config = match &options.config {
+        None => ports::configuration(eal, &options.ip, options.mtu)?,
+        Some(file) => {
+            let mut config = Config::from_file(file).map_err(|error| error.to_string())?;
+            config.eal.args.extend_from_slice(eal);
+            config
+        }
     };
-    let mut config = Config::from_file(file).map_err(|error| error.to_string())?;
-    config.eal.args.extend_from_slice(eal);
+    config.devices.iter_mut().for_each(|device| device.forwards = true);
     Ok(config)
 }
 

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 pub use capture::Capture;
 pub use fault::Fault;
-pub use objects::{Completion, Made, Memory};
+pub use objects::{Completion, FwdStats, Made, Memory};
 pub use paths::{Connection, Group, Migration, Rate, Route};
 pub use statistics::{LcoreRuntime, QpGroup, QpTraffic, Scraped, StageRuntime};
 
@@ -117,6 +117,8 @@ pub enum Answer {
     Memory(Memory),
     /// To `poll cq`.
     Completions(Vec<Completion>),
+    /// To `stop` and `show fwd stats`.
+    Fwd(Vec<FwdStats>),
     /// One sentence about what was done.
     Text(String),
     /// To `show runtime`.

@@ -3,6 +3,7 @@
 mod capture;
 mod cm;
 mod fault;
+mod forward;
 mod migration;
 mod number;
 mod objects;
@@ -14,6 +15,7 @@ use serde::{Deserialize, Serialize};
 pub use capture::Capture;
 pub use cm::SelectCm;
 pub use fault::{SetFault, Share};
+pub use forward::{All, Fwd, FwdMode, Start};
 pub use migration::{Alt, AltPath, Migrate, Rearm};
 pub use number::Switch;
 pub use objects::{
@@ -73,6 +75,10 @@ pub enum Request {
     /// Take completions
     #[cfg_attr(feature = "tree", command(subcommand))]
     Poll(Poll),
+    /// Start forwarding in the mode of `set fwd`, and count frames from here
+    Start(Start),
+    /// Stop forwarding, and show what ports have received and sent since the start
+    Stop,
     /// Wait for a state
     #[cfg_attr(feature = "tree", command(subcommand))]
     Wait(Wait),
@@ -151,6 +157,9 @@ pub enum Show {
     /// Configuration
     #[cfg_attr(feature = "tree", command(subcommand))]
     Config(ShowConfig),
+    /// Forwarding
+    #[cfg_attr(feature = "tree", command(subcommand))]
+    Fwd(Fwd),
     /// Counters of engine, transport and control plane; of queue pairs; of ports
     Counters {
         /// Number of a queue pair, or `all`
@@ -224,6 +233,8 @@ pub enum ShowConfig {
     Roce,
     /// Queues, descriptors and packet buffers of the ports
     Rxtx,
+    /// Forwarding mode, and whether it is started
+    Fwd,
 }
 
 /// Objects of `clear`.
@@ -242,6 +253,9 @@ pub enum Clear {
     Runtime,
     /// Faults on purpose, of all ports
     Faults,
+    /// Counters of forwarding
+    #[cfg_attr(feature = "tree", command(subcommand))]
+    Fwd(Fwd),
 }
 
 /// Counters of a port that can be cleared.

@@ -99,6 +99,8 @@ impl Work {
     pub(super) fn step(&mut self, devices: &[Arc<Served>], kept: &mut Kept) -> Option<Reply> {
         let Kept { marks, console } = kept;
         match self.request {
+            Request::Show(Show::Fwd(_) | Show::Config(ShowConfig::Fwd))
+            | Request::Clear(Clear::Fwd(_)) => self.act(devices, console),
             Request::Show(_)
             | Request::Clear(_)
             | Request::Capture(_)

@@ -10,6 +10,7 @@
 //! Not here: what a command tells ([`super::answer`]), the effects on a QP (`uroce-transport`).
 
 mod failure;
+mod forward;
 mod migration;
 mod modify;
 mod objects;
@@ -19,7 +20,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use uroce_command::{Answer, Modify, Request};
+use uroce_command::request::Fwd;
+use uroce_command::{Answer, Clear, Modify, Request, Show, ShowConfig};
 use uroce_engine::{CompletionQueue, OwnedRegion, Poller, RecvQueueEnd, SendQueueEnd};
 use uroce_engine::{QpInfo, SharedReceiveQueue};
 use uroce_transport::Pd;
@@ -28,6 +30,7 @@ use uroce_wire::Qpn;
 use super::Served;
 use crate::call::Pending;
 pub(super) use failure::Failure;
+use forward::Forwarding;
 
 /// Pause until a command that waits is tried again.
 pub(super) const LOOK: Duration = Duration::from_millis(2);
@@ -53,6 +56,7 @@ pub(super) struct Console {
     /// By number and device.
     qps: HashMap<(u32, u64), QpObject>,
     mrs: BTreeMap<u32, MrObject>,
+    forwarding: Forwarding,
     /// `wr_id` of the next work request.
     wr_id: u64,
 }
@@ -131,6 +135,11 @@ impl Console {
             Request::Post(post) => self.post(post),
             Request::Poll(poll) => return self.poll(poll),
             Request::Wait(wait) => return traffic::wait(wait, devices),
+            Request::Start(start) => return self.start(start, devices),
+            Request::Stop => self.stop(devices),
+            Request::Show(Show::Fwd(Fwd::Stats { .. })) => self.fwd_stats(devices),
+            Request::Clear(Clear::Fwd(Fwd::Stats { .. })) => self.clear_fwd(devices),
+            Request::Show(Show::Config(ShowConfig::Fwd)) => Ok(self.fwd_config(devices)),
             Request::Show(_) | Request::Clear(_) | Request::Capture(_) | Request::Scrape(_) => {
                 Ok(Answer::Done)
             }
@@ -146,6 +155,7 @@ impl Console {
         self.srqs.retain(|_, srq| is_open(srq.device));
         self.cqs.retain(|_, cq| is_open(cq.device));
         self.pds.retain(|_, pd| is_open(pd.device));
+        self.forwarding.forget_closed(is_open);
     }
 
     /// Finds a QP by its number, of whichever device.

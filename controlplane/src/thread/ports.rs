@@ -1,14 +1,60 @@
 //! Changes of ports that are in use: links and addresses.
 
-use uroce_engine::EventKind;
 use uroce_engine::port::EndedPeer;
+use uroce_engine::{EventKind, Forward, SendFrameError};
+use uroce_wire::Mac;
 
 use super::frames::send;
 use super::{About, Thread};
+use crate::call::RequestError;
 use crate::netdev::NetdevState;
 use crate::port_watch::{LinkChange, port_addresses};
 
+/// EtherType for local experiments (IEEE 802).
+const EXPERIMENT: u16 = 0x88b5;
+/// Length in bytes, without FCS, of a frame of [`Thread::send_burst`]: testpmd's.
+const FRAME: usize = 64;
+
 impl Thread {
+    /// Sets what becomes of the frames that a port, counted from 1, receives.
+    pub(crate) fn set_forward(
+        &mut self,
+        port: u8,
+        forward: Option<Forward>,
+    ) -> Result<(), RequestError> {
+        Ok(self.control.set_forward(port, forward)?)
+    }
+
+    /// Returns how many frames each port should have forwarded and has dropped since the start.
+    pub(crate) fn unforwarded(&mut self) -> Result<Vec<u64>, RequestError> {
+        let numbers = self.ports.numbers();
+        numbers.map(|port| Ok(self.control.unforwarded(port)?)).collect()
+    }
+
+    /// Returns whether the ports have taken all frames of the control plane.
+    pub(crate) fn frames_have_left(&self) -> bool {
+        self.control.frames_have_left()
+    }
+
+    /// Sends `count` frames of 64 bytes through each port, with an EtherType for experiments.
+    ///
+    /// # Errors
+    ///
+    /// [`SendFrameError`]; some frames may have been sent.
+    pub(crate) fn send_burst(&mut self, count: u32) -> Result<(), SendFrameError> {
+        for (port, number) in self.ports.neighbours.iter().zip(1u8..) {
+            let dst = Mac([2, 0, 0, 0, 0, number - 1]);
+            let header = [&dst.0[..], &port.mac().0, &EXPERIMENT.to_be_bytes()].concat();
+            let mut frame = [0; FRAME];
+            frame[..header.len()].copy_from_slice(&header);
+            for _ in 0..count {
+                self.control.send_frame(number, &frame)?;
+                self.counts.frames_out += 1;
+            }
+        }
+        Ok(())
+    }
+
     /// Records the initial state of the links.
     pub(super) fn begin_links(&mut self) {
         for port in self.ports.numbers() {

@@ -40,6 +40,8 @@ uroce_transport::counted! {
         RxLinkDown "rx_link_down" "A frame dropped that came in by a port whose link is down."
         TxLinkDown "tx_link_down" "A frame dropped that was to leave by a port whose link is down."
         TxStuck "tx_stuck" "A frame dropped since its port had taken none for 200 ms, or a second before its link came up."
+        Forwarded "forwarded_frames" "A received frame sent on by a port that forwards."
+        ForwardDropped "forward_dropped" "A received frame dropped by a port that forwards: by mode rxonly, or because there was no room to send it."
         CqOverrun "cq_overrun" "A completion that found its completion queue full."
     }
 }
@@ -93,8 +95,12 @@ impl CounterBlock {
     /// Returns how many frames the lcore has received and sent, whatever their kind.
     pub(crate) fn frames(&self) -> (u64, u64) {
         let of = |counter: EngineCounter| self.values[counter as usize].load(Ordering::Relaxed);
-        let received = of(EngineCounter::RxPackets).wrapping_add(of(EngineCounter::RxOther));
-        (received, of(EngineCounter::TxPackets).wrapping_add(of(EngineCounter::TxOther)))
+        let sum = |all: &[EngineCounter]| all.iter().map(|of_one| of(*of_one)).sum();
+        use EngineCounter::{ForwardDropped, Forwarded, RxOther, RxPackets, TxOther, TxPackets};
+        (
+            sum(&[RxPackets, RxOther, Forwarded, ForwardDropped]),
+            sum(&[TxPackets, TxOther, Forwarded]),
+        )
     }
 
     #[inline]

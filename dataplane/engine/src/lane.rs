@@ -21,6 +21,7 @@
 pub(crate) mod binding;
 pub(crate) mod bottleneck;
 pub(crate) mod faults;
+pub(crate) mod forward;
 mod frame;
 mod loopback;
 pub(crate) mod loss;
@@ -37,6 +38,7 @@ use binding::{PortAddresses, PortBinding, path_mtu_of};
 use bottleneck::backlog::Backlog;
 use bottleneck::slow::Bottleneck;
 use faults::{Faults, PortFaults};
+use forward::Forward;
 use loopback::Loopback;
 pub(crate) use queue::{Queue, queues};
 use rx_lane::RxLane;
@@ -62,6 +64,10 @@ pub(crate) struct Lane {
     pub(crate) rx: RxLane,
     pub(crate) looped: Loopback,
     tx: TxLane,
+    /// What becomes of received frames, if the port forwards.
+    forward: Option<Forward>,
+    /// Frames that were to be forwarded through this port, and were dropped, since the start.
+    unforwarded: u64,
     /// Takes copies of frames for a capture.
     tap: Option<Box<Tap>>,
     /// The time of this turn.
@@ -69,7 +75,7 @@ pub(crate) struct Lane {
     /// Whether the link is set down.
     is_cut: bool,
     /// Whether frames are more than passed on: the link is set down, they have faults on purpose,
-    /// or there is a tap.
+    /// there is a tap, or the port forwards.
     is_watched: bool,
     /// Whether some frames wait for their receivers alone, so that each new one is to be looked at.
     has_waiting: bool,
@@ -98,6 +104,8 @@ impl Lane {
             rx: RxLane::new(rx_faults),
             looped: Loopback::new(),
             tx: TxLane::new(binding.pool.clone(), tx_faults, bottleneck),
+            forward: None,
+            unforwarded: 0,
             tap: None,
             now: Instant::ZERO,
             is_cut: false,
@@ -113,7 +121,8 @@ impl Lane {
     /// it.
     fn watch(&mut self) {
         let has_faults = self.rx.faults.is_some() || self.tx.faults.is_some();
-        self.is_watched = self.is_cut || has_faults || self.tap.is_some();
+        let is_special = self.tap.is_some() || self.forward.is_some();
+        self.is_watched = self.is_cut || has_faults || is_special;
     }
 
     /// Builds a packet behind the headers of `template` and queues it, for the port or to be looped

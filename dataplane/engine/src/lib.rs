@@ -57,6 +57,7 @@ pub use dpdk::{eal, mbuf};
 pub use lane::binding::{PortAddresses, PortBinding, ROCE_OVERHEAD, path_mtu_of};
 pub use lane::bottleneck::{BottleneckConfig, BottleneckError};
 pub use lane::faults::{FaultConfig, PortFaults};
+pub use lane::forward::Forward;
 pub use lane::loss::LossConfig;
 pub use lane::tap::{TapFrame, TapReader, TapSpec};
 pub use lcore::thread::ThreadError;

@@ -31,6 +31,7 @@ mod deliver;
 mod destination;
 mod early;
 mod exits;
+mod forward;
 mod frames;
 mod group;
 mod looped;
@@ -118,6 +119,10 @@ impl Receiver {
             let is_full = self.burst.room() == 0;
             if lane.is_watched() {
                 lane.watch_burst(&mut self.burst, &shard.counters);
+                if let Some(forward) = lane.forward() {
+                    self.forward_burst(port, forward, &shard.counters, turn.lanes);
+                    break;
+                }
             }
             if self.burst.is_empty() {
                 break;

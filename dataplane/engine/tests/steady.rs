@@ -8,8 +8,8 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use uroce_engine::{
-    BottleneckConfig, FaultConfig, IdlePolicy, LossConfig, MwType, PortAddresses, PortFaults,
-    SharedReceiveQueue, TapFrame, TapReader, TapSpec, multicast_mac,
+    BottleneckConfig, FaultConfig, Forward, IdlePolicy, LossConfig, MwType, PortAddresses,
+    PortFaults, SharedReceiveQueue, TapFrame, TapReader, TapSpec, multicast_mac,
 };
 use uroce_transport::{
     AccessFlags, Ah, AltPath, Counter, PathMigState, QpChange, QpType, RecvWr, SendOp, StaticRate,
@@ -272,6 +272,16 @@ fn tap(node: &mut lab::Node) -> Vec<TapReader> {
     node.control.set_tap(1, &spec).expect("a port")
 }
 
+/// Lets a port send back a frame for a moment.
+fn forward_one(lab: &mut Lab) {
+    lab.a.control.set_forward(1, Some(Forward::Echo)).expect("a port");
+    let [from, to] = [lab.b.addresses.mac.0, lab.a.addresses.mac.0];
+    let frame = [&to[..], &from, &[0x88, 0xb5], &[0; 50]].concat();
+    lab.b.control.send_frame(1, &frame).expect("sends");
+    eventually("the frame", || lab.b.control.recv_frame().is_some());
+    lab.a.control.set_forward(1, None).expect("a port");
+}
+
 #[test]
 fn an_lcore_allocates_nothing_once_its_qps_are_made() {
     // Loss adds timeouts, retransmissions and replays.
@@ -322,6 +332,7 @@ fn an_lcore_allocates_nothing_once_its_qps_are_made() {
         let slow = BottleneckConfig { kmin: 0, ..BottleneckConfig::new(1000, 1 << 20) };
         let slow = (round % 2 == 1).then_some(slow);
         lab.a.control.set_bottleneck(1, slow).expect("a port");
+        forward_one(&mut lab);
         let mut taps = tap(&mut lab.a);
         traffic(&mut a, &mut b, &local, &remote, 5);
         let mut copy = TapFrame::default();

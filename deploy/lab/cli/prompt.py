@@ -1,5 +1,7 @@
 """The prompt of a device of its own: TAB, `?`, mistakes, history, Ctrl-R, pager."""
 
+import re
+
 from terminal import Terminal
 
 OWN = ("--no-huge", "-m", "64", "--vdev=net_null0,no-rx=1", "--vdev=net_null1,no-rx=1", "--", "-i",
@@ -94,4 +96,35 @@ def habits(build, work):
         terminal.says("ended with 0")
 
 
-SESSIONS = (completion, mistakes, history, pager, habits)
+def forwarding(build, work):
+    """testpmd's session by habit: start tx_first, statistics while it forwards, stop, quit"""
+    rings = ("--no-huge", "-m", "64", "--vdev=net_ring0", "--vdev=net_ring1", "--", "-i")
+    with Terminal(work, str(build / "uroce"), *rings) as terminal:
+        terminal.says("uroce>")
+        terminal.types("C-l", "show port info all", "Enter")
+        terminal.says("-- more --")
+        terminal.types("q")
+        terminal.until(lambda screen: screen[-1] == "uroce>", "the prompt")
+        terminal.types("C-l", "start tx_first", "Enter")
+        terminal.says("io packet forwarding started")
+        terminal.types("C-l", "show port stats all", "Enter")
+        terminal.until(lambda screen: all(packets > 100 for packets in received(screen))
+                       and len(received(screen)) == 2 and screen[-1] == "uroce>",
+                       "ports that receive what they have sent")
+        terminal.types("C-l", "stop", "Enter")
+        terminal.shows("stop")
+        [*ports, both] = received(terminal.screen())
+        assert both == sum(ports), ports
+        terminal.types("C-l", "stop", "Enter")
+        terminal.shows("stopped")
+        terminal.types("quit", "Enter")
+        terminal.says("Bye...")
+
+
+def received(screen):
+    """The numbers of received packets on a screen."""
+    found = (re.search(r"RX-packets: +(\d+)", line) for line in screen)
+    return [int(match[1]) for match in found if match]
+
+
+SESSIONS = (completion, mistakes, history, pager, habits, forwarding)

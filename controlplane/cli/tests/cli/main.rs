@@ -7,6 +7,7 @@ mod commands;
 mod documents;
 mod export;
 mod fault;
+mod forward;
 mod hostile;
 mod lab;
 mod life;

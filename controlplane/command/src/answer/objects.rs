@@ -1,4 +1,4 @@
-//! Answers to `create`, `reg`, `query mr` and `poll`.
+//! Answers to commands that act: `create`, `reg`, `query mr`, `poll`, `stop`.
 
 use serde::{Deserialize, Serialize};
 
@@ -41,4 +41,19 @@ pub struct Completion {
     pub imm: Option<u32>,
     /// Number of the QP.
     pub qpn: u32,
+}
+
+/// What a port has received and sent since forwarding was started, or its counters were cleared.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FwdStats {
+    /// DPDK's number of the port.
+    pub port: u32,
+    /// Frames received.
+    pub rx_packets: u64,
+    /// Frames that the device dropped before they were received.
+    pub rx_dropped: u64,
+    /// Frames sent.
+    pub tx_packets: u64,
+    /// Frames that were to be forwarded through the port and could not be.
+    pub tx_dropped: u64,
 }

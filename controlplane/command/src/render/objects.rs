@@ -2,7 +2,7 @@
 
 use super::or_dash;
 use super::table::Table;
-use crate::answer::{Completion, Made, Memory};
+use crate::answer::{Completion, FwdStats, Made, Memory};
 
 /// Bytes in a line.
 const LINE: usize = 16;
@@ -47,4 +47,39 @@ pub(super) fn completions(completions: &[Completion]) -> String {
         ]);
     }
     table.text()
+}
+
+/// Returns testpmd's forward statistics: of each port, then of all.
+pub(super) fn forwarded(ports: &[FwdStats]) -> String {
+    let row = |name: &str, packets: u64, dropped: u64| {
+        let total = packets.saturating_add(dropped);
+        let (packets_of, dropped_of) = (format!("{name}-packets:"), format!("{name}-dropped:"));
+        format!("  {packets_of} {packets:<14} {dropped_of} {dropped:<13} {name}-total: {total}\n")
+    };
+    let rows = |of: &FwdStats| {
+        row("RX", of.rx_packets, of.rx_dropped) + &row("TX", of.tx_packets, of.tx_dropped)
+    };
+    let of_port = |of: &FwdStats| {
+        let title = format!(" Forward statistics for port {:<3}", of.port);
+        format!(
+            "\n  ----------------------{title}----------------------\n{}  {}\n",
+            rows(of),
+            "-".repeat(76)
+        )
+    };
+    let sum = |count: fn(&FwdStats) -> u64| ports.iter().map(count).fold(0, u64::saturating_add);
+    let all = FwdStats {
+        port: 0,
+        rx_packets: sum(|of| of.rx_packets),
+        rx_dropped: sum(|of| of.rx_dropped),
+        tx_packets: sum(|of| of.tx_packets),
+        tx_dropped: sum(|of| of.tx_dropped),
+    };
+    let plus = "+".repeat(15);
+    let text: String = ports.iter().map(of_port).collect();
+    format!(
+        "{text}\n  {plus} Accumulated forward statistics for all ports{plus}\n{}  {}\n",
+        rows(&all),
+        "+".repeat(76)
+    )
 }

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::fault::SetFault;
+use super::forward::FwdMode;
 #[cfg(feature = "tree")]
 use super::number::number;
 
@@ -11,6 +12,14 @@ use super::number::number;
 #[cfg_attr(feature = "tree", derive(clap::Subcommand))]
 #[serde(rename_all = "snake_case")]
 pub enum Set {
+    /// Set what becomes of received frames after `start`
+    Fwd {
+        /// `io`: they leave through the other port of a pair, 0 and 1, 2 and 3; `echo`: through
+        /// their own, with Ethernet addresses exchanged; `rxonly`: they are dropped; `endpoint` or
+        /// `icmpecho`: they go to QPs, ARP, neighbour discovery and ICMP echo
+        #[cfg_attr(feature = "tree", arg(value_name = "MODE"))]
+        mode: FwdMode,
+    },
     /// Change a queue pair
     Qp {
         /// Its number

@@ -11,7 +11,11 @@ pub use reference::{Entry, Section, sections};
 
 /// Sections, in the order in which they are shown, with the first words of their commands.
 const SECTIONS: &[(&str, &str, &[&str])] = &[
-    ("control", "Control", &["help", "sleep", "wait", "load", "load_echo", "version", "quit"]),
+    (
+        "control",
+        "Control",
+        &["start", "stop", "help", "sleep", "wait", "load", "load_echo", "version", "quit"],
+    ),
     ("display", "Display", &["show", "clear"]),
     ("capture", "Capture", &["capture"]),
     ("objects", "Objects", &["create", "reg", "dereg", "destroy", "modify", "query"]),

@@ -46,13 +46,13 @@ fn mistakes_have_three_lines() {
         (
             "show prot stats 0",
             "Bad arguments\n     ^^^^ expected one of: port process device gid qp path migration rate cm \
-             mcast cq mr srq ah neigh route config counters errors runtime events \
+             mcast cq mr srq ah neigh route config fwd counters errors runtime events \
              capture fault\n     did you mean \"port\"?",
         ),
         (
             "dance",
             "Command not found\n^^^^^ expected one of: show clear capture create reg dereg destroy modify query rearm \
-             migrate set post poll wait help sleep load load_echo version quit\ntype \"help\" for all commands",
+             migrate set post poll start stop wait help sleep load load_echo version quit\ntype \"help\" for all commands",
         ),
         (
             "show port s 0",

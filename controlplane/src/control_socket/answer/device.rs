@@ -59,6 +59,8 @@ pub(super) fn show(served: &Served, show: Show) -> Result<Answer, RequestError> 
         Show::Events { count } => Answer::Events(events(served, count)?),
         // They have answers of their own.
         Show::Process
+        | Show::Fwd(_)
+        | Show::Config(ShowConfig::Fwd)
         | Show::Port(_)
         | Show::Qp { .. }
         | Show::Path { .. }

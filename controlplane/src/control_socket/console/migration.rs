@@ -125,6 +125,7 @@ impl Console {
             }
             // The answers to it are made where those to `show fault` are.
             Set::Fault(_) => return Ok(Begun::Over(Answer::Done)),
+            Set::Fwd { mode } => return self.set_fwd(mode).map(Begun::Over),
             Set::LinkUp(LinkOf::Port { port }) => (port, true),
             Set::LinkDown(LinkOf::Port { port }) => (port, false),
             Set::Port { port, up, down } if up || down => (port, up),

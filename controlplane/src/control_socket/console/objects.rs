@@ -54,6 +54,7 @@ impl Console {
     }
 
     fn create_qp(&mut self, create: &CreateQp, devices: &[Arc<Served>]) -> Result<Answer, Failure> {
+        self.forwarding.check_endpoint()?;
         let domain = find(&self.pds, "PD", create.pd)?;
         let (scq, rcq) = (find(&self.cqs, "CQ", create.scq)?, find(&self.cqs, "CQ", create.rcq)?);
         let srq = create.srq.map(|srq| find(&self.srqs, "SRQ", srq)).transpose()?;

@@ -1,4 +1,4 @@
-//! Links: reports when one goes up or down, and sets links, injected loss and bottlenecks.
+//! Links: reports when one goes up or down, and sets links, faults, bottlenecks and forwarding.
 
 use super::{Control, ControlError};
 use crate::lane::binding::PortBinding;
@@ -6,8 +6,9 @@ use crate::lane::bottleneck::BottleneckConfig;
 use crate::lane::bottleneck::backlog::Backlog;
 use crate::lane::bottleneck::slow::Bottleneck;
 use crate::lane::faults::PortFaults;
+use crate::lane::forward::Forward;
 use crate::lane::loss::LossConfig;
-use crate::lcore::command::{SetBottleneck, SetFaults, SetLink};
+use crate::lcore::command::{CountUnforwarded, SetBottleneck, SetFaults, SetForward, SetLink};
 use crate::port::EndedPeer;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -152,6 +153,41 @@ impl Control {
         let mut faults = self.links.faults[usize::from(port) - 1];
         faults.set_loss(loss);
         self.set_faults(port, &faults)
+    }
+
+    /// Sets what becomes of the frames that a port, counted from 1, receives: `None` gives them to
+    /// QPs and the control plane again. When this returns, every lcore does so.
+    ///
+    /// # Errors
+    /// [`ControlError::NoSuchPort`], or the error of an lcore that does not answer: others have the
+    /// setting by then.
+    pub fn set_forward(&mut self, port: u8, forward: Option<Forward>) -> Result<(), ControlError> {
+        self.binding(port)?;
+        if let Some(Forward::Io { to }) = forward {
+            self.binding(to)?;
+        }
+        let at = usize::from(port) - 1;
+        for lcore in 0..self.lcores.len() {
+            let done = self.call(lcore, SetForward { port: at, forward })?;
+            done.ok_or(ControlError::NoSuchPort(port))?;
+        }
+        Ok(())
+    }
+
+    /// Returns how many frames since the start were to be forwarded through a port, counted from 1,
+    /// and were dropped because it took no more or its link was set down.
+    ///
+    /// # Errors
+    /// [`ControlError::NoSuchPort`], or the error of an lcore that does not answer.
+    pub fn unforwarded(&mut self, port: u8) -> Result<u64, ControlError> {
+        self.binding(port)?;
+        let at = usize::from(port) - 1;
+        let mut sum = 0;
+        for lcore in 0..self.lcores.len() {
+            let count = self.call(lcore, CountUnforwarded { port: at })?;
+            sum += count.ok_or(ControlError::NoSuchPort(port))?;
+        }
+        Ok(sum)
     }
 
     /// Sets the bottleneck of a port, counted from 1, or removes it. Frames that wait in the former

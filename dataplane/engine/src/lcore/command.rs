@@ -13,6 +13,7 @@
 use crate::lane::binding::PortAddresses;
 use crate::lane::bottleneck::slow::Bottleneck;
 use crate::lane::faults::Faults;
+use crate::lane::forward::Forward;
 use crate::lane::tap::Tap;
 use crate::qp::context::{QpContext, QpTraffic, Resized};
 use crate::qp::env::TurnContext;
@@ -85,7 +86,7 @@ macro_rules! reply {
 
 commands! {
     CreateQp ModifyQp QueryQp ResizeQp DestroyQp
-    MigratePort SetAddresses SetFaults SetBottleneck SetLink SetTap
+    MigratePort SetAddresses SetFaults SetBottleneck SetLink SetForward CountUnforwarded SetTap
 }
 
 /// Takes a QP into a free slot; the reply is the QP itself if the slot is not free. All commands
@@ -298,6 +299,36 @@ impl LcoreCommand for SetTap {
 
     fn obey(self, _: &mut Shard, turn: &mut TurnContext<'_>) -> Option<Option<Box<Tap>>> {
         Some(turn.lanes.get_mut(self.port)?.set_tap(self.tap))
+    }
+}
+
+/// Sets what becomes of the frames that a port (counted from 0) receives.
+#[derive(Debug)]
+pub(crate) struct SetForward {
+    pub(crate) port: usize,
+    pub(crate) forward: Option<Forward>,
+}
+
+impl LcoreCommand for SetForward {
+    reply!(SetForward: Option<()>);
+
+    fn obey(self, _: &mut Shard, turn: &mut TurnContext<'_>) -> Option<()> {
+        turn.lanes.get_mut(self.port)?.set_forward(self.forward);
+        Some(())
+    }
+}
+
+/// Asks how many frames were to be forwarded through a port (counted from 0), and were dropped.
+#[derive(Debug)]
+pub(crate) struct CountUnforwarded {
+    pub(crate) port: usize,
+}
+
+impl LcoreCommand for CountUnforwarded {
+    reply!(CountUnforwarded: Option<u64>);
+
+    fn obey(self, _: &mut Shard, turn: &mut TurnContext<'_>) -> Option<u64> {
+        Some(turn.lanes.get(self.port)?.unforwarded())
     }
 }
 

@@ -1,0 +1,51 @@
+//! Forwarding, as testpmd does it: frames that a port receives leave again, and reach no QP.
+//!
+//! Invariants
+//! - A frame that cannot leave at once is dropped and counted, as by a switch.
+//!
+//! Not here: frames that are looped back or handed over, which QPs receive as ever.
+
+use super::Receiver;
+use crate::counters::{CounterBlock, EngineCounter};
+use crate::dpdk::mbuf::Mbuf;
+use crate::lane::Lane;
+use crate::lane::forward::Forward;
+
+/// Length in bytes of an Ethernet address.
+const MAC: usize = 6;
+
+impl Receiver {
+    /// Sends off the burst that port `port` (counted from 0) has received, or drops it. The burst
+    /// is empty then.
+    #[cold]
+    pub(super) fn forward_burst(
+        &mut self,
+        port: usize,
+        forward: Forward,
+        counters: &CounterBlock,
+        lanes: &mut [Lane],
+    ) {
+        let (to, swaps) = match forward {
+            Forward::RxOnly => {
+                counters.add(EngineCounter::ForwardDropped, self.burst.len() as u64);
+                return self.burst.clear();
+            }
+            // Ports count from 1, and the control plane has checked that there is this one.
+            Forward::Io { to } => (usize::from(to) - 1, false),
+            Forward::Echo => (port, true),
+        };
+        for mut mbuf in self.burst.drain() {
+            if swaps {
+                swap_addresses(&mut mbuf);
+            }
+            lanes[to].forward_out(mbuf, counters);
+        }
+    }
+}
+
+/// Exchanges the Ethernet addresses of a frame. A frame without two addresses stays as it is.
+fn swap_addresses(mbuf: &mut Mbuf) {
+    if let Some(addresses) = mbuf.as_mut_slice().first_chunk_mut::<{ 2 * MAC }>() {
+        addresses.rotate_left(MAC);
+    }
+}

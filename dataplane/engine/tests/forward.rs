@@ -1,0 +1,206 @@
+//! Ports that forward: frames leave again, unchanged or sent back, or are dropped; QPs get none.
+
+mod lab;
+
+use lab::{Node, QpWish, eventually, pattern};
+use uroce_engine::mbuf::{Mempool, PoolConfig};
+use uroce_engine::port::Port;
+use uroce_engine::port::ring::ring_pair;
+use uroce_engine::{ControlError, Engine, EngineConfig, EngineCounter, Forward, IdlePolicy};
+use uroce_engine::{LossConfig, PortAddresses, PortBinding, TapFrame, TapSpec};
+use uroce_transport::{AccessFlags, SendOp, WcStatus};
+use uroce_wire::{Gid, Mac};
+
+/// Frames of a ring between two engines.
+const RING: u32 = 64;
+
+fn addresses(host: u8) -> PortAddresses {
+    let gid = Gid::from(std::net::Ipv4Addr::new(10, 0, 0, host));
+    PortAddresses { mac: Mac([2, 0, 0, 0, 0, host]), vlan: None, gids: vec![gid] }
+}
+
+fn node(ports: Vec<(u8, Port)>, lcores: usize, pool: &Mempool) -> Node {
+    let addresses_of_node = addresses(ports[0].0);
+    let bindings = ports.into_iter().map(|(host, port)| PortBinding {
+        port,
+        pool: pool.clone(),
+        addresses: addresses(host),
+        loss: LossConfig::default(),
+        bottleneck: None,
+    });
+    let (lcores, idle) = (vec![None; lcores], IdlePolicy::Yield);
+    let config = EngineConfig { lcores, max_qps: 16, max_mrs: 16, idle, ..EngineConfig::default() };
+    let (engine, control) = Engine::start(config, bindings.collect()).expect("starts");
+    Node { engine, control, addresses: addresses_of_node }
+}
+
+/// Two hosts with a port each, and an engine between them with a port to each.
+struct Line {
+    one: Node,
+    between: Node,
+    other: Node,
+    pool: Mempool,
+}
+
+impl Line {
+    fn new(lcores: usize) -> Line {
+        let geometry = PoolConfig { count: 4095, cache: 64, room: 4400, ..PoolConfig::default() };
+        let pool = Mempool::create(lab::eal(), &geometry).expect("mempool");
+        let pair = |name, ring| {
+            ring_pair(lab::eal(), name, lcores as u16, ring, 4200, &pool).expect("rings")
+        };
+        let (left, near) = pair("left", 1024);
+        let (right, far) = pair("right", RING);
+        let one = node(vec![(1, left)], lcores, &pool);
+        let other = node(vec![(2, right)], lcores, &pool);
+        let between = node(vec![(3, near), (4, far)], lcores, &pool);
+        Line { one, between, other, pool }
+    }
+
+    fn forward(&mut self, of: [Option<Forward>; 2]) {
+        for (port, forward) in (1..).zip(of) {
+            self.between.control.set_forward(port, forward).expect("a port");
+        }
+    }
+
+    fn counter(&self, counter: EngineCounter) -> u64 {
+        self.between.engine.counters().engine(counter)
+    }
+
+    fn finish(self) {
+        let Line { one, between, other, pool } = self;
+        [one, between, other].into_iter().for_each(|node| node.control.shutdown());
+        assert_eq!(pool.available(), pool.count(), "mbufs leaked");
+    }
+}
+
+const IO: [Option<Forward>; 2] = [Some(Forward::Io { to: 2 }), Some(Forward::Io { to: 1 })];
+
+/// Returns a frame that is not RoCEv2 between two hosts.
+fn frame(from: u8, to: u8) -> Vec<u8> {
+    let [from, to] = [from, to].map(|host| addresses(host).mac.0);
+    [&to[..], &from, &[0x88, 0xb5], &[from[5]; 50]].concat()
+}
+
+fn received(node: &mut Node) -> Vec<u8> {
+    let mut got = None;
+    eventually("a frame", || {
+        got = node.control.recv_frame();
+        got.is_some()
+    });
+    got.expect("waited for").mbuf.as_slice().to_vec()
+}
+
+#[test]
+fn a_connection_passes_an_engine_that_forwards_between_its_ports() {
+    for lcores in [1, 2] {
+        let mut line = Line::new(lcores);
+        line.forward(IO);
+        let wish = QpWish { timeout: 12, ..QpWish::default() };
+        let mut a = line.one.create_qp(&wish);
+        let mut b = line.other.create_qp(&wish);
+        let qpns = [a.qpn, b.qpn];
+        line.one.bring_up(&mut a, &addresses(2), qpns[1], &wish);
+        line.other.bring_up(&mut b, &addresses(1), qpns[0], &wish);
+        let local = line.one.register(a.pd, 1 << 16, AccessFlags::all());
+        let remote = line.other.register(b.pd, 1 << 16, AccessFlags::all());
+        local.fill(9);
+        let op = SendOp::Write { va: remote.va(), rkey: remote.keys.rkey, imm: None };
+        a.send(1, op, &[local.sge(0, 1 << 16)]);
+        assert_eq!(a.completion().status, WcStatus::Success);
+        assert_eq!(remote.bytes(), pattern(9, 1 << 16));
+        // Sixteen packets and an acknowledgement.
+        assert!(line.counter(EngineCounter::Forwarded) >= 17);
+        assert_eq!(line.counter(EngineCounter::RxPackets), 0, "no QP looks at them");
+        drop((local, remote, a, b));
+        line.finish();
+    }
+}
+
+#[test]
+fn frames_leave_as_they_came_or_with_their_addresses_exchanged() {
+    let mut line = Line::new(1);
+    line.forward(IO);
+    line.one.control.send_frame(1, &frame(1, 2)).expect("sends");
+    assert_eq!(received(&mut line.other), frame(1, 2));
+
+    line.forward([Some(Forward::Echo), None]);
+    let copies = TapSpec { snaplen: 100, qp: None, ring: 1 << 16 };
+    let mut taps = line.between.control.set_tap(1, &copies).expect("a port");
+    line.one.control.send_frame(1, &frame(1, 2)).expect("sends");
+    let back = received(&mut line.one);
+    assert_eq!((&back[..12], &back[12..]), (&frame(2, 1)[..12], &frame(1, 2)[12..]));
+    let mut copy = TapFrame::default();
+    let ways = [(); 2].map(|()| {
+        eventually("a copy", || taps.iter_mut().any(|tap| tap.read(&mut copy)));
+        copy.is_sent
+    });
+    assert_eq!(ways, [false, true]);
+    // A frame too short for two addresses stays as it is.
+    line.one.control.send_frame(1, &[1, 2, 3]).expect("sends");
+    eventually("it", || line.counter(EngineCounter::Forwarded) == 3);
+
+    line.forward([None, None]);
+    line.one.control.send_frame(1, &frame(1, 3)).expect("sends");
+    assert_eq!(received(&mut line.between), frame(1, 3), "its own again");
+    line.finish();
+}
+
+#[test]
+fn frames_that_go_nowhere_are_counted() {
+    let mut line = Line::new(1);
+    line.forward([Some(Forward::RxOnly), None]);
+    line.one.control.send_frame(1, &frame(1, 3)).expect("sends");
+    eventually("it", || line.counter(EngineCounter::ForwardDropped) == 1);
+    assert_eq!(line.between.control.unforwarded(1), Ok(0), "none was to leave");
+
+    line.forward(IO);
+    while line.between.control.next_link_change().is_some() {}
+    line.between.control.set_link(2, false).expect("a port");
+    eventually("the link", || line.between.control.next_link_change() == Some((2, false)));
+    line.one.control.send_frame(1, &frame(1, 2)).expect("sends");
+    eventually("it", || line.between.control.unforwarded(2) == Ok(1));
+    assert_eq!(line.counter(EngineCounter::TxLinkDown), 1);
+    assert!(
+        line.between.control.recv_frame().is_none() && line.other.control.recv_frame().is_none()
+    );
+    line.finish();
+}
+
+#[test]
+fn a_port_that_takes_no_more_drops_and_the_frames_stay_in_bounds() {
+    let mut line = Line::new(1);
+    line.forward(IO);
+    // The far host has no lcore that takes frames from the ring.
+    let Line { one, mut between, other, pool } = line;
+    other.control.shutdown();
+    let mut one = one;
+    let sent = 8 * u64::from(RING);
+    for _ in 0..sent {
+        eventually("room", || one.control.send_frame(1, &frame(1, 2)).is_ok());
+    }
+    let ends = |counter| between.engine.counters().engine(counter);
+    eventually("all", || {
+        ends(EngineCounter::Forwarded) + ends(EngineCounter::ForwardDropped) == sent
+    });
+    let dropped = ends(EngineCounter::ForwardDropped);
+    assert!(dropped > 0);
+    assert_eq!(between.control.unforwarded(2), Ok(dropped));
+    [one, between].into_iter().for_each(|node| node.control.shutdown());
+    assert_eq!(pool.available(), pool.count(), "mbufs leaked");
+}
+
+#[test]
+fn only_ports_of_the_engine_forward() {
+    let mut line = Line::new(1);
+    let control = &mut line.between.control;
+    let absent = |port| Err(ControlError::NoSuchPort(port));
+    for port in [0, 3] {
+        assert_eq!(control.set_forward(port, Some(Forward::RxOnly)), absent(port));
+        assert_eq!(control.set_forward(1, Some(Forward::Io { to: port })), absent(port));
+        assert_eq!(control.unforwarded(port), Err(ControlError::NoSuchPort(port)));
+    }
+    line.one.control.send_frame(1, &frame(1, 3)).expect("sends");
+    assert_eq!(received(&mut line.between), frame(1, 3), "nothing has changed");
+    line.finish();
+}
