@@ -34,23 +34,25 @@ components: [{components}]
 def manifests(session):
     """All manifests are valid for Kubernetes 1.31 and newer, as they are and by Kustomize."""
     tools = session.tools
-    for file in MANIFESTS.glob("*.yaml"):
-        tools.read("check", file.read_text())
+    texts = [file.read_text() for file in MANIFESTS.glob("*.yaml")]
     for folder in [*MANIFESTS.glob("overlays/*"), MANIFESTS / "benchmark"]:
-        tools.read("check", tools.run("kubectl", "kustomize", folder))
-    tools.read("check", with_components(session, "af-packet", "monitoring", "network-policy"))
+        texts.append(tools.run("kubectl", "kustomize", folder))
+    texts.append(with_components(session, "af-packet", "monitoring", "network-policy"))
+    # Together, since the schemas are large.
+    tools.read("check", "\n---\n".join(texts))
 
 
 def chart(session):
     """The Helm chart has no fault, is valid, and gives the Pods of the overlays."""
-    tools, folder = session.tools, MANIFESTS / "chart"
+    tools, folder, texts = session.tools, MANIFESTS / "chart", []
     tools.run("helm", "lint", "--strict", folder)
     for way in ("af-packet", "af-xdp", "sriov-vfio", "vhost-user"):
         words = ["template", "uroce", folder, "--set", f"way={way}", "--set"]
-        tools.read("check", tools.run("helm", *words, "monitoring=true,networkPolicy=true"))
+        texts.append(tools.run("helm", *words, "monitoring=true,networkPolicy=true"))
         pods = tools.run("helm", *words, "monitoring=false")
         overlay = tools.run("kubectl", "kustomize", MANIFESTS / "overlays" / way)
         tools.read("same", f"{pods}\n---\nother\n---\n{overlay}")
+    tools.read("check", "\n---\n".join(texts))
     try:
         tools.run("helm", "template", "uroce", folder, "--set", "way=nonsense")
     except Failed:
