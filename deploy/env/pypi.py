@@ -1,8 +1,7 @@
 """Programs from PyPI, in virtual environments that are made once and kept in a cache.
 
 An environment is made under a temporary name and gets its own at the end, so one that exists is
-complete, however an earlier attempt has ended. Programs are started as `bin/python3 -m …` and not
-by the scripts of `bin`, which name the folder in which they were made.
+complete, however an earlier attempt has ended.
 """
 
 import fcntl
@@ -47,10 +46,19 @@ def make(cache, name, wheels, options=(), finish=None):
                  "--disable-pip-version-check", *RETRIES, *options, *wheels])
             if finish:
                 finish(unfinished)
+            name_folder(unfinished, made)
             unfinished.rename(made)
         finally:
             shutil.rmtree(unfinished, ignore_errors=True)
     return made
+
+
+def name_folder(unfinished, made):
+    """Makes the scripts in `bin`, which name the folder of their environment, name its last one."""
+    for script in (unfinished / "bin").iterdir():
+        text = script.read_bytes() if not script.is_symlink() else b""
+        if text.startswith(b"#!") or script.name.startswith("activate"):
+            script.write_bytes(text.replace(bytes(unfinished), bytes(made)))
 
 
 def run(command):
