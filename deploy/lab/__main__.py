@@ -55,6 +55,7 @@ class Context:
     """Python with the engines of PyPI."""
     only: str
     everything: bool
+    runs: int
     work: Path
     kept: Path
     report: Report
@@ -111,6 +112,9 @@ def parse():
                              "(dataplane: hours); engines: the long form")
     parser.add_argument("--list", action="store_true",
                         help="print the names of the cases instead of running them")
+    parser.add_argument("--runs", type=int, default=1, metavar="N",
+                        help="engines: run each case N times over uroce and over TCP, in turn, and "
+                             "print medians (default: %(default)s)")
     parser.add_argument(
         "--folder", type=Path, default=REPOSITORY / "dataplane/wire/tests/vectors",
         help="folder to which `vectors` writes (default: %(default)s)",
@@ -179,7 +183,7 @@ def run(arguments, report, start):
         folder, uroce_perf, uroce_run, python = arguments.inside
         kept = Path(os.environ.get("CARGO_TARGET_DIR") or REPOSITORY / "target") / "interop"
         context = Context(image.Image(folder), uroce_perf, uroce_run, python,
-                          arguments.only, arguments.everything, work, kept, report)
+                          arguments.only, arguments.everything, arguments.runs, work, kept, report)
         network.prepare()
         if arguments.suite == "vectors":
             vectors.record(context, arguments.folder)

@@ -479,6 +479,18 @@ int main(int n, char **words) { return rte_eal_init(n, words); }\n";
     assert_eq!(said.lines().count(), 1, "{said}");
 }
 
+/// Mooncake's workers spin, each on a processor of its own if there are enough.
+#[test]
+fn mooncake_has_one_worker_on_few_processors_unless_the_user_wants_more() {
+    let runtime = Runtime::new("mooncake");
+    let script = "import ctypes, os; c = ctypes.CDLL(None); c.getenv.restype = ctypes.c_char_p
+os.sched_setaffinity(0, list(os.sched_getaffinity(0))[:1]); print(c.getenv(b'MC_WORKERS_PER_CTX'))";
+    assert_eq!(runtime.prints(&["python3", "-c", script]), "b'1'\n");
+    let mut command = runtime.command(&["python3", "-c", script]);
+    let output = command.env("MC_WORKERS_PER_CTX", "3").output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "b'3'\n");
+}
+
 /// The run-time library of a sanitizer ends a program in which it is not the first library.
 #[test]
 fn a_sanitizer_stays_in_front() {

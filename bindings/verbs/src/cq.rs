@@ -96,8 +96,7 @@ impl CompletionQueue {
     ///
     /// On a device that pollers drive ([`Driver::Poller`](uroce_controlplane::config::Driver)), a
     /// poll that finds no completion runs a turn of the lcores and looks again. If there is still
-    /// none, the turn had no work, and more threads poll than the process has CPUs, it yields the
-    /// CPU.
+    /// none, the turn had no work, and other threads of the machine want the CPU, it yields it.
     ///
     /// # Errors
     ///

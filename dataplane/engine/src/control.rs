@@ -43,7 +43,6 @@ use uroce_wire::{PathMtu, Qpn};
 pub(crate) mod assemble;
 pub(crate) mod config;
 mod create;
-pub(crate) mod crowd;
 mod drain;
 pub(crate) mod engine;
 mod frames;
@@ -451,7 +450,7 @@ impl Control {
         for (number, seat) in self.shared.seats.iter().enumerate() {
             let heartbeat = self.shared.regions.heartbeat(number);
             if seat.is_served() && heartbeat == self.heartbeats[number] {
-                any |= seat.try_turn() == Turn::Busy;
+                any |= matches!(seat.try_turn(), Turn::Busy | Turn::Blocked);
             }
             self.heartbeats[number] = self.shared.regions.heartbeat(number);
         }

@@ -21,6 +21,7 @@
 //! Not here: the turn itself, which is the lcore's ([`Drive`]); how pollers and the lcore's thread
 //! take turns (`pollers`).
 
+pub mod contention;
 pub mod idle;
 mod pollers;
 mod rest;
@@ -97,8 +98,11 @@ struct SeatState<D: Drive> {
 /// The result of a turn.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Turn {
-    /// There was something to do, so there may be more.
+    /// Something was done, and there may be more to do.
     Busy,
+    /// There was something to do, but no room to do any of it, for example because a peer of the
+    /// same machine has taken nothing from its ring. It may need this CPU to do so.
+    Blocked,
     /// There was nothing to do.
     Idle,
     /// The engine has been shut down; further turns do nothing.
@@ -143,7 +147,8 @@ impl Turn {
     fn of(work: Option<Work>) -> Turn {
         match work {
             Some(Work::Nothing) => Turn::Idle,
-            Some(_) => Turn::Busy,
+            Some(Work::Blocked) => Turn::Blocked,
+            Some(Work::Done) => Turn::Busy,
             None => Turn::Stopped,
         }
     }
@@ -211,6 +216,7 @@ impl<D: Drive> Seat<D> {
         while self.wanted.load(Ordering::Relaxed) == RUN {
             let Some(lcore) = held.lcore.as_mut() else { return false };
             if !idle.is_due(lcore.turn().is_done()) {
+                idle.make_room();
                 continue;
             }
             match self.lie_down(&mut held, || false) {

@@ -187,12 +187,12 @@ def pingpong(everything):
 
 def mooncake(everything, python):
     """Mooncake's transfer engine."""
-    rounds = 50 if everything else 3
-
-    def over(transport):
-        protocol = "rdma" if transport == "uroce" else "tcp"
-        return [End((python, "-B", f"{HERE}/mooncake_nodes.py", 3, rounds, protocol))]
-    yield Case("Mooncake, 3 nodes", over, ("mooncake ok",))
+    for nodes, mebibytes, rounds in ((2, 64, 10 if everything else 3),
+                                     (3, 8, 50 if everything else 3)):
+        def over(transport, sizes=(nodes, mebibytes, rounds)):
+            protocol = "rdma" if transport == "uroce" else "tcp"
+            return [End((python, "-B", f"{HERE}/mooncake_nodes.py", *sizes, protocol))]
+        yield Case(f"Mooncake, {nodes} nodes", over, ("mooncake ok",))
 
     def store(transport):
         protocol = "rdma" if transport == "uroce" else "tcp"

@@ -1,6 +1,7 @@
 """Runs the cases of engines, each over uroce and then over TCP, and prints figures and ratios."""
 
 import os
+import statistics
 import subprocess
 import time
 from pathlib import Path
@@ -41,29 +42,41 @@ def compile_programs(folder, of_pypi):
 
 
 def attempt(context, case):
-    """Runs a case over both transports and prints its line."""
-    result, start = Result(case), time.monotonic()
-    ours, theirs = {}, {}
-    try:
-        ours = session(context, case, "uroce", [context.uroce_run])
-        result.seconds = time.monotonic() - start
-        result.verdict = PASS
-        if case.is_compared:
-            beside = [context.uroce_run] if case.needs_uroce_run else []
-            theirs = session(context, case, "tcp", beside)
-    except process.Failed as failure:
+    """Runs a case over both transports, in turn if it runs several times, and prints its line."""
+    result = Result(case, PASS)
+    ours, theirs = [], []
+    ends = [("uroce", [context.uroce_run], ours, FAIL)]
+    if case.is_compared:
         # Without its TCP an engine is not compared.
-        result.verdict = NOT_RUN if result.verdict == PASS else FAIL
-        beside = "over TCP: " if result.verdict == NOT_RUN else ""
-        result.reason = f"{beside}{failure}"
-        result.pcap = keep(context.kept, case.name.replace(" ", "_"), outputs(context, case), b"")
-    tell(context.report, result, ours, theirs)
+        beside = [context.uroce_run] if case.needs_uroce_run else []
+        ends.append(("tcp", beside, theirs, NOT_RUN))
+    for run in range(context.runs):
+        for transport, prefix, found, verdict in ends:
+            start = time.monotonic()
+            try:
+                found.append(session(context, case, transport, prefix, run))
+            except process.Failed as failure:
+                result.verdict, result.reason = verdict, f"over {transport}: {failure}"
+                result.pcap = keep(context.kept, case.name.replace(" ", "_"),
+                                   outputs(context, case), b"")
+                break
+            if found is ours:
+                result.seconds += (time.monotonic() - start) / context.runs
+        if result.reason:
+            break
+    tell(context.report, result, medians(ours), medians(theirs))
     return result
 
 
-def session(context, case, transport, prefix):
+def medians(runs):
+    """The median of each figure."""
+    names = runs[0] if runs else ()
+    return {name: statistics.median(run[name] for run in runs) for name in names}
+
+
+def session(context, case, transport, prefix, run):
     """Runs one session and returns its figures. Raises `process.Failed`."""
-    log = folder(context, case, transport)
+    log = folder(context, case, transport) / str(run)
     log.mkdir(parents=True)
     text = process.hold(case.over(transport), prefix, case.seconds, log)
     if fault := cases.fault(case, text):
@@ -79,7 +92,8 @@ def folder(context, case, transport):
 def outputs(context, case):
     """All outputs of a case, for its log."""
     logs = sorted(folder(context, case, "").rglob("*.log"))
-    return "\n".join(f"== {log.parent.name} {log.name}\n{log.read_text(errors='replace')}"
+    root = folder(context, case, "")
+    return "\n".join(f"== {log.relative_to(root)}\n{log.read_text(errors='replace')}"
                      for log in logs)
 
 

@@ -19,7 +19,7 @@ impl Control {
             let mut empty = 0;
             while empty < EMPTY_TURNS && Instant::now() < deadline {
                 match slot.try_turn() {
-                    Turn::Busy => empty = 0,
+                    Turn::Busy | Turn::Blocked => empty = 0,
                     Turn::Idle => empty += 1,
                     Turn::Stopped => break,
                 }

@@ -11,11 +11,10 @@
 //!
 //! A poll that finds nothing yields the processor where that brings its completion nearer: if
 //! another thread drives the lcore, which may have been preempted in its turn, or if the turn had
-//! no work and more threads poll than there are processors ([`crate::control::crowd`]).
+//! no work and other threads want the processor ([`contention`]).
 //!
 //! Not here: how pollers and the lcore's thread take turns ([`uroce_shared::seat`]).
 
-use crate::control::crowd;
 use crate::control::engine::Engine;
 use crate::control::signals;
 use crate::limits::MAX_LCORES;
@@ -24,9 +23,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use uroce_shared::queue::CompletionQueue;
 use uroce_shared::seat::Turn;
+use uroce_shared::seat::contention;
 use uroce_shared::seat::idle::Driver;
 use uroce_shared::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use uroce_shared::time::clock::Clock;
 use uroce_transport::Counter;
 
 /// Turns for which a poll that took a WRITE's completion waits for an answer: some microseconds.
@@ -53,12 +52,11 @@ pub struct Poller {
     engine: Engine,
     cq: Arc<CompletionQueue>,
     answer: Answer,
-    clock: Clock,
 }
 
 /// The result of a turn of each lcore of a queue.
 struct Turns {
-    /// Busy if one of them had something to do.
+    /// Busy if one of them has done something.
     turn: Turn,
     /// Whether another thread drives one of them.
     has_met_another: bool,
@@ -90,7 +88,6 @@ impl Engine {
             engine: self.clone(),
             cq: Arc::clone(cq),
             answer: Answer::default(),
-            clock: Clock::new(),
         })
     }
 }
@@ -109,19 +106,21 @@ impl Poller {
             self.answer.is_awaited.store(true, Ordering::Relaxed);
         }
         let Turns { turn, has_met_another } = self.turn_all(lcores);
-        if turn != Turn::Busy && has_met_another {
+        if turn == Turn::Busy {
+            contention::found_work();
+        } else if has_met_another {
             std::thread::yield_now();
         }
         turn
     }
 
-    /// Called after a poll that has found nothing even after a `turn`: yields the processor if more
-    /// threads poll than the process has processors, and does nothing otherwise. After a turn with
-    /// work it does nothing either: the next turns go on with that work, which may be the caller's.
+    /// Called after a poll that has found nothing even after a `turn`: yields the processor if
+    /// other threads want it and nothing was found for a while. After a turn with work it does
+    /// nothing: the next turns go on with that work, which may be the caller's.
     #[inline]
     pub fn rest(&self, turn: Turn) {
         if turn != Turn::Busy {
-            crowd::make_room(&self.clock, self.engine.shared.processors);
+            contention::found_nothing();
         }
     }
 
@@ -133,7 +132,7 @@ impl Poller {
         let (answer, before) = (&self.answer, self.answer.before.load(Ordering::Relaxed));
         let mut writes = self.writes(lcores);
         let mut turns = answer.turns(writes);
-        if turns > 0 && crowd::is_crowded(&self.clock, self.engine.shared.processors) {
+        if turns > 0 && contention::is_contended() {
             turns = 0;
         }
         // After misses the turns may be other work; after hits they may be an answer's first
@@ -173,6 +172,7 @@ impl Poller {
             let turn = catch_unwind(AssertUnwindSafe(|| seat.turn_for_poller(stays)));
             match turn {
                 Ok(Some(Turn::Busy)) => turns.turn = Turn::Busy,
+                Ok(Some(Turn::Blocked)) if turns.turn == Turn::Idle => turns.turn = Turn::Blocked,
                 Ok(None) => turns.has_met_another = true,
                 _ => {}
             }

@@ -4,6 +4,7 @@
 //! control plane share cores, a polling lcore takes the core from the very thread that it waits
 //! for.
 
+use crate::seat::contention;
 use crate::sync::{sleep, yield_now};
 use std::time::Duration;
 
@@ -118,6 +119,15 @@ impl Idle {
         }
         self.empty = self.empty.saturating_add(1);
         self.empty >= self.enough
+    }
+
+    /// Yields the processor after some empty turns if other threads want it. A thread that is to
+    /// poll does not.
+    #[inline]
+    pub(crate) fn make_room(&self) {
+        if self.policy != IdlePolicy::Poll {
+            contention::make_room(self.empty);
+        }
     }
 
     /// Rests as the policy says. A nap ends by itself, so that the lcore looks for work again.
