@@ -43,6 +43,7 @@ use uroce_wire::{PathMtu, Qpn};
 pub(crate) mod assemble;
 pub(crate) mod config;
 mod create;
+pub(crate) mod crowd;
 mod drain;
 pub(crate) mod engine;
 mod frames;

@@ -128,6 +128,8 @@ pub(crate) struct Shared {
     /// The next number of a CQ or SRQ, for its events.
     next_queue: AtomicU32,
     pub(crate) driver: Driver,
+    /// Number of processors that the process had when the engine started.
+    pub(crate) processors: u32,
 }
 
 /// A running engine. Clones are handles of the same engine.
@@ -161,6 +163,7 @@ impl Engine {
             next_pd: AtomicU32::new(1),
             next_queue: AtomicU32::new(1),
             driver: config.driver,
+            processors: crate::control::crowd::processors(),
         });
         let mut control = Control::new(Arc::clone(&shared), parts.control);
         // From here on dropping `control` stops the threads.

@@ -11,10 +11,12 @@
 //!
 //! A poll that finds nothing yields the processor where that brings its completion nearer: if
 //! another thread drives the lcore, which may have been preempted in its turn, or if the turn had
-//! no work and other threads want the processor ([`contention`]).
+//! no work and more threads poll than there are processors ([`crate::control::crowd`]), or other
+//! processes want the processor ([`contention`]).
 //!
 //! Not here: how pollers and the lcore's thread take turns ([`uroce_shared::seat`]).
 
+use crate::control::crowd;
 use crate::control::engine::Engine;
 use crate::control::signals;
 use crate::limits::MAX_LCORES;
@@ -26,6 +28,7 @@ use uroce_shared::seat::Turn;
 use uroce_shared::seat::contention;
 use uroce_shared::seat::idle::Driver;
 use uroce_shared::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use uroce_shared::time::clock::Clock;
 use uroce_transport::Counter;
 
 /// Turns for which a poll that took a WRITE's completion waits for an answer: some microseconds.
@@ -52,6 +55,7 @@ pub struct Poller {
     engine: Engine,
     cq: Arc<CompletionQueue>,
     answer: Answer,
+    clock: Clock,
 }
 
 /// The result of a turn of each lcore of a queue.
@@ -88,6 +92,7 @@ impl Engine {
             engine: self.clone(),
             cq: Arc::clone(cq),
             answer: Answer::default(),
+            clock: Clock::new(),
         })
     }
 }
@@ -114,13 +119,17 @@ impl Poller {
         turn
     }
 
-    /// Called after a poll that has found nothing even after a `turn`: yields the processor if
-    /// other threads want it and nothing was found for a while. After a turn with work it does
-    /// nothing: the next turns go on with that work, which may be the caller's.
+    /// Called after a poll that has found nothing even after a `turn`: yields the processor if more
+    /// threads poll than the process has processors, or if nothing was found for a while and other
+    /// processes want it. After a turn with work it does nothing: the next turns go on with that
+    /// work, which may be the caller's.
     #[inline]
     pub fn rest(&self, turn: Turn) {
         if turn != Turn::Busy {
-            contention::found_nothing();
+            match crowd::is_crowded(&self.clock, self.engine.shared.processors) {
+                true => std::thread::yield_now(),
+                false => contention::found_nothing(),
+            }
         }
     }
 
@@ -132,7 +141,8 @@ impl Poller {
         let (answer, before) = (&self.answer, self.answer.before.load(Ordering::Relaxed));
         let mut writes = self.writes(lcores);
         let mut turns = answer.turns(writes);
-        if turns > 0 && contention::is_contended() {
+        let processors = self.engine.shared.processors;
+        if turns > 0 && (crowd::is_crowded(&self.clock, processors) || contention::is_contended()) {
             turns = 0;
         }
         // After misses the turns may be other work; after hits they may be an answer's first

@@ -1,8 +1,8 @@
 //! Contention: whether other threads of the machine want the processor on which a thread polls.
 //!
 //! A thread that polls and finds nothing would keep its processor from a thread with work until the
-//! kernel preempts it milliseconds later. That thread may be the one that it waits for: another
-//! poller, an lcore of a peer on the same machine, or a rank of the same job.
+//! kernel preempts it milliseconds later. That thread may be the one that it waits for: an lcore of
+//! a peer on the same machine, or a rank of the same job.
 //!
 //! ```text
 //!   time │ window 6: 2 switches │ window 7: contended │
