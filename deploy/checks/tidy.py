@@ -50,8 +50,8 @@ UNSAFE = (
         f"dataplane/shared/src/{name}.rs"
         for name in (
             "copy/guarded", "copy/prefetch", "copy/sum", "memory/mr_table", "memory/mw",
-            "memory/resolve", "models", "sync", "sync/eventfd", "sync/model", "sync/peer",
-            "table/published", "time/clock",
+            "memory/resolve", "models", "seat/contention", "sync", "sync/eventfd", "sync/model",
+            "sync/peer", "table/published", "time/clock",
         )
     ),
 )

@@ -77,8 +77,8 @@ impl CompletionQueue {
     }
 
     /// Yields the CPU if `turn`, the result of [`drive`](CompletionQueue::drive), had no work and
-    /// other threads of the program or the machine want the CPU. [`poll`](CompletionQueue::poll) does this when
-    /// it finds no completion even after that turn.
+    /// other threads of the program or the machine want the CPU.
+    /// [`poll`](CompletionQueue::poll) does this when it finds no completion even after that turn.
     #[inline]
     pub fn rest(&self, turn: Turn) {
         if let Some(poller) = &self.shared().poller {

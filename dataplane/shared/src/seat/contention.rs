@@ -31,8 +31,8 @@ use std::mem::MaybeUninit;
 /// which shares its processor loses it at least once in each window.
 const WINDOW_SHIFT: u32 = 24;
 
-/// Looks without work before a thread yields: some 10 µs, more than a peer takes to answer that runs
-/// on another processor. A yield costs a microsecond.
+/// Looks without work before a thread yields: some 10 µs, more than a peer that runs on another
+/// processor takes to answer. A yield costs a microsecond.
 const PATIENCE: u32 = 64;
 
 thread_local! {
@@ -106,11 +106,10 @@ impl View {
 #[cold]
 fn switches() -> u64 {
     let mut usage = MaybeUninit::<libc::rusage>::zeroed();
-    // SAFETY: `usage` has room for the result. All zeros are a valid one, should the call fail.
-    let usage = unsafe {
-        libc::getrusage(libc::RUSAGE_THREAD, usage.as_mut_ptr());
-        usage.assume_init()
-    };
+    // SAFETY: `usage` has room for the result.
+    unsafe { libc::getrusage(libc::RUSAGE_THREAD, usage.as_mut_ptr()) };
+    // SAFETY: all fields are integers, and are zero if the call has failed.
+    let usage = unsafe { usage.assume_init() };
     u64::try_from(usage.ru_nivcsw).unwrap_or_default()
 }
 
@@ -140,7 +139,9 @@ mod tests {
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 sched_setaffinity(None, &one).unwrap();
-                while !is_over.load(Ordering::Relaxed) {}
+                while !is_over.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
             });
             let poller = scope.spawn(|| {
                 sched_setaffinity(None, &one).unwrap();
