@@ -99,11 +99,11 @@ impl Thread {
     }
 
     /// Destroys a QP that a command names. The number of a QP that is the program's is given to no
-    /// other QP: the program still refers to it.
+    /// other QP until the program destroys it: it still refers to it.
     pub(crate) fn destroy_qp_for(&mut self, qpn: Qpn, is_ours: bool) -> Result<(), RequestError> {
         self.destroy_qp(qpn)?;
         if !is_ours {
-            self.control.hold_qpn(qpn);
+            self.control.abandon_qpn(qpn);
         }
         Ok(())
     }

@@ -231,6 +231,8 @@ pub struct Control {
     qps: Records,
     /// QPNs that no new QP gets.
     held: HashSet<Qpn>,
+    /// QPNs of QPs that were destroyed without their owners.
+    abandoned: HashSet<Qpn>,
     groups: GroupBook,
     exits: Arc<Exits>,
     /// Notices that were taken from the lcores and not yet returned.
@@ -265,6 +267,7 @@ impl Control {
             slots: Slots::new(max_qps),
             qps: Records::new(max_qps, numbers),
             held: HashSet::new(),
+            abandoned: HashSet::new(),
             groups,
             exits,
             noticed: VecDeque::new(),
@@ -369,11 +372,15 @@ impl Control {
 
     /// Destroys a QP. Nothing of it runs afterwards, and posts to its queues are refused.
     ///
-    /// Completions that are already in completion queues stay there.
+    /// Completions that are already in completion queues stay there. For an
+    /// [abandoned](Control::abandon_qpn) QP this only frees its number.
     ///
     /// # Errors
     /// [`ControlError`].
     pub fn destroy_qp(&mut self, qpn: Qpn) -> Result<(), ControlError> {
+        if self.abandoned.remove(&qpn) {
+            return Ok(());
+        }
         let Record { index, lcore, .. } = self.record(qpn)?;
         let lcore = usize::from(lcore);
         self.groups.forget(qpn);

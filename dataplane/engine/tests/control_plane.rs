@@ -478,6 +478,18 @@ fn the_control_plane_learns_of_those_qps_that_it_asked_for() {
 }
 
 #[test]
+fn the_number_of_an_abandoned_qp_is_free_when_its_owner_has_destroyed_it_too() {
+    let Lab { mut a, b, pool } = Lab::new(&LabConfig::default());
+    let qp = a.create_qp(&QpWish::default());
+    a.control.destroy_qp(qp.qpn).expect("destroys");
+    a.control.abandon_qpn(qp.qpn);
+    a.control.destroy_qp(qp.qpn).expect("it is the owner's");
+    assert_eq!(a.control.destroy_qp(qp.qpn), Err(ControlError::UnknownQp(qp.qpn)));
+    drop(qp);
+    Lab { a, b, pool }.finish();
+}
+
+#[test]
 fn events_of_ports_reach_the_application() {
     let Lab { a, mut b, pool } = Lab::new(&LabConfig::default());
     for kind in [EventKind::PortErr, EventKind::PortActive, EventKind::GidChange] {

@@ -72,12 +72,22 @@ impl Control {
         self.held.remove(&qpn);
     }
 
-    /// Takes a free slot and makes its QPN, which must not be held.
+    /// Keeps the QPN of a QP that was destroyed without its owner from being given to a new QP,
+    /// until the owner [destroys](Control::destroy_qp) it, too.
+    pub fn abandon_qpn(&mut self, qpn: Qpn) {
+        self.abandoned.insert(qpn);
+    }
+
+    /// Takes a free slot and makes its QPN, which must not be held or abandoned.
     fn take_number(&mut self) -> Option<(u32, Qpn)> {
-        let (numbers, held) = (self.qps.numbers(), &self.held);
-        let is_held = |number| held.contains(&Qpn::new(number));
+        let (numbers, held, abandoned) = (self.qps.numbers(), &self.held, &self.abandoned);
+        let is_held = |number| {
+            let qpn = Qpn::new(number);
+            held.contains(&qpn) || abandoned.contains(&qpn)
+        };
         let name = |at, life| numbers.qpn(at, life);
-        let (index, number) = self.slots.take_unless(name, &NEVER, is_held, held.len())?;
+        let count = held.len() + abandoned.len();
+        let (index, number) = self.slots.take_unless(name, &NEVER, is_held, count)?;
         Some((index, Qpn::new(number)))
     }
 
