@@ -38,7 +38,7 @@ use rustix::event::EventfdFlags;
 use uroce_command::run_dir;
 use uroce_engine::{Engine, EventFd};
 
-use crate::call::Calls;
+use crate::call::{Calls, RequestError};
 use crate::config::DeviceConfig;
 use crate::port_watch::PortTable;
 use place::Place;
@@ -56,6 +56,15 @@ pub(crate) struct Served {
     engine: Engine,
     ports: PortTable,
     calls: Calls,
+}
+
+/// Takes a device that is being closed for one that has nothing of what is asked for, so that it
+/// does not keep a command from the other devices.
+fn or_nothing<T: Default>(answer: Result<T, RequestError>) -> Result<T, RequestError> {
+    match answer {
+        Err(RequestError::Gone) => Ok(T::default()),
+        answer => answer,
+    }
 }
 
 /// State that the server thread shares with the threads that open and close devices.

@@ -27,7 +27,7 @@ use uroce_engine::{QpInfo, SharedReceiveQueue};
 use uroce_transport::Pd;
 use uroce_wire::Qpn;
 
-use super::Served;
+use super::{Served, or_nothing};
 use crate::call::Pending;
 pub(super) use failure::Failure;
 use forward::Forwarding;
@@ -55,6 +55,7 @@ pub(super) struct Console {
     srqs: BTreeMap<u32, SrqObject>,
     /// By number and device.
     qps: HashMap<(u32, u64), QpObject>,
+    /// By R_Key, which no two of them share.
     mrs: BTreeMap<u32, MrObject>,
     forwarding: Forwarding,
     /// `wr_id` of the next work request.
@@ -162,7 +163,8 @@ impl Console {
     fn find_qp(&self, number: u32, devices: &[Arc<Served>]) -> Result<FoundQp, Failure> {
         let mut found = Vec::new();
         for served in devices {
-            if let Some((qpn, info)) = served.calls.call(move |thread| thread.one_qp(number))? {
+            let found_here = served.calls.call(move |thread| thread.one_qp(number));
+            if let Some((qpn, info)) = or_nothing(found_here)? {
                 let is_ours = self.qps.contains_key(&(number, served.key));
                 found.push(FoundQp { served: Arc::clone(served), qpn, info, is_ours });
             }
@@ -170,19 +172,23 @@ impl Console {
         match found.len() {
             0 => Err(Failure::absent("QP", &format!("{number:#08x}"), "show qp")),
             1 => Ok(found.remove(0)),
-            _ => Err(Failure::new(
-                rustix::io::Errno::NOTUNIQ,
-                format!("several devices have a QP {number:#08x}"),
-                "destroy one of them, if a command has made it, and create another",
-            )),
+            _ => Err(ambiguous(number)),
         }
     }
+}
+
+fn ambiguous(qp: u32) -> Failure {
+    Failure::new(
+        rustix::io::Errno::NOTUNIQ,
+        format!("several devices have a QP {qp:#08x}"),
+        "destroy one of them, if a command has made it, and create another",
+    )
 }
 
 /// Finds the device that has a port, by DPDK's number of the port. Returns the port's number there.
 fn find_port(number: u16, devices: &[Arc<Served>]) -> Result<(Arc<Served>, u8), Failure> {
     for served in devices {
-        let ports = served.calls.call(|thread| Ok(thread.ports_seen()))?;
+        let ports = or_nothing(served.calls.call(|thread| Ok(thread.ports_seen())))?;
         if let Some(port) = ports.iter().find(|port| port.id == number) {
             return Ok((Arc::clone(served), port.number));
         }

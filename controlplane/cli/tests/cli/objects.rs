@@ -2,11 +2,14 @@
 
 use std::io::{BufRead, BufReader, Lines, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use uroce::Context;
+use uroce::config::{DeviceConfig, PortConfig};
 use uroce_command::Answer;
 use uroce_command::answer::Qp;
 
-use crate::lab::{Lab, answer, fails, made, says, uroce};
+use crate::lab::{Lab, answer, config, fails, made, says, uroce};
 
 /// Returns the attributes of a QP.
 fn query(qpn: u32) -> Qp {
@@ -121,6 +124,58 @@ fn the_programs_own_queue_pair_is_not_harmed_unless_that_is_meant() {
     assert_eq!(query(left).state, "ERR");
     says(&format!("destroy qp {right} force"));
     assert!(fails(&format!("query qp {right}")).contains("(ENOENT)"));
+}
+
+#[test]
+fn a_device_that_is_being_closed_fails_no_command_about_another() {
+    let lab = Lab::new();
+    let port = PortConfig::ring("other").ip("198.51.100.1/24").expect("an address");
+    let config = config().device(DeviceConfig::new("third").port(port));
+    let left = lab.left.qp.qpn().value();
+    let end = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !end.load(Ordering::Relaxed) {
+                // Closed at once.
+                drop(Context::open(&config, "third").expect("it opens"));
+            }
+        });
+        let ended = Until(&end);
+        for _ in 0..20 {
+            assert_eq!(query(left).state, "RTS");
+            says("show fault");
+            says("show capture");
+        }
+        drop(ended);
+    });
+}
+
+/// Ends a thread, even if the test fails.
+struct Until<'e>(&'e AtomicBool);
+
+impl Drop for Until<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn regions_of_two_devices_have_keys_of_their_own() {
+    let _lab = Lab::new();
+    let pds = ["left", "right"].map(|device| made(&format!("create pd device {device}")).number);
+    let mut keys = Vec::new();
+    for _ in 0..8 {
+        let regions = pds.map(|pd| made(&format!("reg mr pd {pd} len 8 pattern {pd}")));
+        for (region, pd) in regions.into_iter().zip(pds) {
+            keys.push((region.number, pd));
+        }
+    }
+    let count = keys.iter().map(|(key, _)| key).collect::<std::collections::BTreeSet<_>>().len();
+    assert_eq!(count, keys.len());
+    for (key, _) in &keys {
+        says(&format!("dereg mr {key:#x}"));
+    }
+    pds.iter().for_each(|pd| drop(says(&format!("destroy pd {pd}"))));
 }
 
 #[test]

@@ -9,7 +9,7 @@ use rustix::fs::{FileType, OFlags, fcntl_getfl, fstat};
 use uroce_command::answer::Capture as Seen;
 use uroce_command::{Answer, Capture, Refusal, Reply, Select};
 
-use super::super::Served;
+use super::super::{Served, or_nothing};
 use super::port;
 use crate::call::RequestError;
 use crate::capture::{CaptureSpec, Interface};
@@ -61,7 +61,7 @@ pub(super) fn answer(
 pub(super) fn show(devices: &[Arc<Served>]) -> Result<Reply, RequestError> {
     let mut all = Vec::new();
     for served in devices {
-        let seen = served.calls.call(|thread| Ok(thread.captures_seen()))?;
+        let seen = or_nothing(served.calls.call(|thread| Ok(thread.captures_seen())))?;
         all.extend(seen.into_iter().map(|capture| told(served, capture)));
     }
     Ok(Reply::Last(Answer::Capture(all)))
@@ -70,16 +70,17 @@ pub(super) fn show(devices: &[Arc<Served>]) -> Result<Reply, RequestError> {
 fn stop(select: Select, devices: &[Arc<Served>]) -> Result<Reply, RequestError> {
     let (mut all, mut is_found) = (Vec::new(), false);
     for served in devices {
-        let ports = port::seen(served, select)?;
+        let ports = or_nothing(port::seen(served, select))?;
         let (numbers, ids): (Vec<u8>, Vec<u16>) = ports.iter().map(|of| (of.number, of.id)).unzip();
         is_found |= !ports.is_empty();
-        let endings = served.calls.call(move |thread| Ok(thread.stop_captures(&numbers)))?;
+        let stopped = served.calls.call(move |thread| Ok(thread.stop_captures(&numbers)));
+        let endings = or_nothing(stopped)?;
         for ending in &endings {
             if ending.wait(PATIENCE).is_none() {
                 return Ok(failed("the file takes no bytes; its capture ends when it does".into()));
             }
         }
-        let seen = served.calls.call(|thread| Ok(thread.captures_seen()))?;
+        let seen = or_nothing(served.calls.call(|thread| Ok(thread.captures_seen())))?;
         let of_ports = seen.into_iter().filter(|capture| ids.contains(&capture.spec.id));
         all.extend(of_ports.map(|capture| told(served, capture)));
     }
@@ -96,7 +97,7 @@ pub(super) fn find(
     devices: &[Arc<Served>],
 ) -> Result<Option<(&Arc<Served>, PortSeen)>, RequestError> {
     for served in devices {
-        if let Some(port) = port::seen(served, Select::One(port))?.into_iter().next() {
+        if let Some(port) = or_nothing(port::seen(served, Select::One(port)))?.into_iter().next() {
             return Ok(Some((served, port)));
         }
     }

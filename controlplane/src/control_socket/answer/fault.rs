@@ -7,7 +7,7 @@ use uroce_command::{Answer, Reply, Select, SetFault};
 use uroce_engine::FaultConfig;
 use uroce_wire::Qpn;
 
-use super::super::Served;
+use super::super::{Served, or_nothing};
 use super::capture::{failed, find, no_port};
 use super::port;
 use crate::call::RequestError;
@@ -33,8 +33,8 @@ pub(super) fn set(change: &SetFault, devices: &[Arc<Served>]) -> Result<Reply, R
 pub(super) fn show(devices: &[Arc<Served>]) -> Result<Reply, RequestError> {
     let mut all = Vec::new();
     for served in devices {
-        let ports = port::seen(served, Select::All)?;
-        for (number, faults) in served.calls.call(|thread| Ok(thread.all_faults()))? {
+        let ports = or_nothing(port::seen(served, Select::All))?;
+        for (number, faults) in or_nothing(served.calls.call(|thread| Ok(thread.all_faults())))? {
             let Some(port) = ports.iter().find(|port| port.number == number) else { continue };
             for (tx, of) in [(false, faults.rx), (true, faults.tx)] {
                 all.push(told(served, port.id.into(), tx, &of));
@@ -47,7 +47,7 @@ pub(super) fn show(devices: &[Arc<Served>]) -> Result<Reply, RequestError> {
 /// Ends all faults.
 pub(super) fn clear(devices: &[Arc<Served>]) -> Result<Reply, RequestError> {
     for served in devices {
-        served.calls.call(|thread| thread.clear_faults())?;
+        or_nothing(served.calls.call(|thread| thread.clear_faults()))?;
     }
     Ok(Reply::Last(Answer::Done))
 }

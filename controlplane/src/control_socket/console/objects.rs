@@ -115,8 +115,15 @@ impl Console {
             let cause = format!("no room for {len} bytes: all regions have at most {REGION_MAX}");
             return Err(Failure::new(Errno::NOMEM, cause, "deregister some: dereg mr KEY"));
         }
-        let words = words(*len, pattern.unwrap_or(0))?;
-        let region = served.engine.register_words(domain.pd, words, rights(access))?;
+        // Keys are a device's own. One that another device has given names two regions, so another
+        // is taken: a device does not give a key twice in succession.
+        let region = loop {
+            let words = words(*len, pattern.unwrap_or(0))?;
+            let region = served.engine.register_words(domain.pd, words, rights(access))?;
+            if !self.mrs.contains_key(&region.keys().rkey.0) {
+                break region;
+            }
+        };
         let (key, va) = (region.keys().rkey.0, region.va().0);
         self.mrs.insert(key, MrObject { device: served.key, pd: *pd, region });
         let Answer::Made(made) = made(served, "MR", key) else { return Ok(Answer::Done) };

@@ -12,7 +12,7 @@ use uroce_wire::{ImmDt, Lkey, Rkey, Va};
 
 use super::modify::state_of;
 use super::objects::find;
-use super::{Begun, Console, CqObject, Failure, QpObject, Served, find_port};
+use super::{Begun, Console, CqObject, Failure, QpObject, Served, ambiguous, find_port};
 
 /// Length of the value of an ATOMIC in bytes.
 const ATOMIC: u32 = 8;
@@ -110,11 +110,15 @@ impl Console {
     /// Returns a QP that a command has made.
     fn own_qp(&mut self, number: u32) -> Result<&mut QpObject, Failure> {
         let mut all = self.qps.iter_mut().filter(|((qpn, _), _)| *qpn == number);
-        all.next().map(|(_, qp)| qp).ok_or_else(|| {
-            let cause = format!("no command has made QP {number:#08x}");
-            let remedy = "work is posted to QPs of `create qp` only, not to the program's";
-            Failure::new(Errno::PERM, cause, remedy)
-        })
+        match (all.next(), all.next()) {
+            (Some((_, qp)), None) => Ok(qp),
+            (Some(_), Some(_)) => Err(ambiguous(number)),
+            (None, _) => {
+                let cause = format!("no command has made QP {number:#08x}");
+                let remedy = "work is posted to QPs of `create qp` only, not to the program's";
+                Err(Failure::new(Errno::PERM, cause, remedy))
+            }
+        }
     }
 
     /// Returns the memory of a work request.
