@@ -3,9 +3,8 @@
 //! Setting them in the environment would make releases of UCX warn that do not know them, as UCX
 //! warns of each variable of its own that it does not read.
 
-use crate::next::Next;
 use crate::redirect::has_tree;
-use libc::{c_char, c_int, c_void};
+use libc::{c_char, c_int};
 use std::ffi::CStr;
 
 /// A variable and its default.
@@ -36,19 +35,55 @@ fn processors() -> c_int {
     if known == 0 { unsafe { libc::CPU_COUNT(&set) } } else { c_int::MAX }
 }
 
-/// The value of a variable in the environment, by the C library. Null if it has none.
+unsafe extern "C" {
+    /// The environment: strings `NAME=value`, and a null pointer after the last.
+    static environ: *const *mut c_char;
+}
+
+/// The value of a variable in the environment, as the C library's `getenv` finds it. Null if it has
+/// none. The C library's own function is not looked up for this: the loader's lock is held during a
+/// look-up, and programs call `getenv` where they may not wait for it.
 ///
 /// # Safety
 ///
-/// `name` is a C string.
+/// `name` is null or a C string, and no other thread changes the environment.
 pub(crate) unsafe fn variable(name: *const c_char) -> *mut c_char {
-    type Function = unsafe extern "C" fn(*const c_char) -> *mut c_char;
-    static NEXT: Next = Next::new("getenv\0");
-    let Some(next) = NEXT.find() else { return std::ptr::null_mut() };
-    // SAFETY: the symbol is the C library's function of this name, which has these parameters.
-    let next = unsafe { std::mem::transmute::<*mut c_void, Function>(next) };
-    // SAFETY: the caller passes a C string.
-    unsafe { next(name) }
+    if name.is_null() {
+        return std::ptr::null_mut();
+    }
+    // SAFETY: not null, so it is a C string.
+    let name = unsafe { CStr::from_ptr(name) }.to_bytes();
+    // SAFETY: the C library defines the variable, and the caller lets no thread change it.
+    let mut at = unsafe { (&raw const environ).read_volatile() };
+    while !name.is_empty() && !at.is_null() {
+        // SAFETY: the list ends with a null pointer, at which the loop ends.
+        let entry = unsafe { at.read_volatile() };
+        if entry.is_null() {
+            break;
+        }
+        // SAFETY: an entry is a C string, and a name has no zero.
+        if let Some(value) = unsafe { value_of(entry, name) } {
+            return value;
+        }
+        // SAFETY: the entry was not the last.
+        at = unsafe { at.add(1) };
+    }
+    std::ptr::null_mut()
+}
+
+/// The value in an entry of the environment, if it is that of the variable.
+///
+/// # Safety
+///
+/// `entry` is a C string, and `name` has no zero.
+unsafe fn value_of(entry: *mut c_char, name: &[u8]) -> Option<*mut c_char> {
+    let byte = |at: usize| {
+        // SAFETY: all bytes before this one were equal to bytes of the name, which are not zero, so
+        // the string has not ended.
+        unsafe { entry.wrapping_add(at).read() }.cast_unsigned()
+    };
+    let is_it = name.iter().enumerate().all(|(at, of)| byte(at) == *of) && byte(name.len()) == b'=';
+    is_it.then(|| entry.wrapping_add(name.len() + 1))
 }
 
 /// The value of a variable, or its default in a program that is shown uroce's devices.
@@ -68,5 +103,28 @@ unsafe extern "C" fn getenv(name: *const c_char) -> *mut c_char {
     match DEFAULTS.iter().find(|default| default.name == name) {
         Some(default) if has_tree() && (default.applies)() => default.value.as_ptr().cast_mut(),
         _ => value,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_variable_has_the_value_that_the_environment_has() {
+        // SAFETY: the test runner runs each test in a process of its own.
+        unsafe { std::env::set_var("UROCE_SHIM_TEST", "a=b") };
+        let value = |name: &CStr| {
+            // SAFETY: it is a C string, and no other thread changes the environment.
+            let found = unsafe { variable(name.as_ptr()) };
+            // SAFETY: not null, so it is a value in the environment.
+            (!found.is_null()).then(|| unsafe { CStr::from_ptr(found) }.to_bytes().to_vec())
+        };
+        assert_eq!(value(c"UROCE_SHIM_TEST").unwrap(), b"a=b");
+        for other in [c"UROCE_SHIM", c"UROCE_SHIM_TEST_", c"", c"UROCE_SHIM_NONE"] {
+            assert_eq!(value(other), None, "{other:?}");
+        }
+        // SAFETY: a null pointer is allowed.
+        assert!(unsafe { variable(std::ptr::null()) }.is_null());
     }
 }
