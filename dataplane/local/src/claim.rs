@@ -16,7 +16,7 @@ use crate::system::{Locked, lock_of, set_lock};
 use crate::{Holder, JoinError, MEMBERS_MAX};
 use rustix::io::Errno;
 use rustix::net::SocketFlags;
-use std::ops::Deref;
+use std::ops::{Deref, RangeInclusive};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -329,12 +329,9 @@ impl Reservation {
         asked: Option<u8>,
         avoided: Option<u8>,
     ) -> Result<Reservation, JoinError> {
-        if let Some(number) = asked.filter(|number| !(1..=MEMBERS_MAX).contains(number)) {
-            return Err(JoinError::Number(number));
-        }
+        let candidates = candidates(asked)?;
         let directory = Directory::open(directory)?;
         let locks = Locks::of(&directory)?;
-        let candidates = asked.map_or(1..=MEMBERS_MAX, |number| number..=number);
         let mut own = lock(&locks.own);
         for number in candidates.filter(|&number| asked.is_some() || Some(number) != avoided) {
             if locks.lock_number(&directory, *own, number)? {
@@ -345,6 +342,21 @@ impl Reservation {
         }
         let own = *own;
         Err(locks.none_free(&directory, own, asked))
+    }
+
+    /// Returns the number that [`take`](Reservation::take) would reserve now, other than these
+    /// `avoided` ones, and reserves none: another process may have it the next moment.
+    ///
+    /// # Errors
+    /// Those of [`take`](Reservation::take).
+    pub fn look(directory: &Path, asked: Option<u8>, avoided: &[u8]) -> Result<u8, JoinError> {
+        let mut candidates = candidates(asked)?;
+        let directory = Directory::open(directory)?;
+        let locks = Locks::of(&directory)?;
+        let own = *lock(&locks.own);
+        let is_free =
+            |number: &u8| !avoided.contains(number) && locks.holder(own, *number).is_none();
+        candidates.find(is_free).ok_or_else(|| locks.none_free(&directory, own, asked))
     }
 
     /// Returns the number.
@@ -369,6 +381,15 @@ impl Drop for Reservation {
         if !own.has(self.number) {
             self.locks.unlock(self.number);
         }
+    }
+}
+
+/// Returns the numbers from which one is chosen.
+fn candidates(asked: Option<u8>) -> Result<RangeInclusive<u8>, JoinError> {
+    match asked {
+        Some(number) if !(1..=MEMBERS_MAX).contains(&number) => Err(JoinError::Number(number)),
+        Some(number) => Ok(number..=number),
+        None => Ok(1..=MEMBERS_MAX),
     }
 }
 

@@ -6,6 +6,7 @@
 //! Not here: the choice among identities ([`super::process`]).
 
 use std::fmt;
+use std::path::{Path, PathBuf};
 
 use uroce::Config;
 use uroce::config::{Ethdev, PortConfig};
@@ -68,6 +69,28 @@ impl Hold {
             .map(|(config, numbers)| (config, Hold { _lock: lock, numbers })))
     }
 
+    /// The configuration that [`take`](Hold::take) would return now. No number is taken: a process
+    /// that asks at this moment does not get another one.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`take`](Hold::take).
+    #[allow(dead_code, reason = "uroce-run looks, the library takes")]
+    pub(crate) fn preview(identity: &Identity) -> Result<Result<Config, Vec<Taken>>, Problem> {
+        if let Err(holder) = claim::take(Kind::Claim, &config::resources(&identity.config))? {
+            let what = config::title(identity);
+            return Ok(Err(vec![Taken { what, holder: holder.to_string() }]));
+        }
+        let mut seen: Vec<(PathBuf, u8)> = Vec::new();
+        number(&identity.config, Wish::default(), |directory, asked, _| {
+            let here = seen.iter().filter(|(place, _)| place == directory);
+            let avoided: Vec<u8> = here.map(|(_, number)| *number).collect();
+            let number = Reservation::look(directory, asked, &avoided)?;
+            seen.push((directory.to_owned(), number));
+            Ok(number)
+        })
+    }
+
     /// Takes numbers of members anew: a forked child has none of its parent's.
     ///
     /// # Errors
@@ -95,18 +118,30 @@ impl Hold {
 #[allow(clippy::type_complexity, reason = "two kinds of failure")]
 fn reserve(
     config: &Config,
-    mut wish: Wish,
+    wish: Wish,
 ) -> Result<Result<(Config, Vec<Reservation>), Vec<Taken>>, Problem> {
-    let mut config = config.clone();
     let mut numbers = Vec::new();
+    let config = number(config, wish, |directory, asked, avoided| {
+        let reservation = Reservation::take(directory, asked, avoided)?;
+        numbers.push(reservation);
+        Ok(numbers.last().map_or(0, Reservation::number))
+    })?;
+    Ok(config.map(|config| (config, numbers)))
+}
+
+/// Gives each port of the local fabric the number that `choose` chooses, which is called with the
+/// fabric's directory, the number that is asked for, and the one that is avoided.
+fn number(
+    config: &Config,
+    mut wish: Wish,
+    mut choose: impl FnMut(&Path, Option<u8>, Option<u8>) -> Result<u8, LocalError>,
+) -> Result<Result<Config, Vec<Taken>>, Problem> {
+    let mut config = config.clone();
     for port in config.devices.iter_mut().flat_map(|device| &mut device.ports) {
         let Ethdev::Local(directory) = &port.ethdev else { continue };
-        let number = port.member.or_else(|| wish.number.take());
-        match Reservation::take(directory, number, wish.avoided) {
-            Ok(reservation) => {
-                *port = port.clone().as_member(reservation.number());
-                numbers.push(reservation);
-            }
+        let asked = port.member.or_else(|| wish.number.take());
+        match choose(directory, asked, wish.avoided) {
+            Ok(number) => *port = port.clone().as_member(number),
             Err(LocalError::Taken(holder)) => return Ok(Err(vec![taken(port, &holder)])),
             Err(LocalError::Full { holders, .. }) => {
                 return Ok(Err(holders.iter().map(|holder| taken(port, holder)).collect()));
@@ -114,7 +149,7 @@ fn reserve(
             Err(error) => return Err(Problem::Fabric { error }),
         }
     }
-    Ok(Ok((config, numbers)))
+    Ok(Ok(config))
 }
 
 fn taken(port: &PortConfig, holder: &Holder) -> Taken {
@@ -131,7 +166,6 @@ fn taken(port: &PortConfig, holder: &Holder) -> Taken {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::path::PathBuf;
     use uroce::config::DeviceConfig;
 
     fn identity(fabric: &str, count: u8) -> Identity {
@@ -153,6 +187,11 @@ mod tests {
         assert_eq!(members(&one), [Some(1), Some(2)]);
         assert_eq!(one.devices[1].ports[0].ip[0].to_string(), "192.0.2.2/24");
         assert!(hold.is_whole());
+        // A look takes nothing.
+        for _ in 0..2 {
+            let seen = Hold::preview(&identity(&fabric, 2)).unwrap().unwrap();
+            assert_eq!(members(&seen), [Some(3), Some(4)]);
+        }
         let wish = Wish { number: Some(9), avoided: Some(3) };
         let (other, wished) = Hold::take(&identity(&fabric, 2), wish).unwrap().unwrap();
         assert_eq!(members(&other), [Some(9), Some(4)]);

@@ -45,7 +45,7 @@ use std::process::{Command, ExitCode};
 
 use clap::Parser;
 use config::Identity;
-use hold::{Hold, Wish};
+use hold::Hold;
 
 const EXAMPLES: &str = "\
 Programs of one machine, with no NIC, no kernel RDMA and no root. They are joined by shared memory
@@ -156,10 +156,7 @@ fn tree_of(identities: &[Identity], netdev: Option<&str>) -> Result<PathBuf, Str
     if let Some(name) = netdev.filter(|name| !is_netdev(name)) {
         return Err(format!("there is no network interface {name:?} (see `ip link`)"));
     }
-    let mut free = identities.iter().filter_map(|identity| {
-        let (config, _) = Hold::take(identity, Wish::default()).ok()?.ok()?;
-        Some(config)
-    });
+    let mut free = identities.iter().filter_map(|identity| Hold::preview(identity).ok()?.ok());
     let config = free.next().unwrap_or_else(|| identities[0].config.clone());
     tree::write(&config, |index| tree::preview(&config, index), netdev).map_err(text)
 }
