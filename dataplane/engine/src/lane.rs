@@ -255,17 +255,18 @@ impl Lane {
                 return lost_or_refused.map(|(len, _)| len);
             }
         };
-        self.tap_sent(&mbuf, Some(by));
         // This cannot fail: mbufs of one mempool have one size.
         if copy.set_len(mbuf.len()).is_ok() {
             copy.as_mut_slice().copy_from_slice(mbuf.as_slice());
             counters.count(EngineCounter::Looped);
             self.looped.push(copy);
         }
+        // The frame for the port goes the way of others; only the copy passes no link.
         if self.is_cut {
             counters.count(EngineCounter::TxLinkDown);
             self.tx.give_back(mbuf);
-        } else {
+        } else if let Some(mbuf) = self.tx.detour(mbuf, by, self.now, counters) {
+            self.tap_sent(&mbuf, Some(by));
             self.tx.queue(mbuf);
         }
         Ok(len)

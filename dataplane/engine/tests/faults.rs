@@ -3,9 +3,10 @@
 mod lab;
 
 use lab::{Buffer, Lab, LabConfig, QpWish, TestQp, eventually};
+use uroce_engine::multicast_mac;
 use uroce_engine::{ControlError, EngineCounter, FaultConfig, PortFaults, TapFrame, TapSpec};
-use uroce_transport::{AccessFlags, DropReason, QpType, SendOp, WcStatus};
-use uroce_wire::Qpn;
+use uroce_transport::{AccessFlags, DropReason, QpType, SendOp, StaticRate, WcStatus};
+use uroce_wire::{Encap, Gid, Qkey, Qpn};
 
 /// Messages of [`Scene::write_all`].
 const MESSAGES: u64 = 40;
@@ -107,6 +108,67 @@ fn lost_doubled_and_overtaken_frames_are_mended_in_both_directions() {
     scene.write();
     assert_eq!(scene.sent(EngineCounter::TxDelayed), before, "cleared");
     scene.finish();
+}
+
+#[test]
+fn a_datagram_to_a_group_has_the_faults_of_others_and_is_captured_as_it_leaves() {
+    const QKEY: Qkey = Qkey(7);
+    let mut lab = Lab::new(&LabConfig::default());
+    let wish = QpWish { qp_type: QpType::Ud, ..QpWish::default() };
+    let (mut sender, mut beside) = (lab.a.create_qp(&wish), lab.a.create_qp(&wish));
+    lab.a.start_datagrams(&sender, QKEY);
+    lab.a.start_datagrams(&beside, QKEY);
+    let group = Gid::from(std::net::Ipv4Addr::new(239, 1, 1, 1));
+    lab.a.control.attach_multicast(beside.qpn, group).expect("attaches");
+    let mut far = lab.b.create_qp(&wish);
+    lab.b.start_datagrams(&far, QKEY);
+    lab.b.control.attach_multicast(far.qpn, group).expect("attaches");
+    let far_room = lab.b.register(far.pd, 1 << 12, AccessFlags::all());
+    (0..2).for_each(|id| far.recv(id, &[far_room.sge(0, 4096)]));
+    let encap = Encap {
+        src_mac: lab.a.addresses.mac,
+        dst_mac: multicast_mac(group).expect("a group"),
+        src: lab.a.addresses.gids[0],
+        dst: group,
+        hop_limit: 64,
+        ..Encap::default()
+    };
+    let ah = lab.a.engine.create_ah(sender.pd, 1, &encap, StaticRate::MAX).expect("a handle");
+    let room = lab.a.register(beside.pd, 1 << 12, AccessFlags::all());
+    let mut send = |lab: &Lab, id| {
+        beside.recv(id, &[room.sge(0, 4096)]);
+        sender.send(
+            id,
+            SendOp::SendTo { ah, dest_qpn: Qpn::MULTICAST, qkey: QKEY, imm: None },
+            &[],
+        );
+        assert_eq!(sender.completion().status, WcStatus::Success);
+        assert_eq!(beside.completion().status, WcStatus::Success, "the copy passes no link");
+        lab.a.engine.counters().engine(EngineCounter::TxDuplicated)
+    };
+    let all = TapSpec { snaplen: 100, qp: None, ring: 1 << 20 };
+    let mut taps = lab.a.control.set_tap(1, &all).expect("port 1");
+    let mut sent = || {
+        let mut frame = TapFrame::default();
+        std::iter::from_fn(|| taps[0].read(&mut frame).then_some(frame.is_sent))
+            .filter(|is_sent| *is_sent)
+            .count()
+    };
+    let duplicate = FaultConfig { duplicate: 1.0, ..FaultConfig::default() };
+    let faults = PortFaults { tx: duplicate, ..PortFaults::default() };
+    lab.a.control.set_faults(1, &faults).expect("port 1");
+    assert_eq!(send(&lab, 1), 1);
+    assert_eq!((far.completion().wr_id, far.completion().wr_id), (0, 1), "it comes twice");
+    assert_eq!(sent(), 2);
+    // Nothing leaves by a link that is down.
+    eventually("the link", || lab.a.control.next_link_change() == Some((1, true)));
+    lab.a.control.set_link(1, false).expect("port 1");
+    eventually("its end", || lab.a.control.next_link_change() == Some((1, false)));
+    assert_eq!(send(&lab, 2), 1, "nothing to double");
+    let lost = lab.a.engine.counters().engine(EngineCounter::TxLinkDown);
+    assert_eq!((sent(), lost), (0, 1));
+    drop((sender, beside, room, far, far_room));
+    lab.finish();
 }
 
 #[test]
