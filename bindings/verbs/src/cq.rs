@@ -96,8 +96,8 @@ impl CompletionQueue {
     ///
     /// On a device that pollers drive ([`Driver::Poller`](uroce_controlplane::config::Driver)), a
     /// poll that finds no completion runs a turn of the lcores and looks again. If there is still
-    /// none, the turn had no work, and other threads of the program or the machine want the CPU, it
-    /// yields it.
+    /// none, the turn did no work, and other threads of the program or the machine wait for the
+    /// CPU, it yields the CPU.
     ///
     /// # Errors
     ///

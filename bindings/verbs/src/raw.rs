@@ -76,8 +76,8 @@ impl CompletionQueue {
         self.shared().poller.as_ref().map(Poller::turn)
     }
 
-    /// Yields the CPU if `turn`, the result of [`drive`](CompletionQueue::drive), had no work and
-    /// other threads of the program or the machine want the CPU.
+    /// Yields the CPU if `turn`, the result of [`drive`](CompletionQueue::drive), did no work and
+    /// other threads of the program or the machine wait for the CPU.
     /// [`poll`](CompletionQueue::poll) does this when it finds no completion even after that turn.
     #[inline]
     pub fn rest(&self, turn: Turn) {
@@ -91,7 +91,9 @@ impl CompletionQueue {
     /// does this after taking completions.
     #[inline]
     pub fn drive_after(&self, last: WcOpcode) {
-        if let (Some(poller), WcOpcode::RdmaWrite) = (&self.shared().poller, last) {
+        let Some(poller) = &self.shared().poller else { return };
+        poller.found();
+        if last == WcOpcode::RdmaWrite {
             poller.linger();
         }
     }

@@ -216,7 +216,6 @@ impl<D: Drive> Seat<D> {
         while self.wanted.load(Ordering::Relaxed) == RUN {
             let Some(lcore) = held.lcore.as_mut() else { return false };
             if !idle.is_due(lcore.turn().is_done()) {
-                idle.make_room();
                 continue;
             }
             match self.lie_down(&mut held, || false) {

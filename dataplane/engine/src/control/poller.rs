@@ -10,9 +10,9 @@
 //! such answers this is done rarely, since it was in vain before.
 //!
 //! A poll that finds nothing yields the processor where that brings its completion nearer: if
-//! another thread drives the lcore, which may have been preempted in its turn, or if the turn had
+//! another thread drives the lcore, which may have been preempted in its turn, or if the turn did
 //! no work and more threads poll than there are processors ([`crate::control::crowd`]), or other
-//! processes want the processor ([`contention`]).
+//! processes wait for the processor ([`contention`]).
 //!
 //! Not here: how pollers and the lcore's thread take turns ([`uroce_shared::seat`]).
 
@@ -121,8 +121,8 @@ impl Poller {
 
     /// Called after a poll that has found nothing even after a `turn`: yields the processor if more
     /// threads poll than the process has processors, or if nothing was found for a while and other
-    /// processes want it. After a turn with work it does nothing: the next turns go on with that
-    /// work, which may be the caller's.
+    /// processes wait for it. After a turn that did some work it does nothing: the next turns go on
+    /// with that work, which may be the caller's.
     #[inline]
     pub fn rest(&self, turn: Turn) {
         if turn != Turn::Busy {
@@ -133,6 +133,13 @@ impl Poller {
         }
     }
 
+    /// Called after a poll that has taken completions, of which another thread's turn may have
+    /// produced some.
+    #[inline]
+    pub fn found(&self) {
+        contention::found_work();
+    }
+
     /// Called after a poll that has taken a WRITE's completion: runs turns for a moment until an
     /// answer arrives, if answers have arrived before.
     #[inline]
@@ -141,8 +148,7 @@ impl Poller {
         let (answer, before) = (&self.answer, self.answer.before.load(Ordering::Relaxed));
         let mut writes = self.writes(lcores);
         let mut turns = answer.turns(writes);
-        let processors = self.engine.shared.processors;
-        if turns > 0 && (crowd::is_crowded(&self.clock, processors) || contention::is_contended()) {
+        if turns > 0 && crowd::is_crowded(&self.clock, self.engine.shared.processors) {
             turns = 0;
         }
         // After misses the turns may be other work; after hits they may be an answer's first

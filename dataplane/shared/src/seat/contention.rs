@@ -1,4 +1,4 @@
-//! Contention: whether other threads of the machine want the processor on which a thread polls.
+//! Contention: whether other threads of the machine wait for the processor on which a thread polls.
 //!
 //! A thread that polls and finds nothing would keep its processor from a thread with work until the
 //! kernel preempts it milliseconds later. That thread may be the one that it waits for: an lcore of
@@ -16,9 +16,9 @@
 //! Invariants
 //! - A thread that has its processor to itself makes one system call a window here, and does not
 //!   yield.
-//! - Threads know nothing of each other: no state is shared.
+//! - No state is shared between threads.
 //!
-//! Not here: what a thread does about it (pollers yield; [`crate::seat::idle`] for an lcore's own).
+//! Not here: an lcore's own thread, which sleeps earlier ([`crate::seat::idle`]).
 
 #![allow(unsafe_code)]
 
@@ -31,16 +31,16 @@ use std::mem::MaybeUninit;
 /// which shares its processor loses it at least once in each window.
 const WINDOW_SHIFT: u32 = 24;
 
-/// Looks without work before a thread yields: some 10 µs, more than a peer that runs on another
-/// processor takes to answer. A yield costs a microsecond.
-const PATIENCE: u32 = 64;
+/// Looks without work before a thread leaves its processor: some 10 µs, more than a peer that runs
+/// on another processor takes to answer. A yield costs a microsecond.
+pub(crate) const PATIENCE: u32 = 64;
 
 thread_local! {
     static EMPTY_LOOKS: Cell<u32> = const { Cell::new(0) };
     static VIEW: Cell<View> = const { Cell::new(View::NONE) };
 }
 
-/// What a thread knows of its processor.
+/// A thread's view of its processor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct View {
     /// The window in which the thread has last looked.
@@ -58,18 +58,11 @@ pub fn found_work() {
 }
 
 /// Called by a thread that has looked for work and found none. Yields the processor if it has found
-/// none for a while and other threads want it.
+/// none for a while and other threads wait for it.
 #[inline]
 pub fn found_nothing() {
     let empty = EMPTY_LOOKS.get().saturating_add(1);
     EMPTY_LOOKS.set(empty);
-    make_room(empty);
-}
-
-/// Yields the processor after this many looks in a row that found nothing, if they are enough and
-/// other threads want it.
-#[inline]
-pub(crate) fn make_room(empty: u32) {
     if empty >= PATIENCE && is_contended() {
         yield_now();
     }
@@ -77,7 +70,7 @@ pub(crate) fn make_room(empty: u32) {
 
 /// Returns whether the calling thread has lost its processor to another thread lately.
 #[inline]
-pub fn is_contended() -> bool {
+pub(crate) fn is_contended() -> bool {
     if cfg!(loom) {
         return false;
     }
@@ -96,8 +89,8 @@ impl View {
 
     /// The view in a new window, after this many switches in all.
     fn renewed(self, window: u64, switches: u64) -> View {
-        // Nothing is known of the time before the first look, or of a time without polls.
-        let is_known = self.window.checked_add(1) == Some(window);
+        // A thread of many that share the processor may not look for several windows.
+        let is_known = self != View::NONE;
         View { window, switches, is_contended: is_known && switches != self.switches }
     }
 }
@@ -116,6 +109,7 @@ fn switches() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::seat::idle::{Idle, IdlePolicy};
     use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::time::{Duration, Instant};
@@ -127,7 +121,7 @@ mod tests {
         let third = second.renewed(8, 4);
         assert!(third.is_contended);
         assert!(!third.renewed(9, 4).is_contended, "no other thread came");
-        assert!(!third.renewed(12, 9).is_contended, "the thread did not poll meanwhile");
+        assert!(third.renewed(12, 9).is_contended, "the thread had no processor for two windows");
     }
 
     #[test]
@@ -147,10 +141,12 @@ mod tests {
                 sched_setaffinity(None, &one).unwrap();
                 let end = Instant::now() + Duration::from_secs(20);
                 while !is_contended() && Instant::now() < end {}
+                let mut idle = Idle::new(IdlePolicy::Sleep);
+                let due = (1..=PATIENCE).find(|_| idle.is_due(false));
                 is_over.store(true, Ordering::Relaxed);
-                is_contended()
+                due
             });
-            assert!(poller.join().unwrap());
+            assert_eq!(poller.join().unwrap(), Some(PATIENCE), "an lcore sleeps early");
         });
     }
 }

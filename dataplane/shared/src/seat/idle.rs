@@ -21,8 +21,9 @@ const NAP: Duration = Duration::from_micros(50);
 const NAPS: u32 = 128;
 const MAX_DOUBLINGS: u32 = 5;
 
-/// The policy for an lcore without work: what its thread does after 256 empty turns in a row (1024
-/// for `Sleep`), until there is work again.
+/// The policy for an lcore without work: what its thread does after 256 empty turns in a row, until
+/// there is work again. For `Sleep` these are 1024 turns, or 64 where other threads wait for the
+/// CPU.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum IdlePolicy {
     /// The thread goes on polling, without entering the kernel.
@@ -118,16 +119,16 @@ impl Idle {
             return false;
         }
         self.empty = self.empty.saturating_add(1);
-        self.empty >= self.enough
+        self.empty >= self.enough || self.has_to_make_room()
     }
 
-    /// Yields the processor after some empty turns if other threads want it. A thread that is to
-    /// poll does not.
+    /// Whether a thread that may sleep leaves its processor before its time, because other threads
+    /// wait for the processor: a peer of the same machine may be one of them.
     #[inline]
-    pub(crate) fn make_room(&self) {
-        if self.policy != IdlePolicy::Poll {
-            contention::make_room(self.empty);
-        }
+    fn has_to_make_room(&self) -> bool {
+        self.policy == IdlePolicy::Sleep
+            && self.empty >= contention::PATIENCE
+            && contention::is_contended()
     }
 
     /// Rests as the policy says. A nap ends by itself, so that the lcore looks for work again.

@@ -129,9 +129,7 @@ impl<D: Drive> Seat<D> {
             if self.polls() != before || self.wanted.load(Ordering::Relaxed) != RUN {
                 return Pause::Yield;
             }
-            if !is_due {
-                idle.make_room();
-            } else {
+            if is_due {
                 match self.lie_down(&mut held, || self.polls() != before) {
                     Rest::Work => {}
                     Rest::Nap => return Pause::Idle,
