@@ -81,9 +81,10 @@ pub struct Config {
 pub struct EalConfig {
     /// Use hugepages, which must have been set up. Default: false, ordinary pages.
     pub huge: bool,
-    /// Memory for mbufs and rings, in megabytes, 64 to 1048576; default 512. Without hugepages it
-    /// is the limit, with hugepages the amount taken at the start.
-    pub memory_mb: u32,
+    /// Memory for mbufs and rings, in megabytes, 64 to 1048576. Without hugepages it is the limit,
+    /// with hugepages the amount taken at the start. Default: 512, or what the container's limit
+    /// leaves if that is less.
+    pub memory_mb: Option<u32>,
     /// Prefix of EAL's run-time files, unique among running processes; 1 to 64 characters, no
     /// slash. Default: a generated one.
     pub file_prefix: Option<String>,
@@ -100,7 +101,7 @@ impl Default for EalConfig {
     fn default() -> Self {
         Self {
             huge: false,
-            memory_mb: 512,
+            memory_mb: None,
             file_prefix: None,
             control_cpus: Vec::new(),
             log: LogLevel::Quiet,
@@ -568,6 +569,10 @@ pub enum ConfigError {
 
 /// Longest configuration file in bytes.
 const FILE_MAX: u64 = 1 << 20;
+/// Least that [`EalConfig::memory_mb`] may be.
+pub(crate) const LEAST_MEMORY_MB: u32 = 64;
+/// Most that [`EalConfig::memory_mb`] is if it is not configured.
+pub(crate) const DEFAULT_MEMORY_MB: u32 = 512;
 
 fn read(path: &Path) -> io::Result<String> {
     let mut text = String::new();

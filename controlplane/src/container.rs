@@ -12,7 +12,9 @@
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
-use crate::config::{EalConfig, Idle};
+use uroce_engine::eal::{Memory, sets_memory};
+
+use crate::config::{DEFAULT_MEMORY_MB, EalConfig, Idle, LEAST_MEMORY_MB};
 
 /// Megabytes of a process besides those of DPDK: its code, stacks and tables.
 const OWN_MB: u64 = 32;
@@ -28,28 +30,38 @@ pub enum ContainerError {
     /// The limit of the container's memory is too low.
     #[error(
         "the container has {limit_mb} MB of memory, and eal.memory_mb = {memory_mb} needs {} MB: \
-         raise the limit (a Pod's resources.limits.memory; --memory; MemoryMax= of systemd) or set \
-         a smaller memory_mb",
-        u64::from(*memory_mb) + OWN_MB
+         raise the limit (a Pod's resources.limits.memory; --memory; MemoryMax= of systemd){}",
+        u64::from(*memory_mb) + OWN_MB,
+        smaller(limit_mb.saturating_sub(OWN_MB))
     )]
     Memory {
         /// The limit in megabytes.
         limit_mb: u64,
-        /// Configured megabytes of DPDK.
+        /// Megabytes of DPDK: those of the configuration, or the least that it may have.
         memory_mb: u32,
     },
     /// The limit of the container's hugepages is too low.
     #[error(
-        "the container has {limit_mb} MB of hugepages, and eal.memory_mb is {memory_mb}: raise the \
-         limit (a Pod's resources.limits.hugepages-2Mi or hugepages-1Gi), set a smaller memory_mb, \
-         or do without (huge = false under [eal])"
+        "the container has {limit_mb} MB of hugepages, and eal.memory_mb = {memory_mb} needs as \
+         many: raise the limit (a Pod's resources.limits.hugepages-2Mi or hugepages-1Gi), or do \
+         without (no --huge; huge = false under [eal]){}",
+        smaller(*limit_mb)
     )]
     Hugepages {
         /// The limit in megabytes.
         limit_mb: u64,
-        /// Configured megabytes of DPDK.
+        /// Megabytes of DPDK: those of the configuration, or the least that it may have.
         memory_mb: u32,
     },
+}
+
+/// Returns the advice to configure this much memory at most. Empty if no configuration may have so
+/// little.
+fn smaller(most_mb: u64) -> String {
+    match most_mb >= u64::from(LEAST_MEMORY_MB) {
+        true => format!(", or set memory_mb = {most_mb} or less under [eal]"),
+        false => String::new(),
+    }
 }
 
 /// The limits that apply to this process. `None` for a limit that does not exist.
@@ -74,36 +86,59 @@ impl Limits {
         let memory = folders(root, membership, "memory");
         let memory = least(&memory, &["memory.max", "memory.limit_in_bytes"], parse_bytes);
         let hugetlb = folders(root, membership, "hugetlb");
+        // A machine whose processor lacks a size has no files for it. `None` for those.
         let of_size = |size: &&str| {
             let files = [format!("hugetlb.{size}.max"), format!("hugetlb.{size}.limit_in_bytes")];
-            least(&hugetlb, &[&files[0], &files[1]], parse_bytes)
+            let files = [&*files[0], &*files[1]];
+            exists(&hugetlb, &files).then(|| least(&hugetlb, &files, parse_bytes))
         };
-        let hugepages: Option<Vec<u64>> = HUGEPAGES.iter().map(of_size).collect();
+        let sizes: Vec<Option<u64>> = HUGEPAGES.iter().filter_map(of_size).collect();
+        let has_sizes = !sizes.is_empty();
+        // One size without a limit is enough for there to be none.
+        let hugepages: Option<u64> = sizes.into_iter().sum();
         let cpu = folders(root, membership, "cpu");
         let quotas = cpu.iter().filter_map(|folder| quota(folder));
         Limits {
             memory_mb: memory.map(megabytes),
-            hugepages_mb: hugepages.map(|bytes| megabytes(bytes.into_iter().sum())),
+            hugepages_mb: hugepages.filter(|_| has_sizes).map(megabytes),
             cpu_millis: quotas.min(),
         }
     }
 
-    /// Checks that the memory of DPDK fits.
+    /// Returns DPDK's memory: as configured, or, without that, what the limits leave, at most
+    /// [`DEFAULT_MEMORY_MB`]. `running` is that of a DPDK which runs already; its memory stays as it
+    /// is, whatever the limits have become since.
     ///
     /// # Errors
     ///
-    /// [`ContainerError`].
-    pub(crate) fn check(&self, eal: &EalConfig) -> Result<(), ContainerError> {
-        let memory_mb = eal.memory_mb;
-        let wanted = u64::from(memory_mb);
-        match (eal.huge, self.hugepages_mb, self.memory_mb) {
-            (true, Some(limit_mb), _) if limit_mb < wanted => {
-                Err(ContainerError::Hugepages { limit_mb, memory_mb })
-            }
-            (false, _, Some(limit_mb)) if limit_mb < wanted + OWN_MB => {
-                Err(ContainerError::Memory { limit_mb, memory_mb })
-            }
-            _ => Ok(()),
+    /// The configured memory, or the least that a configuration may have, does not fit.
+    pub(crate) fn memory(
+        &self,
+        eal: &EalConfig,
+        running: Option<Memory>,
+    ) -> Result<Memory, ContainerError> {
+        let of = |mb| if eal.huge { Memory::Huge { mb } } else { Memory::NoHuge { mb } };
+        if sets_memory(&eal.args) {
+            // `memory_mb` has no effect then.
+            return Ok(of(eal.memory_mb.unwrap_or(DEFAULT_MEMORY_MB)));
+        }
+        let is_same_kind = |memory: &Memory| matches!(memory, Memory::Huge { .. }) == eal.huge;
+        if let (None, Some(memory)) = (eal.memory_mb, running.filter(is_same_kind)) {
+            return Ok(memory);
+        }
+        let (limit, own) = match eal.huge {
+            true => (self.hugepages_mb, 0),
+            false => (self.memory_mb, OWN_MB),
+        };
+        let Some(limit_mb) = limit else {
+            return Ok(of(eal.memory_mb.unwrap_or(DEFAULT_MEMORY_MB)));
+        };
+        let fits = u32::try_from(limit_mb.saturating_sub(own)).unwrap_or(u32::MAX);
+        let by_default = DEFAULT_MEMORY_MB.min(fits).max(LEAST_MEMORY_MB);
+        match eal.memory_mb.unwrap_or(by_default) {
+            mb if mb <= fits => Ok(of(mb)),
+            memory_mb if eal.huge => Err(ContainerError::Hugepages { limit_mb, memory_mb }),
+            memory_mb => Err(ContainerError::Memory { limit_mb, memory_mb }),
         }
     }
 
@@ -153,6 +188,11 @@ fn folders(root: &Path, membership: &str, controller: &str) -> Vec<PathBuf> {
         }
     }
     found
+}
+
+/// Tells whether one of the folders has a file of one of these names.
+fn exists(folders: &[PathBuf], names: &[&str]) -> bool {
+    folders.iter().any(|folder| names.iter().any(|name| folder.join(name).exists()))
 }
 
 /// Returns the least value in files of these names in the folders.
@@ -256,17 +296,80 @@ mod tests {
         assert_eq!(Limits::read(&tree.0, "5:memory:/\n4:cpu:/\n"), NONE);
     }
 
+    /// Both limits, of memory and of hugepages.
+    fn both(memory_mb: u64, hugepages_mb: u64) -> Limits {
+        Limits { memory_mb: Some(memory_mb), hugepages_mb: Some(hugepages_mb), ..NONE }
+    }
+
+    fn eal(huge: bool, memory_mb: Option<u32>) -> EalConfig {
+        EalConfig { huge, memory_mb, ..EalConfig::default() }
+    }
+
+    #[test]
+    fn a_size_of_hugepages_that_the_machine_lacks_counts_nothing_beside_another() {
+        let limit = |name, files: &[(&str, &str)]| {
+            let tree = Tree::new(name, files);
+            Limits::read(&tree.0, "0::/pod\n").hugepages_mb
+        };
+        let two = ("pod/hugetlb.2MB.max", "67108864\n");
+        assert_eq!(limit("huge-one", &[two]), Some(64));
+        assert_eq!(limit("huge-none", &[("pod/hugetlb.2MB.max", "0\n")]), Some(0));
+        assert_eq!(limit("huge-max", &[two, ("pod/hugetlb.1GB.max", "max\n")]), None);
+        assert_eq!(limit("huge-missing", &[("pod/memory.max", "1048576\n")]), None);
+    }
+
     #[test]
     fn memory_that_does_not_fit_is_refused_with_the_fields_that_help() {
-        let limits = Limits { memory_mb: Some(159), hugepages_mb: Some(64), ..NONE };
-        let eal = |huge, memory_mb| EalConfig { huge, memory_mb, ..EalConfig::default() };
-        let said = limits.check(&eal(false, 128)).unwrap_err().to_string();
-        assert!(said.contains("resources.limits.memory") && said.contains("160 MB"), "{said}");
-        assert_eq!(limits.check(&eal(false, 127)), Ok(()));
-        let said = limits.check(&eal(true, 65)).unwrap_err().to_string();
-        assert!(said.contains("hugepages-2Mi"), "{said}");
-        assert_eq!(limits.check(&eal(true, 64)), Ok(()));
-        assert_eq!(NONE.check(&eal(false, 1 << 20)), Ok(()));
+        let refused = |limits: Limits, eal: &EalConfig, words: &[&str]| {
+            let said = limits.memory(eal, None).unwrap_err().to_string();
+            assert!(words.iter().all(|word| said.contains(word)), "{said}");
+            said
+        };
+        let limits = both(159, 64);
+        let words = ["resources.limits.memory", "needs 160 MB", "memory_mb = 127 or less"];
+        refused(limits, &eal(false, Some(128)), &words);
+        assert_eq!(limits.memory(&eal(false, Some(127)), None), Ok(Memory::NoHuge { mb: 127 }));
+        refused(limits, &eal(true, Some(65)), &["hugepages-2Mi", "memory_mb = 64 or less"]);
+        assert_eq!(limits.memory(&eal(true, Some(64)), None), Ok(Memory::Huge { mb: 64 }));
+        let most = 1 << 20;
+        assert_eq!(NONE.memory(&eal(false, Some(most)), None), Ok(Memory::NoHuge { mb: most }));
+        // No configuration may have so little.
+        let said = refused(both(95, 63), &eal(false, Some(64)), &["needs 96 MB"]);
+        assert!(!said.contains("or less"), "{said}");
+    }
+
+    #[test]
+    fn memory_that_is_not_configured_is_what_the_limit_leaves() {
+        let limits = both(512, 256);
+        assert_eq!(limits.memory(&eal(false, None), None), Ok(Memory::NoHuge { mb: 480 }));
+        assert_eq!(limits.memory(&eal(true, None), None), Ok(Memory::Huge { mb: 256 }));
+        let roomy = both(1 << 50, 1 << 50);
+        assert_eq!(roomy.memory(&eal(false, None), None), Ok(Memory::NoHuge { mb: 512 }));
+        assert_eq!(NONE.memory(&eal(true, None), None), Ok(Memory::Huge { mb: 512 }));
+        assert_eq!(both(96, 0).memory(&eal(false, None), None), Ok(Memory::NoHuge { mb: 64 }));
+        for (huge, field) in [(false, "resources.limits.memory"), (true, "hugepages-2Mi")] {
+            let said = both(95, 63).memory(&eal(huge, None), None).unwrap_err().to_string();
+            assert!(said.contains(field) && said.contains("memory_mb = 64 needs"), "{said}");
+            assert!(!said.contains("or less"), "{said}");
+        }
+    }
+
+    #[test]
+    fn memory_in_the_arguments_of_eal_is_not_checked() {
+        for args in [["-m", "64"], ["--socket-mem=64", "--no-huge"]] {
+            let args = args.map(str::to_owned).to_vec();
+            let eal = EalConfig { args, ..eal(false, Some(1024)) };
+            assert_eq!(both(100, 0).memory(&eal, None), Ok(Memory::NoHuge { mb: 1024 }));
+        }
+    }
+
+    #[test]
+    fn a_limit_that_changes_does_not_change_the_memory_of_a_dpdk_that_runs() {
+        let running = Some(Memory::NoHuge { mb: 480 });
+        let lowered = both(90, 256);
+        assert_eq!(lowered.memory(&eal(false, None), running), Ok(Memory::NoHuge { mb: 480 }));
+        assert_eq!(lowered.memory(&eal(true, None), running), Ok(Memory::Huge { mb: 256 }));
+        assert!(lowered.memory(&eal(false, Some(128)), running).is_err());
     }
 
     #[test]

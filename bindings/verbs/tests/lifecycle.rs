@@ -40,7 +40,7 @@ fn a_device_that_cannot_be_opened_names_the_reason_and_leaves_nothing() {
     assert!(matches!(error, OpenError::Engine(_)), "{error}");
 
     let mut other_eal = config.clone();
-    other_eal.eal.memory_mb = 256;
+    other_eal.eal.memory_mb = Some(256);
     assert!(matches!(open(&other_eal, "left"), OpenError::Eal(_)));
     // After all these errors a valid configuration still works.
     let (left, _right) = Setup::default().contexts();

@@ -181,7 +181,7 @@ fn a_member_of_the_test() {
     let mut port = PortConfig::local(PathBuf::from(directory)).mtu(4200);
     port.mbufs = Some(2047);
     let mut config = Config::new().device(DeviceConfig::new("m").idle(Idle::Sleep).port(port));
-    config.eal.memory_mb = 64;
+    config.eal.memory_mb = Some(64);
     let context = Context::open(&config, "m").expect("a member");
     let own = context.ports()[0].mac.0[5];
     let listener = Listener::bind(&context, SocketAddr::new([192, 0, 2, own].into(), PORT), 64);

@@ -27,7 +27,7 @@ impl Config {
         // leaves the lcore idle most of the time.
         let device = DeviceConfig::new(BUILT_IN_DEVICE).driver(Driver::Poller).idle(Idle::Sleep);
         let mut config = Config::new().device(device.port(port));
-        config.eal.memory_mb = BUILT_IN_MEMORY_MB;
+        config.eal.memory_mb = Some(BUILT_IN_MEMORY_MB);
         Ok(config)
     }
 }

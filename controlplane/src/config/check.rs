@@ -7,7 +7,9 @@ use std::ops::RangeInclusive;
 use uroce_engine::port::{MEMBERS_MAX, member_mac};
 use uroce_transport::MAX_UDP_SOURCE_PORTS;
 
-use super::{Config, ConfigError, CongestionConfig, DeviceConfig, Ethdev, PortConfig, given};
+use super::{
+    Config, ConfigError, CongestionConfig, DeviceConfig, Ethdev, LEAST_MEMORY_MB, PortConfig, given,
+};
 use crate::path::gid_table::GidTable;
 use crate::path::route::{Routes, StaticRoute};
 
@@ -19,12 +21,14 @@ const ROUTES_MAX: usize = 64;
 const RATE_MAX: u32 = 4_000_000;
 /// CPU numbers that the system's CPU sets can contain.
 const CPUS: RangeInclusive<usize> = 0..=1023;
+/// DPDK's memory in megabytes.
+const MEMORY_MB: RangeInclusive<u32> = LEAST_MEMORY_MB..=1 << 20;
 /// Smallest MTU for IPv6 (RFC 8200).
 const MTU_IPV6_MIN: u16 = 1280;
 
 pub(super) fn config(config: &Config) -> Result<(), ConfigError> {
     let eal = &config.eal;
-    within("eal.memory_mb", eal.memory_mb, 64..=1 << 20)?;
+    eal.memory_mb.iter().try_for_each(|mb| within("eal.memory_mb", *mb, MEMORY_MB))?;
     if let Some(prefix) = &eal.file_prefix {
         let fits = (1..=64).contains(&prefix.len()) && !prefix.contains('/');
         require(fits, "eal.file_prefix", "is not 1 to 64 characters without a slash")?;

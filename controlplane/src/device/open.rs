@@ -161,8 +161,8 @@ pub(super) struct Netdevs {
 
 pub(super) fn open(config: &Config, device: &DeviceConfig) -> Result<Opened, OpenError> {
     let limits = Limits::of_process();
-    limits.check(&config.eal)?;
-    let eal = Eal::init(&eal_config(config))?;
+    let memory = limits.memory(&config.eal, Eal::memory())?;
+    let eal = Eal::init(&eal_config(config, memory))?;
     // Declared first, so that it is dropped last: a lease must outlive its port.
     let mut leases = Vec::new();
     let mut opened = Vec::new();
@@ -230,7 +230,7 @@ impl Netdevs {
 }
 
 /// Returns EAL's parameters. They depend on the whole configuration, not on one device.
-fn eal_config(config: &Config) -> uroce_engine::eal::EalConfig {
+fn eal_config(config: &Config, memory: Memory) -> uroce_engine::eal::EalConfig {
     let eal = &config.eal;
     let pci = config.devices.iter().flat_map(|device| &device.ports).filter_map(|port| match &port
         .ethdev
@@ -239,10 +239,7 @@ fn eal_config(config: &Config) -> uroce_engine::eal::EalConfig {
         Ethdev::Ring(_) | Ethdev::Vdev(_) | Ethdev::Local(_) => None,
     });
     uroce_engine::eal::EalConfig {
-        memory: match eal.huge {
-            true => Memory::Huge { mb: eal.memory_mb },
-            false => Memory::NoHuge { mb: eal.memory_mb },
-        },
+        memory,
         vdevs: Vec::new(),
         pci_allow: pci.collect(),
         control_cpus: eal.control_cpus.clone(),

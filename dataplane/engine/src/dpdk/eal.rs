@@ -22,7 +22,7 @@ mod error;
 mod nic;
 mod remedy;
 
-pub use config::{EalConfig, LogLevel, Memory};
+pub use config::{EalConfig, LogLevel, Memory, sets_memory};
 pub use error::EalError;
 pub(crate) use error::errnos_of;
 pub use remedy::remedy;
@@ -102,6 +102,14 @@ impl Eal {
     pub fn running() -> Option<&'static Eal> {
         match &*lock(&STATE) {
             State::Running(_, eal) => Some(eal),
+            _ => None,
+        }
+    }
+
+    /// Returns the memory with which this process's EAL was started, if it runs.
+    pub fn memory() -> Option<Memory> {
+        match &*lock(&STATE) {
+            State::Running(config, _) => Some(config.memory),
             _ => None,
         }
     }

@@ -12,6 +12,10 @@
 
 use std::io;
 
+/// Options that set DPDK's memory.
+const MEMORY: &[&str] =
+    &["-m", "--socket-mem", "--no-huge", "--in-memory", "--huge-dir", "--legacy-mem"];
+
 /// The memory of mbufs and of DPDK's own structures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Memory {
@@ -100,10 +104,7 @@ impl EalConfig {
         let list: Vec<String> = cpus.iter().map(usize::to_string).collect();
         let lcore = format!("0@({})", list.join(","));
         default(&["-l", "-c", "-s", "-S", "--lcores", "--main-lcore"], &["--lcores".into(), lcore]);
-        default(
-            &["-m", "--socket-mem", "--no-huge", "--in-memory", "--huge-dir", "--legacy-mem"],
-            &self.memory_arguments(),
-        );
+        default(MEMORY, &self.memory_arguments());
         default(
             &["-a", "--allow", "-b", "--block", "--no-pci"],
             &match self.pci_allow.is_empty() {
@@ -153,6 +154,12 @@ impl EalConfig {
             LogLevel::Debug => vec!["--log-level=8".into(), "--log-level=*:8".into()],
         }
     }
+}
+
+/// Returns whether EAL arguments of the caller set the memory, so that [`EalConfig::memory`] has no
+/// effect.
+pub fn sets_memory(args: &[String]) -> bool {
+    args.iter().any(|arg| belongs(arg, MEMORY))
 }
 
 /// Returns whether `arg` is one of the options: alone, with `=value`, or a short one with its
