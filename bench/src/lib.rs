@@ -66,10 +66,8 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     match dispatch(cli.command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("uroce-perf: {error}");
-            if let Some(remedy) = uroce::remedy(&error.to_string()) {
-                eprintln!("uroce-perf: {remedy}");
-            }
+            let text = error.to_string();
+            eprintln!("uroce-perf: {}", uroce::explained(&text).unwrap_or(text));
             ExitCode::from(if error.is_of_setup() { 2 } else { 1 })
         }
     }

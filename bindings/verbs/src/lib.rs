@@ -156,14 +156,14 @@ pub mod local {
     pub use uroce_engine::port::{Holder, LocalError, MEMBERS_MAX, Reservation};
 }
 pub use uroce_controlplane::{
-    AddressVector, AlternateVector, AsErrno, Config, ConfigError, Count, OpenError, PathError,
-    PortAttr, PortStats, PortStatus, RequestError,
+    AddressVector, AlternateVector, AsErrno, Config, ConfigError, ContainerError, Count, OpenError,
+    PathError, PortAttr, PortStats, PortStatus, RequestError,
 };
-pub use uroce_engine::eal::{EalError, remedy};
+pub use uroce_engine::eal::{EalError, explained};
 pub use uroce_engine::port::{PortError, vdev};
 pub use uroce_engine::{
-    AdoptError, AhError, Arm, ControlError, CqError, EventKind, GroupError, MrError, MwType,
-    QpInfo, SrqError, Turn,
+    AdoptError, AhError, Arm, ControlError, CqError, EngineError, EventKind, GroupError, MrError,
+    MwType, QpInfo, SrqError, ThreadError, Turn,
 };
 pub use uroce_transport::{
     AccessFlags, AltPath, AttrMask, Congestion, DcqcnParams, DelayParams, MigrationStats,

@@ -14,7 +14,7 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
 use clap::Parser;
-use uroce::{Config, Context, remedy};
+use uroce::{Config, Context, explained};
 use uroce_command::{Request, Select, Show, ShowPort};
 
 use crate::client::Client;
@@ -104,10 +104,7 @@ fn open(config: &Config) -> Result<Vec<Context>, String> {
     let open = |name: &String| {
         Context::open(config, name).map_err(|error| {
             let text = format!("{name}: {error}");
-            match remedy(&text) {
-                Some(advice) => format!("{text}\n{advice}"),
-                None => text,
-            }
+            explained(&text).unwrap_or(text)
         })
     };
     config.devices.iter().map(|device| open(&device.name)).collect()

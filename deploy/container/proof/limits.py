@@ -29,12 +29,16 @@ TICKS = 100
 def memory_and_files(session):
     """Too little memory and no directory to meet in are refused; little else is needed."""
     podman, volume = session.podman, session.volume("limits")
-    expect(podman, 2, "resources.limits.memory", volume, "--memory=100m", IMAGE, *PERF)
-    expect(podman, 2, "/run/uroce", IMAGE, *PERF, "--config", "/etc/uroce/fabric.toml")
+    expect(podman, 2, "resources.limits.memory", volume, "--memory=64m", IMAGE, *PERF)
+    expect(podman, 2, "memory_mb = 68 or less", volume, "--memory=100m", IMAGE, *PERF, "--config",
+           "/etc/uroce/fabric.toml")
+    expect(podman, 2, "volumeMounts", IMAGE, *PERF, "--config", "/etc/uroce/fabric.toml")
     # Small file systems, few files, no HOME and a root that cannot be written to are enough.
     few = ("--ulimit=nofile=64:64", "--ulimit=nproc=1000:1000")
-    podman.container("--memory=600m", *few, "--shm-size=64k", "--unsetenv=HOME",
-                     IMAGE, *PERF, "--in-process", "--verify", "-n", "200")
+    # Without a configuration, DPDK's memory is what the container's limit leaves.
+    for limit in ("512m", "256m"):
+        podman.container(f"--memory={limit}", *few, "--shm-size=64k", "--unsetenv=HOME",
+                         IMAGE, *PERF, "--in-process", "--verify", "-n", "200")
 
 
 def rights_and_nics(session):
@@ -46,7 +50,7 @@ def rights_and_nics(session):
     command = (nic, IMAGE, *PERF, "--config", "/etc/nic.toml")
     expect(podman, 2, "resources.limits", *command)
     expect(podman, 2, "ffff:ff:1f.7", "--env=PCIDEVICE_INTEL_COM_SRIOV_VFIO=ffff:ff:1f.7", *command)
-    expect(podman, 2, "ffff:ff:1f.7", "--env=PCIDEVICE_X=ffff:ff:1f.7", "--memory=1g", IMAGE, *PERF,
+    expect(podman, 2, "ffff:ff:1f.7", "--env=PCIDEVICE_X=ffff:ff:1f.7", IMAGE, *PERF,
            "--pci", "auto", "--ip", "192.0.2.1/24")
 
 

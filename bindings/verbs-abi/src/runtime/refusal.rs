@@ -2,7 +2,7 @@
 
 use std::io;
 
-use uroce::{ConfigError, EalError, OpenError, PortError};
+use uroce::{ConfigError, EalError, EngineError, OpenError, PortError, ThreadError};
 
 use super::keep;
 use super::problem::advice;
@@ -28,9 +28,8 @@ pub(super) fn cannot(error: &io::Error) -> Errno {
 pub(super) fn failed(name: &str, error: &OpenError) -> Errno {
     let text = error.to_string();
     let (errno, help) = classify(error, keep::has_changed_user());
-    let remedy = uroce::remedy(&text).map(|remedy| format!("\n{remedy}"));
-    let help = remedy.as_deref().unwrap_or(help);
-    say(&format!("{name} does not start: {text}{help}"));
+    let text = uroce::explained(&text).unwrap_or_else(|| format!("{text}{help}"));
+    say(&format!("{name} does not start: {text}"));
     errno
 }
 
@@ -54,6 +53,11 @@ fn classify(error: &OpenError, has_changed_user: bool) -> (Errno, &'static str) 
         OpenError::Port { error: PortError::NoDevice { .. }, .. }
         | OpenError::Config(ConfigError::UnknownDevice(_)) => (Errno::ENODEV, DEVICE),
         OpenError::Eal(EalError::Nic { .. }) => (Errno::ENODEV, ""),
+        OpenError::Container(_) => (Errno::ENOMEM, ""),
+        OpenError::Eal(EalError::Affinity(_)) if has(Errno::EINVAL) => (Errno::EINVAL, ""),
+        OpenError::Engine(EngineError::Thread { error: ThreadError::Cpu(_), .. }) => {
+            (Errno::EINVAL, "")
+        }
         OpenError::Config(_) | OpenError::NoNetdev { .. } => (Errno::ENODEV, CONFIGURATION),
         _ => (Errno::EIO, LOG),
     }
@@ -61,6 +65,8 @@ fn classify(error: &OpenError, has_changed_user: bool) -> (Errno, &'static str) 
 
 #[cfg(test)]
 mod tests {
+    use uroce::ContainerError;
+
     use super::*;
 
     fn system(errno: Errno) -> io::Error {
@@ -131,6 +137,36 @@ mod tests {
         }
         let other = OpenError::Thread(system(Errno::EMFILE));
         assert_eq!(classify(&other, true).0, Errno::EMFILE);
+    }
+
+    #[test]
+    fn limits_of_the_container_have_their_errno_and_their_remedy_in_the_error() {
+        let (limit_mb, memory_mb) = (100, 512);
+        let cpu = ThreadError::Cpu(7);
+        let cases: [(OpenError, Errno, &str); 4] = [
+            (
+                ContainerError::Memory { limit_mb, memory_mb }.into(),
+                Errno::ENOMEM,
+                "resources.limits.memory",
+            ),
+            (
+                ContainerError::Hugepages { limit_mb, memory_mb }.into(),
+                Errno::ENOMEM,
+                "resources.limits.hugepages-2Mi",
+            ),
+            (
+                EngineError::Thread { lcore: 0, error: cpu }.into(),
+                Errno::EINVAL,
+                "resources.limits.cpu",
+            ),
+            (EalError::Affinity(system(Errno::EINVAL)).into(), Errno::EINVAL, "control_cpus"),
+        ];
+        for (error, errno, field) in cases {
+            assert_eq!(classify(&error, false), (errno, ""), "{error}");
+            assert!(error.to_string().contains(field), "{error}");
+        }
+        let threads = EalError::Affinity(system(Errno::EAGAIN)).into();
+        assert_eq!(classify(&threads, false).0, Errno::EAGAIN);
     }
 
     #[test]

@@ -25,7 +25,7 @@ mod remedy;
 pub use config::{EalConfig, LogLevel, Memory, sets_memory};
 pub use error::EalError;
 pub(crate) use error::errnos_of;
-pub use remedy::remedy;
+pub use remedy::explained;
 
 use crate::dpdk::mbuf::RetiredPools;
 use std::collections::BTreeSet;

@@ -51,7 +51,7 @@ pub enum EalError {
         log: String,
     },
     /// The control CPUs are not available to this process, or no thread could be started on them.
-    #[error("no thread on the control CPUs: {0}")]
+    #[error("no thread on the control CPUs: {0}{}", of_cpu_set(.0))]
     Affinity(io::Error),
     /// All of DPDK's lcore numbers are taken.
     #[error("no lcore number is left for this thread")]
@@ -75,6 +75,17 @@ pub enum EalError {
         /// DPDK's log of the attempt.
         log: String,
     },
+}
+
+/// Returns what to do about control CPUs that the kernel refuses.
+fn of_cpu_set(error: &io::Error) -> &'static str {
+    match rustix::io::Errno::from_io_error(error) {
+        Some(rustix::io::Errno::INVAL) => {
+            ": none of them is in this process's cpuset: list others under control_cpus of [eal], \
+             or leave it out"
+        }
+        _ => "",
+    }
 }
 
 /// Words by which DPDK's log names an error of the operating system. Where DPDK returns only -1,

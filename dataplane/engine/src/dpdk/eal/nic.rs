@@ -3,11 +3,12 @@
 //! DPDK skips a NIC that is bound to a driver of the kernel, hardly reports it, and cannot start
 //! again in the process. So each NIC is checked before.
 //!
-//! Not here: obstacles that only DPDK detects ([`remedy`](super::remedy())).
+//! Not here: obstacles that only DPDK detects ([`explained`](super::explained())).
 
 use super::{EalConfig, EalError, Memory};
 use rustix::io::Errno;
 use std::fs::{self, File};
+use std::io;
 use std::path::{Path, PathBuf};
 
 /// Kernel drivers that share their NICs with DPDK.
@@ -87,15 +88,21 @@ impl Tree {
             ));
         };
         let opened = File::options().read(true).write(true).open(&path);
-        let Err(error) = opened else { return Ok(()) };
-        let path = path.display();
-        Err(match Errno::from_io_error(&error) {
-            Some(Errno::BUSY) => format!("is in use: {path} is open in another process. End it."),
-            Some(Errno::ACCESS | Errno::PERM) => {
-                format!("is not this user's: give {path} to the user, or run as root.")
-            }
-            _ => format!("cannot be had: {path}: {error}"),
-        })
+        opened.map(drop).map_err(|error| refused(&path, &error))
+    }
+}
+
+/// Returns why a group's file cannot be opened, and the remedy.
+fn refused(path: &Path, error: &io::Error) -> String {
+    let path = path.display();
+    match Errno::from_io_error(error) {
+        Some(Errno::BUSY) => format!("is in use: {path} is open in another process. End it."),
+        Some(Errno::ACCESS | Errno::PERM) => format!(
+            "is not this user's: {path} has the host's owner and mode. Give it to the user, or run \
+             as root; in a Pod, securityContext.runAsUser: 0, or any runAsUser where the container \
+             runtime has device_ownership_from_security_context = true."
+        ),
+        _ => format!("cannot be had: {path}: {error}"),
     }
 }
 
@@ -152,6 +159,18 @@ mod tests {
         assert_eq!(said("0000:05:00.0"), "");
         assert!(said("0000:09:00.0").contains("does not exist"));
         fs::remove_dir_all(&base).unwrap();
+    }
+
+    #[test]
+    fn a_device_node_of_another_user_is_named_with_the_fields_that_help() {
+        let said = |errno| refused(Path::new("/dev/vfio/7"), &io::Error::from_raw_os_error(errno));
+        for errno in [libc::EACCES, libc::EPERM] {
+            let denied = said(errno);
+            let fields = ["/dev/vfio/7", "runAsUser: 0", "device_ownership_from_security_context"];
+            assert!(fields.iter().all(|field| denied.contains(field)), "{denied}");
+        }
+        assert!(said(libc::EBUSY).contains("in use"));
+        assert!(said(libc::ENXIO).contains("cannot be had"));
     }
 
     #[test]

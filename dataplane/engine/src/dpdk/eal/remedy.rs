@@ -21,7 +21,8 @@ const GROUP: &str = "Other devices of the NIC's IOMMU group are still bound to d
     bind all of the group to vfio-pci.";
 const BUSY: &str = "Another process uses the NIC: end it first.";
 const VFIO_PERMISSION: &str = "This user may not use the NIC: give /dev/vfio/GROUP to the user, or run as \
-    root.";
+    root (in a Pod securityContext.runAsUser: 0, or device_ownership_from_security_context = true \
+    of the container runtime).";
 const INTERFACE: &str = "A packet socket needs CAP_NET_RAW, which this process does not have: run it as \
     root, or grant it (setpriv, --cap-add; in a Pod securityContext.capabilities.add: [NET_RAW] \
     and runAsUser: 0).";
@@ -49,15 +50,23 @@ const TABLE: &[Row] = &[
     (&["not enough memory", "hugepage"], NO_HUGEPAGES),
 ];
 
-/// Returns the remedy for an error with this text, which includes DPDK's log, if one is known.
-pub fn remedy(text: &str) -> Option<&'static str> {
+/// Returns the text of an error, which includes DPDK's log, with the remedy at the end of its first
+/// line, if one is known: the first line of a container's log then has both.
+pub fn explained(text: &str) -> Option<String> {
+    let remedy = remedy(text)?;
+    let (first, rest) = text.split_at(text.find('\n').unwrap_or(text.len()));
+    Some(format!("{}. {remedy}{rest}", first.trim_end_matches(['.', ':', ' '])))
+}
+
+/// Returns the remedy for an error with this text, if one is known.
+fn remedy(text: &str) -> Option<&'static str> {
     let fits = |(words, _): &&Row| words.iter().all(|word| text.contains(word));
     TABLE.iter().find(fits).map(|(_, remedy)| *remedy)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::remedy;
+    use super::{explained, remedy};
 
     #[test]
     fn what_dpdk_says_is_explained() {
@@ -90,5 +99,16 @@ mod tests {
             assert!(help.contains(expected), "{said}: {help}");
         }
         assert_eq!(remedy("EAL: something else"), None);
+    }
+
+    #[test]
+    fn the_remedy_is_in_the_first_line_of_a_log() {
+        let log = "no device: net_af_packet0: open AF_PACKET socket:Operation not permitted\nmore";
+        let said = explained(log).unwrap();
+        let (first, rest) = said.split_once('\n').unwrap();
+        assert!(first.starts_with("no device") && first.contains("permitted. A packet"), "{first}");
+        assert!(first.contains("securityContext.capabilities.add") && rest == "more", "{said}");
+        assert!(explained("a: Read-only file system").unwrap().contains("system. The directory"));
+        assert_eq!(explained("EAL: something else"), None);
     }
 }
