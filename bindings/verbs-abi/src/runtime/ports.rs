@@ -252,12 +252,24 @@ fn names(directory: &Path) -> Vec<String> {
     entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
 }
 
+/// The lock of a directory. Dropping it gives it back even if a child that was forked meanwhile has
+/// the file open, too.
+#[derive(Debug)]
+struct Lock(File);
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // The kernel gives it back with the last descriptor if this fails.
+        let _ = flock(&self.0, FlockOperation::Unlock);
+    }
+}
+
 /// Locks the directory against other threads and processes that take ports.
 ///
 /// # Errors
 ///
 /// [`Problem::File`] if it cannot be locked within [`PATIENCE`].
-fn lock(directory: &Path) -> Result<File, Problem> {
+fn lock(directory: &Path) -> Result<Lock, Problem> {
     let path = directory.join(LOCK);
     let problem = |error| Problem::File { path: path.clone(), error };
     let file = File::options().write(true).create(true).truncate(false).open(&path);
@@ -265,7 +277,7 @@ fn lock(directory: &Path) -> Result<File, Problem> {
     let end = Instant::now() + PATIENCE;
     loop {
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => return Ok(file),
+            Ok(()) => return Ok(Lock(file)),
             Err(rustix::io::Errno::WOULDBLOCK) if Instant::now() < end => thread::sleep(RETRY),
             Err(rustix::io::Errno::WOULDBLOCK) => {
                 return Err(problem(io::Error::other("another process does not give it back")));

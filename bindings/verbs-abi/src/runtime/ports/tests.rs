@@ -163,9 +163,14 @@ fn a_process_that_does_not_give_the_lock_back_is_named_and_not_waited_for() {
     let fabric = Fabric::new("lock");
     let one = fabric.member(1);
     drop(take(&one, to("0.0.0.0:7000")).unwrap().unwrap());
-    let _held = lock(&fabric.0.join(DIRECTORY)).unwrap();
+    let held = lock(&fabric.0.join(DIRECTORY)).unwrap();
     let said = take(&one, to("0.0.0.0:7000")).unwrap_err().to_string();
     assert!(said.contains("ports/lock: another process does not give it back"), "{said}");
+    // A child that is forked now has a descriptor of the locked file as long as it lives.
+    let childs = held.0.try_clone().unwrap();
+    drop(held);
+    assert!(take(&one, to("0.0.0.0:7000")).unwrap().is_ok());
+    drop(childs);
 }
 
 #[test]
