@@ -559,6 +559,28 @@ say(start())
     assert_eq!(said.matches("forked").count(), 1, "{said}");
 }
 
+/// A thread of the parent waits meanwhile for a device that other processes have.
+#[test]
+fn a_child_forked_before_a_device_opens_has_a_start_of_its_own() {
+    let runtime = Runtime::new("waits");
+    let run = |script| Running::of(runtime.one_of_two(script));
+    let others = [0; 2].map(|_| run("say(start()); wait()"));
+    let waits = run("
+import threading
+gid()
+thread = threading.Thread(target=lambda: say('parent', start()))
+thread.start(); time.sleep(0.3)
+pid = os.fork()
+if pid == 0:
+    c.alarm(20); say('child', start()); os._exit(0)
+thread.join()
+say(os.waitpid(pid, 0)[1])
+");
+    assert_eq!(waits.first, "parent Device or resource busy\n");
+    assert_eq!(waits.rest(), "child Device or resource busy\n0\n");
+    drop(others);
+}
+
 #[test]
 fn a_child_does_not_wait_for_its_parents_engine() {
     let runtime = Runtime::new("orphan");

@@ -3,7 +3,7 @@
 use std::io;
 use std::net::IpAddr;
 use std::sync::atomic::Ordering;
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -50,8 +50,8 @@ pub(super) struct Process {
     /// The lock for running the identity's engine.
     engine: Option<Lock>,
     contexts: Vec<Option<Context>>,
-    /// A thread opens a device.
-    is_starting: bool,
+    /// What the thread does that starts a device. One starts at a time.
+    starting: Starting,
     /// The errno of a failed start. There is no second attempt, as DPDK does not start twice.
     failed: Option<Errno>,
     hooks: Vec<Hook>,
@@ -72,6 +72,17 @@ impl Chosen {
     fn is_settled(&self) -> bool {
         self.hold.as_ref().is_none_or(Hold::is_whole)
     }
+}
+
+/// What a thread does that starts a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Starting {
+    /// There is no such thread.
+    Nothing,
+    /// It takes what the device needs, or waits for it. A forked child may start the device itself.
+    Prepares,
+    /// It opens the device.
+    Opens,
 }
 
 static PROCESS: OnceLock<Result<Mutex<Process>, Errno>> = OnceLock::new();
@@ -111,7 +122,8 @@ fn running() -> Vec<Context> {
 
 /// Whether no device runs, for the exit. False while an engine starts.
 fn has_no_engine() -> bool {
-    try_lock().is_some_and(|process| process.contexts().is_empty() && !process.is_starting)
+    try_lock()
+        .is_some_and(|process| process.contexts().is_empty() && process.starting != Starting::Opens)
 }
 
 /// The next step of a start.
@@ -124,6 +136,41 @@ enum Step {
     Done(Context),
 }
 
+/// The right to start a device, until it is dropped. One thread has it.
+struct Turn;
+
+/// Signalled when [`Turn`] is given back.
+static TURN_ENDED: Condvar = Condvar::new();
+
+impl Turn {
+    /// Waits until no other thread has the right. It is recorded in [`Process::starting`] and not a
+    /// lock of its own: a child that is forked meanwhile could not give that back.
+    ///
+    /// # Errors
+    ///
+    /// The process cannot use its devices, as [`Process::usable`] says.
+    fn take() -> Result<Turn, Errno> {
+        let mut process = lock_existing().ok_or(Errno::ENODEV)?;
+        loop {
+            process.usable()?;
+            if process.starting == Starting::Nothing {
+                process.starting = Starting::Prepares;
+                return Ok(Turn);
+            }
+            process = TURN_ENDED.wait(process).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        if let Some(mut process) = lock_existing() {
+            process.starting = Starting::Nothing;
+        }
+        TURN_ENDED.notify_one();
+    }
+}
+
 /// Starts the engine of a device and calls the hooks. The process's lock is free while this waits
 /// for other processes, and while the device opens: a switch may take seconds to connect.
 ///
@@ -131,11 +178,8 @@ enum Step {
 ///
 /// The errno of the failed start. The reason is on stderr.
 pub(super) fn start(device: &'static Device) -> Result<Context, Errno> {
-    /// One device starts at a time. A forked child may find it locked, but is refused before.
-    static TURN: Mutex<()> = Mutex::new(());
     let existing = || lock_existing().ok_or(Errno::ENODEV);
-    existing()?.usable()?;
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let _turn = Turn::take()?;
     let end = Instant::now() + PATIENCE;
     let config = loop {
         let is_last = Instant::now() >= end;
@@ -167,7 +211,7 @@ impl Process {
             has_listed: false,
             engine: None,
             contexts,
-            is_starting: false,
+            starting: Starting::Nothing,
             failed: None,
             hooks: Vec::new(),
         }
@@ -506,7 +550,7 @@ impl Process {
         }
         start::check_room().map_err(|error| cannot(&error))?;
         exit::watch(running).map_err(|error| cannot(&error))?;
-        self.is_starting = true;
+        self.starting = Starting::Opens;
         Ok(Step::Open(self.config().clone()))
     }
 
@@ -516,7 +560,6 @@ impl Process {
         device: &'static Device,
         opened: io::Result<Result<Context, OpenError>>,
     ) -> Result<Context, Errno> {
-        self.is_starting = false;
         let context = match opened.map_err(|error| cannot(&error))? {
             Ok(context) => context,
             Err(error) => {
@@ -548,8 +591,11 @@ impl Process {
         self.has_forked();
         // The contexts belong to the parent, and so do the threads behind them and the thread that
         // opens a device.
-        let is_begun = self.is_starting || self.contexts.iter().any(Option::is_some);
+        let is_begun =
+            self.starting == Starting::Opens || self.contexts.iter().any(Option::is_some);
         ORPHANED.fetch_or(is_begun, Ordering::Relaxed);
+        // The thread that waits is the parent's.
+        self.starting = Starting::Nothing;
         self.inherited = self.has_hold();
         // The parent keeps holding the engine lock.
         self.engine = None;
