@@ -144,7 +144,7 @@ fn bind_at(
             space: id.space,
             at: SocketAddr::new(given.ip(), at.port()),
             reuse: options.reuse,
-            one_version: options.one_version == Some(true),
+            one_version: options.one_version.unwrap_or(given.is_ipv4()),
             listens: false,
         };
         bound.notices.extend(device.take_port(&binding)?);

@@ -18,7 +18,7 @@
 use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::io::{self, Read, Write as _};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -51,7 +51,7 @@ pub(crate) struct Binding {
     pub(crate) at: SocketAddr,
     /// Other ids may have the address too, until one of them listens.
     pub(crate) reuse: bool,
-    /// The unspecified IPv6 address does not stand for IPv4 addresses.
+    /// A wildcard stands for addresses of its own IP version only.
     pub(crate) one_version: bool,
     pub(crate) listens: bool,
 }
@@ -161,29 +161,25 @@ pub(crate) fn bound_at(port: &PortConfig, space: PortSpace, from: SocketAddr) ->
 impl Binding {
     /// Whether the address is a wildcard that stands for `ip`.
     fn covers(&self, ip: IpAddr) -> bool {
-        let is_like = ip.is_ipv4() == self.at.is_ipv4();
-        is_own_node(self.at.ip()) && (is_like || self.at.is_ipv6() && !self.one_version)
+        is_own_node(self.at.ip()) && (ip.is_ipv4() == self.at.is_ipv4() || !self.one_version)
     }
 
-    /// Checks that another process may have `other`. An address of a member is its own, and not one
-    /// of the host for which a wildcard stands.
+    /// Checks that another process may have `other`, by the rules of Linux's `rdma_cm`. An address
+    /// of a member is its own, and not one of the host for which a wildcard stands.
     fn check(&self, own: &[IpAddr], other: &Other) -> Result<(), Errno> {
         let theirs = &other.binding;
         let shares = self.reuse && theirs.reuse && !self.listens && !theirs.listens;
         let (here, there) = (self.at.ip(), theirs.at.ip());
-        let is_members = own.contains(&here) || other.own.contains(&there);
-        let any: [IpAddr; 2] = [Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()];
-        match (is_own_node(here), is_own_node(there)) {
-            _ if shares => Ok(()),
-            (false, false) if here == there => Err(Errno::EADDRINUSE),
-            _ if is_members => Ok(()),
-            (true, true) if any.iter().any(|ip| self.covers(*ip) && theirs.covers(*ip)) => {
-                Err(Errno::EADDRNOTAVAIL)
-            }
-            (true, false) if self.covers(there) => Err(Errno::EADDRNOTAVAIL),
-            (false, true) if theirs.covers(here) => Err(Errno::EADDRNOTAVAIL),
-            _ => Ok(()),
+        let is_apart = here.is_ipv4() != there.is_ipv4() && self.one_version && theirs.one_version;
+        if shares || is_apart {
+            return Ok(());
         }
+        if here == there && !is_own_node(here) {
+            return Err(Errno::EADDRINUSE);
+        }
+        let is_members = own.contains(&here) || other.own.contains(&there);
+        let is_wide = is_own_node(here) || is_own_node(there);
+        if is_wide && !is_members { Err(Errno::EADDRNOTAVAIL) } else { Ok(()) }
     }
 
     fn text(&self, own: &[IpAddr]) -> String {

@@ -37,7 +37,7 @@ fn at(text: &str) -> SocketAddr {
 
 fn to(address: &str) -> Binding {
     let at = at(address);
-    Binding { space: TCP, at, reuse: false, one_version: false, listens: false }
+    Binding { space: TCP, at, reuse: false, one_version: at.is_ipv4(), listens: false }
 }
 
 fn listen(port: &PortConfig, address: &str) -> Notice {
@@ -100,13 +100,15 @@ fn a_port_that_another_process_has_is_refused_by_linuxs_rules() {
     let fabric = Fabric::new("taken");
     let one = fabric.member(1);
     drop(take(&one, to("0.0.0.0:7000")).unwrap().unwrap());
-    let _any = fabric.other("tcp-7000-m9", "at 0.0.0.0\nown 192.0.2.9\n");
+    let _any = fabric.other("tcp-7000-m9", "at 0.0.0.0\none-version\nown 192.0.2.9\n");
     let _host = fabric.other("tcp-7001-m9", "at 10.0.0.1\nlistens\nown 192.0.2.9\n");
     let _own = fabric.other("tcp-7002-m9", "at 192.0.2.9\nown 192.0.2.9\n");
     let _v6 = fabric.other("tcp-7003-m9", "at ::\none-version\nown 192.0.2.9\n");
     let _both = fabric.other("tcp-7004-m9", "at ::\nown 192.0.2.9\n");
-    let _shared = fabric.other("tcp-7005-m9", "at 0.0.0.0\nreuse\nown 192.0.2.9\n");
+    let _shared = fabric.other("tcp-7005-m9", "at 0.0.0.0\none-version\nreuse\nown 192.0.2.9\n");
     let _broken = fabric.other("tcp-7006-m9", "at x\n");
+    let _host_v6 = fabric.other("tcp-7007-m9", "at 2001:db8:9::1\nown 192.0.2.9\n");
+    let _only_v6 = fabric.other("tcp-7008-m9", "at 2001:db8:9::1\none-version\nown 192.0.2.9\n");
     let (used, wide) = (Err(Errno::EADDRINUSE), Err(Errno::EADDRNOTAVAIL));
     for (address, expected) in [
         ("0.0.0.0:7000", wide),
@@ -123,6 +125,10 @@ fn a_port_that_another_process_has_is_refused_by_linuxs_rules() {
         ("[::]:7003", wide),
         ("127.0.0.1:7004", wide),
         ("0.0.0.0:7006", Ok(())),
+        // Without RDMA_OPTION_ID_AFONLY an IPv6 address conflicts with a wildcard of IPv4.
+        ("0.0.0.0:7007", wide),
+        ("10.0.0.1:7007", Ok(())),
+        ("0.0.0.0:7008", Ok(())),
     ] {
         assert_eq!(take(&one, to(address)).unwrap().map(drop), expected, "{address}");
     }
