@@ -242,25 +242,31 @@ impl Device {
         }
     }
 
-    /// The address of another process of this machine to which a connection to `to`, an address of
-    /// the machine, leads: in the local fabric the one that listens at that port, else the one at
-    /// the other end of the device's memif link, if both ends are alternatives of one
-    /// configuration. `None` if there is no such process.
+    /// The address of the process of this machine to which a connection to `to`, an address of the
+    /// machine, leads: in the local fabric one that listens there, this process included. Without
+    /// it, this process if it listens, else the one at the other end of the device's memif link, if
+    /// both ends are alternatives of one configuration. `None` if there is no such process.
+    ///
+    /// `own` is the device's own address; `is_heard` tells whether an id of this process listens at
+    /// it and the port.
     ///
     /// # Errors
     ///
     /// The other identity's lock cannot be tested.
-    pub(crate) fn elsewhere(
+    pub(crate) fn listener(
         &self,
         space: PortSpace,
         to: SocketAddr,
+        own: IpAddr,
+        is_heard: bool,
     ) -> Result<Option<IpAddr>, Errno> {
         // The lock is free while files are read.
         let config = self.config()?;
         if config.ports.iter().any(config::is_local) {
-            return Ok(config.ports.iter().find_map(|port| ports::find(port, space, to)));
+            let find = |port| ports::find(port, space, to, is_heard);
+            return Ok(config.ports.iter().find_map(find));
         }
-        process()?.other_end(self.index, to.ip())
+        if is_heard { Ok(Some(own)) } else { process()?.other_end(self.index, to.ip()) }
     }
 
     /// The address of the machine or of a member to which the id of the local fabric is bound that

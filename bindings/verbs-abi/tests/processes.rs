@@ -868,6 +868,33 @@ exec \"$@\"
         assert_eq!(String::from_utf8_lossy(&output.stdout), "started 192.0.2.1\n", "{said}");
     }
 
+    /// A listener at one of the host's addresses receives what is sent to that one.
+    #[test]
+    #[ignore = "needs root: makes network interfaces"]
+    fn listeners_at_two_addresses_of_the_host_do_not_receive_each_others_requests() {
+        let runtime = Runtime::new("addresses");
+        let script = "
+ip link add eth0 type veth peer name other || exit 9
+for at in 10.99.0.1 10.99.1.1 10.99.2.1; do ip addr add $at/24 dev eth0; done
+ip link set eth0 up; ip link set other up
+exec \"$@\"
+";
+        let program = format!("{CONNECTS}{}{}", super::ASKS, super::BINDS);
+        let run = |script_of_it: &str| {
+            let before = ["unshare", "--net", "sh", "-c", script, "sh"];
+            super::Running::of(runtime.command(&before, &format!("{program}{script_of_it}")))
+        };
+        let server = run("serve(at('10.99.0.1', 7000))");
+        assert_eq!(server.first, "listens\n");
+        // 8 is RDMA_CM_EVENT_REJECTED, 4 a request to the program itself.
+        let client = run("
+assert m.rdma_bind_addr(cm, at('10.99.1.1', 7000)) == 0 and m.rdma_listen(cm, 4) == 0
+say(*(ask(ip, 7000) for ip in ('10.99.0.1', '10.99.2.1', '127.0.0.1', '10.99.1.1')))
+");
+        assert_eq!(client.first, "8 at once 8 at once 8 at once 4 at once\n");
+        assert_eq!((client.rest(), server.rest()), (String::new(), String::new()));
+    }
+
     /// The fabric is where the directory is, whatever the network namespace.
     #[test]
     #[ignore = "needs root: makes network namespaces"]

@@ -142,12 +142,12 @@ unsafe fn connect(id: &Entry<Id>, param: Option<&rdma_conn_param>) -> Result<(),
         PortSpace::Udp => None,
     };
     let manager = device.context()?.connection_manager();
-    let way = path::way_to(id, &mut state, device, &manager, peer)?;
+    let (way, port) = path::way_to(id, &mut state, device, &manager, peer)?;
     let mut vector = way.vector;
     vector.traffic_class = state.options.tos.unwrap_or(vector.traffic_class);
     let spec = ConnectSpec {
         space: id.space,
-        port: peer.port(),
+        port,
         source_port: local.port(),
         path: PathSpec { source: Some(way.source), destination: way.vector.dgid.to_ip(), vector },
         alternate: None,

@@ -83,43 +83,51 @@ fn shown_source(state: &State, path: &ResolvedPath) -> IpAddr {
     }
 }
 
-/// The path for a connection to `to`.
+/// Port of a connection that is to be refused: no id is bound to it.
+const REFUSED: u16 = 0;
+
+/// The path and port for a connection to `to`.
 ///
 /// This is the resolved path, unless `to` is an address of the node itself. In that case the path
-/// leads to this device if this process listens at the port, else to another process of this
-/// machine that does, if there is one.
+/// leads to the process of this machine that listens there, if there is one: this process, if its
+/// listener is bound to the address or a wildcard.
 pub(crate) fn way_to(
     id: &Entry<Id>,
     state: &mut State,
     device: &'static Device,
     manager: &Manager,
     to: SocketAddr,
-) -> Result<ResolvedPath, Errno> {
+) -> Result<(ResolvedPath, u16), Errno> {
     let mut path = state.path.ok_or(Errno::EINVAL)?;
     if !host::is_host(to.ip()) {
-        return Ok(path);
+        return Ok((path, to.port()));
     }
-    let dgid = destination(id.space, device, manager, &path, to)?.into();
+    let (ip, at) = destination(id.space, device, manager, &path, to)?;
+    let dgid = ip.into();
     if path.vector.dgid != dgid {
         path.vector.dgid = dgid;
         state.path = Some(path);
         let port = port::find(device, path.port.into())?;
         show_path(id, state, &path, port.max_path_mtu.unwrap_or(PathMtu::B256));
     }
-    Ok(path)
+    Ok((path, at))
 }
 
-/// The address to which a connection to `to`, an address of the node itself, leads.
+/// The address and port to which a connection to `to`, an address of the node itself, leads.
 fn destination(
     space: PortSpace,
     device: &'static Device,
     manager: &Manager,
     path: &ResolvedPath,
     to: SocketAddr,
-) -> Result<IpAddr, Errno> {
+) -> Result<(IpAddr, u16), Errno> {
     let own = path.source;
-    if manager.is_heard(space, SocketAddr::new(own, to.port()))? {
-        return Ok(own);
-    }
-    Ok(device.elsewhere(space, to)?.unwrap_or(own))
+    let is_heard = manager.is_heard(space, SocketAddr::new(own, to.port()))?;
+    Ok(match device.listener(space, to, own, is_heard)? {
+        Some(ip) => (ip, to.port()),
+        // This process listens at another address of the machine, which stands for the device's
+        // own as this one does.
+        None if is_heard => (own, REFUSED),
+        None => (own, to.port()),
+    })
 }

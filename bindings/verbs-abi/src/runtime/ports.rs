@@ -131,22 +131,32 @@ impl Notice {
     }
 }
 
-/// The address of another process that listens at a port of the host, for a connection to the
-/// address `to`, and of the IP version of `to`. A process that listens at that very address is
-/// preferred, then one that listens at all.
-pub(crate) fn find(port: &PortConfig, space: PortSpace, to: SocketAddr) -> Option<IpAddr> {
+/// The address of the member that listens at a port of the host, for a connection to the address
+/// `to`, and of the IP version of `to`. `None` if none listens there. The member may be the one of
+/// this port. A listener bound to that very address is preferred, then a wildcard, then one bound
+/// to the address of its member; among equal ones, that of this port.
+///
+/// `is_heard` tells whether an id of this port listens at its own address. It is preferred if it
+/// has no notice.
+pub(crate) fn find(
+    port: &PortConfig,
+    space: PortSpace,
+    to: SocketAddr,
+    is_heard: bool,
+) -> Option<IpAddr> {
     let Ethdev::Local(fabric) = &port.ethdev else { return None };
-    let is_own = |ip: &IpAddr| port.ip.iter().any(|own| own.address() == *ip);
-    let address = |other: Other| {
-        let like = |ip: &IpAddr| ip.is_ipv4() == to.is_ipv4() && !is_own(ip);
-        let ip = other.own.iter().copied().find(like)?;
-        let at = other.binding.at.ip();
-        let is_heard = other.binding.listens && (!is_own_node(at) || other.binding.covers(to.ip()));
-        let rank = if at == to.ip() { 0 } else { 2 - u8::from(is_own_node(at)) };
-        is_heard.then_some((rank, ip))
-    };
-    let all = all(&fabric.join(DIRECTORY), space, to.port());
-    all.into_iter().filter_map(address).min_by_key(|(rank, _)| *rank).map(|(_, ip)| ip)
+    let own: Vec<IpAddr> = port.ip.iter().map(|ip| ip.address()).collect();
+    let mut listeners = all(&fabric.join(DIRECTORY), space, to.port());
+    listeners.retain(|listener| listener.binding.listens);
+    let is_own = |listener: &Other| listener.own.iter().any(|ip| own.contains(ip));
+    if is_heard && !listeners.iter().any(is_own) {
+        return own.into_iter().find(|ip| ip.is_ipv4() == to.is_ipv4());
+    }
+    let reached = listeners.iter().filter_map(|listener| {
+        let (rank, ip) = listener.reached_by(to.ip())?;
+        Some((rank, !is_own(listener), ip))
+    });
+    reached.min_by_key(|(rank, is_other, _)| (*rank, *is_other)).map(|(_, _, ip)| ip)
 }
 
 /// The address to which the id is bound that has sent a request from `from`, the
@@ -206,6 +216,23 @@ struct Other {
     own: Vec<IpAddr>,
     /// It is one of this process.
     is_ours: bool,
+}
+
+impl Other {
+    /// The address of its member with which a connection to `to`, an address of the host, reaches a
+    /// listener, and how well the listener's address fits: 0 is best. `None` if it does not.
+    fn reached_by(&self, to: IpAddr) -> Option<(u8, IpAddr)> {
+        let at = self.binding.at.ip();
+        let is_like = |ip: &IpAddr| ip.is_ipv4() == to.is_ipv4();
+        if self.own.contains(&at) {
+            return is_like(&at).then_some((2, at));
+        }
+        let ip = self.own.iter().copied().find(is_like)?;
+        match at == to {
+            true => Some((0, ip)),
+            false => self.binding.covers(to).then_some((1, ip)),
+        }
+    }
 }
 
 /// Reads a file's text. `None` if it is none that a process of this version has written.

@@ -52,20 +52,20 @@ fn a_listener_is_found_by_others_at_its_addresses_and_until_it_ends() {
     let (one, two) = (fabric.member(1), fabric.member(2));
     let v4 = listen(&two, "0.0.0.0:7000");
     let found = Some("192.0.2.2".parse().unwrap());
-    assert_eq!(find(&one, TCP, at("127.0.0.1:7000")), found);
-    assert_eq!(find(&one, TCP, at("[::1]:7000")), None, "it listens by IPv4");
-    assert_eq!(find(&one, TCP, at("127.0.0.1:7001")), None);
-    assert_eq!(find(&one, PortSpace::Udp, at("127.0.0.1:7000")), None);
-    assert_eq!(find(&two, TCP, at("127.0.0.1:7000")), None, "its own");
-    assert_eq!(find(&Fabric::new("x").member(1), TCP, at("127.0.0.1:7000")), None);
+    assert_eq!(find(&one, TCP, at("127.0.0.1:7000"), false), found);
+    assert_eq!(find(&one, TCP, at("[::1]:7000"), false), None, "it listens by IPv4");
+    assert_eq!(find(&one, TCP, at("127.0.0.1:7001"), false), None);
+    assert_eq!(find(&one, PortSpace::Udp, at("127.0.0.1:7000"), false), None);
+    assert_eq!(find(&two, TCP, at("127.0.0.1:7000"), true), found, "its own");
+    assert_eq!(find(&Fabric::new("x").member(1), TCP, at("127.0.0.1:7000"), false), None);
     // A second id at the port goes without the first.
     drop(listen(&two, "[::]:7000"));
-    assert_eq!(find(&one, TCP, at("127.0.0.1:7000")), found);
+    assert_eq!(find(&one, TCP, at("127.0.0.1:7000"), false), found);
     drop(v4);
-    assert_eq!(find(&one, TCP, at("127.0.0.1:7000")), None);
+    assert_eq!(find(&one, TCP, at("127.0.0.1:7000"), false), None);
     // An id that is bound only does not listen.
     let bound = take(&two, to("0.0.0.0:7000")).unwrap().unwrap();
-    assert_eq!(find(&one, TCP, at("127.0.0.1:7000")), None);
+    assert_eq!(find(&one, TCP, at("127.0.0.1:7000"), false), None);
     drop(bound);
 }
 
@@ -73,13 +73,62 @@ fn a_listener_is_found_by_others_at_its_addresses_and_until_it_ends() {
 fn the_listener_at_the_very_address_is_preferred() {
     let fabric = Fabric::new("very");
     let one = fabric.member(1);
-    let notices = [(2, "10.0.0.2:7000"), (3, "10.0.0.1:7000"), (4, "0.0.0.0:7000")]
-        .map(|(member, address)| listen(&fabric.member(member), address));
-    let found = |to: &str| find(&one, TCP, at(to)).unwrap().to_string();
-    assert_eq!(found("10.0.0.1:7000"), "192.0.2.3");
-    assert_eq!(found("10.0.0.2:7000"), "192.0.2.2");
-    assert_eq!(found("127.0.0.1:7000"), "192.0.2.4");
+    let notices = [
+        (2, "10.0.0.2:7000"),
+        (3, "10.0.0.1:7000"),
+        (4, "0.0.0.0:7001"),
+        (5, "10.0.0.1:7001"),
+        (6, "192.0.2.6:7001"),
+    ]
+    .map(|(member, address)| listen(&fabric.member(member), address));
+    let found = |to: &str| find(&one, TCP, at(to), false).map(|ip| ip.to_string());
+    assert_eq!(found("10.0.0.1:7000").unwrap(), "192.0.2.3");
+    assert_eq!(found("10.0.0.2:7000").unwrap(), "192.0.2.2");
+    assert_eq!(found("10.0.0.1:7001").unwrap(), "192.0.2.5");
+    assert_eq!(found("127.0.0.1:7001").unwrap(), "192.0.2.4");
     drop(notices);
+}
+
+#[test]
+fn a_listener_at_one_address_of_the_host_is_not_found_at_the_others() {
+    let fabric = Fabric::new("others");
+    let (one, two) = (fabric.member(1), fabric.member(2));
+    let _notice = listen(&two, "10.0.0.2:7000");
+    // The manager of member 2 listens at the member's address.
+    let both = |to: &str| [find(&one, TCP, at(to), false), find(&two, TCP, at(to), true)];
+    for to in ["10.0.0.1:7000", "127.0.0.1:7000", "0.0.0.0:7000", "[::1]:7000"] {
+        assert_eq!(both(to), [None; 2], "{to}");
+    }
+    assert_eq!(both("10.0.0.2:7000"), [Some("192.0.2.2".parse().unwrap()); 2]);
+    let first = listen(&one, "10.0.0.1:7000");
+    assert_eq!(both("10.0.0.1:7000"), [Some("192.0.2.1".parse().unwrap()); 2]);
+    drop(first);
+}
+
+#[test]
+fn a_listener_at_the_address_of_its_member_is_found_at_those_of_the_host() {
+    let fabric = Fabric::new("members");
+    let (one, two) = (fabric.member(1), fabric.member(2));
+    let (v4, v6) = ("192.0.2.2".parse().unwrap(), "2001:db8::2".parse().unwrap());
+    let _v4 = listen(&two, "192.0.2.2:7000");
+    let _v6 = listen(&two, "[2001:db8::2]:7001");
+    let found = |to: &str| find(&one, TCP, at(to), false);
+    for host in ["127.0.0.1", "0.0.0.0", "10.0.0.1"] {
+        assert_eq!(found(&format!("{host}:7000")), Some(v4), "{host}");
+        assert_eq!(found(&format!("{host}:7001")), None, "{host}");
+    }
+    assert_eq!((found("[::1]:7000"), found("[::1]:7001")), (None, Some(v6)));
+    // Its own listener is the first of those that are alike.
+    let _own = listen(&one, "192.0.2.1:7000");
+    assert_eq!(found("127.0.0.1:7000"), Some("192.0.2.1".parse().unwrap()));
+}
+
+#[test]
+fn a_listener_without_a_notice_is_the_first() {
+    let fabric = Fabric::new("unseen");
+    let (one, two) = (fabric.member(1), fabric.member(2));
+    let _notice = listen(&two, "0.0.0.0:7000");
+    assert_eq!(find(&one, TCP, at("127.0.0.1:7000"), true), Some("192.0.2.1".parse().unwrap()));
 }
 
 #[test]
@@ -138,9 +187,9 @@ fn a_port_that_another_process_has_is_refused_by_linuxs_rules() {
     assert_eq!(shared.set_listening(true).unwrap(), wide);
     drop(_shared);
     assert_eq!(shared.set_listening(true).unwrap(), Ok(()));
-    assert!(find(&fabric.member(2), TCP, at("127.0.0.1:7005")).is_some());
+    assert!(find(&fabric.member(2), TCP, at("127.0.0.1:7005"), false).is_some());
     assert_eq!(shared.set_listening(false).unwrap(), Ok(()));
-    assert!(find(&fabric.member(2), TCP, at("127.0.0.1:7005")).is_none());
+    assert!(find(&fabric.member(2), TCP, at("127.0.0.1:7005"), false).is_none());
 }
 
 #[test]
@@ -151,7 +200,7 @@ fn what_the_dead_have_left_is_not_found_and_goes_with_the_next_of_their_number()
     let place = fabric.0.join(DIRECTORY);
     let left = place.join("tcp-7000-m2-1-7-0");
     fs::write(&left, "at 0.0.0.0\nlistens\nown 192.0.2.2\n").unwrap();
-    assert_eq!(find(&one, TCP, at("127.0.0.1:7000")), None);
+    assert_eq!(find(&one, TCP, at("127.0.0.1:7000"), false), None);
     assert!(take(&one, to("0.0.0.0:7000")).unwrap().is_ok() && left.exists());
     drop(listen(&two, "0.0.0.0:7001"));
     assert!(!left.exists());
@@ -159,7 +208,7 @@ fn what_the_dead_have_left_is_not_found_and_goes_with_the_next_of_their_number()
     let pipe = format!("tcp-7002-m9-{}-{}-0", std::process::id(), pid_namespace());
     let kind = rustix::fs::FileType::Fifo;
     rustix::fs::mknodat(rustix::fs::CWD, place.join(pipe), kind, Mode::RWXU, 0).unwrap();
-    assert_eq!(find(&one, TCP, at("127.0.0.1:7002")), None);
+    assert_eq!(find(&one, TCP, at("127.0.0.1:7002"), false), None);
     let unused = format!("tcp-1-m1-{}-{}-0", u32::MAX, pid_namespace());
     assert!(has_ended(&unused) && !has_ended("tcp-1-m1-1-7-0"));
 }
