@@ -12,11 +12,17 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
 
 use rustix::fs::{FlockOperation, flock};
 
 use super::place;
 use super::problem::Problem;
+
+/// How often, and how long apart, a lock is tried while processes look at it.
+const ATTEMPTS: u32 = 100;
+const PAUSE: Duration = Duration::from_millis(1);
 
 /// The two kinds of lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,6 +63,37 @@ pub(crate) fn take(kind: Kind, resources: &[String]) -> Result<Result<Lock, Hold
     }
 }
 
+/// The process that holds a lock of this kind on any of these resources. `None` if no process does.
+/// A process that takes the lock meanwhile gets it.
+///
+/// # Errors
+///
+/// [`Problem`] if a lock file cannot be read or tested.
+pub(crate) fn look(kind: Kind, resources: &[String]) -> Result<Option<Holder>, Problem> {
+    match resources {
+        [] => Ok(None),
+        _ => look_in(&place::sub_dir("claims")?, kind, resources),
+    }
+}
+
+fn look_in(directory: &Path, kind: Kind, resources: &[String]) -> Result<Option<Holder>, Problem> {
+    for resource in resources {
+        let path = directory.join(file_name(kind, resource));
+        let problem = |error: io::Error| Problem::File { path: path.clone(), error };
+        let mut file = match File::open(&path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            Err(error) => return Err(problem(error)),
+        };
+        match flock(&file, FlockOperation::NonBlockingLockShared) {
+            Ok(()) => {}
+            Err(rustix::io::Errno::WOULDBLOCK) => return Ok(Some(holder(&mut file))),
+            Err(error) => return Err(problem(error.into())),
+        }
+    }
+    Ok(None)
+}
+
 fn take_in(
     directory: &Path,
     kind: Kind,
@@ -67,7 +104,7 @@ fn take_in(
         let path = directory.join(file_name(kind, resource));
         let problem = |error: io::Error| Problem::File { path: path.clone(), error };
         let mut file = open(&path).map_err(problem)?;
-        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        match lock(&file) {
             Ok(()) => sign(&mut file).map_err(problem)?,
             Err(rustix::io::Errno::WOULDBLOCK) => return Ok(Err(holder(&mut file))),
             Err(error) => return Err(problem(error.into())),
@@ -75,6 +112,22 @@ fn take_in(
         files.push(file);
     }
     Ok(Ok(Lock { _files: files }))
+}
+
+/// Locks a file, unless a process holds it. One that only looks at it does so for a moment.
+fn lock(file: &File) -> rustix::io::Result<()> {
+    for _ in 0..ATTEMPTS {
+        match flock(file, FlockOperation::NonBlockingLockExclusive) {
+            // Fails too if a process holds it.
+            Err(rustix::io::Errno::WOULDBLOCK) => {
+                flock(file, FlockOperation::NonBlockingLockShared)?;
+            }
+            other => return other,
+        }
+        flock(file, FlockOperation::Unlock)?;
+        thread::sleep(PAUSE);
+    }
+    Err(rustix::io::Errno::WOULDBLOCK)
 }
 
 fn open(path: &Path) -> io::Result<File> {

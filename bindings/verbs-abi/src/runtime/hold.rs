@@ -69,15 +69,15 @@ impl Hold {
             .map(|(config, numbers)| (config, Hold { _lock: lock, numbers })))
     }
 
-    /// The configuration that [`take`](Hold::take) would return now. No number is taken: a process
-    /// that asks at this moment does not get another one.
+    /// The configuration that [`take`](Hold::take) would return now. No lock or number is taken: a
+    /// process that asks at this moment gets what it would get without this call.
     ///
     /// # Errors
     ///
     /// Those of [`take`](Hold::take).
     #[allow(dead_code, reason = "uroce-run looks, the library takes")]
     pub(crate) fn preview(identity: &Identity) -> Result<Result<Config, Vec<Taken>>, Problem> {
-        if let Err(holder) = claim::take(Kind::Claim, &config::resources(&identity.config))? {
+        if let Some(holder) = claim::look(Kind::Claim, &config::resources(&identity.config))? {
             let what = config::title(identity);
             return Ok(Err(vec![Taken { what, holder: holder.to_string() }]));
         }

@@ -526,7 +526,7 @@ impl Process {
             let ip = joined.and_then(|port| port.ip.iter().map(|ip| ip.address()).find(is_other));
             let Some(ip) = ip else { continue };
             let resources = config::resources(&identity.config);
-            if claim::take(Kind::Engine, &resources).map_err(reported)?.is_err() {
+            if claim::look(Kind::Engine, &resources).map_err(reported)?.is_some() {
                 return Ok(Some(ip));
             }
         }

@@ -30,6 +30,32 @@ fn a_lock_has_one_holder_and_covers_all_its_ports_or_none() {
 }
 
 #[test]
+fn a_look_tells_the_holder_changes_nothing_and_lets_others_take_the_lock() {
+    let directory = directory("look");
+    let both = resources(&["memif server /run/a.sock", "pci 0000:01:00.0"]);
+    let look = || look_in(&directory, Kind::Claim, &both).unwrap().map(|holder| holder.to_string());
+    assert_eq!(look(), None);
+    assert_eq!(std::fs::read_dir(&directory).unwrap().count(), 0);
+    let file = directory.join(file_name(Kind::Claim, &both[1]));
+    std::fs::write(&file, "1 a\n").unwrap();
+    assert_eq!((look(), std::fs::read_to_string(&file).unwrap()), (None, "1 a\n".to_owned()));
+    let lock = take_in(&directory, Kind::Claim, &both[1..]).unwrap().unwrap();
+    assert!(look().unwrap().contains(&format!("process {}", std::process::id())));
+    drop(lock);
+    // Another process looks for a moment.
+    let looks = File::open(&file).unwrap();
+    flock(&looks, FlockOperation::NonBlockingLockShared).unwrap();
+    assert_eq!(look(), None);
+    let ends = thread::spawn(move || {
+        thread::sleep(Duration::from_millis(20));
+        drop(looks);
+    });
+    assert!(is_free(&directory, Kind::Claim, &both));
+    ends.join().unwrap();
+    std::fs::remove_dir_all(directory).unwrap();
+}
+
+#[test]
 fn names_that_look_alike_in_the_directory_have_locks_of_their_own() {
     let directory = directory("alike");
     let [one, other] = ["memif client /a b", "memif client /a/b"].map(|name| resources(&[name]));
