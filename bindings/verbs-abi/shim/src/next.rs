@@ -16,6 +16,12 @@ impl Next {
         Self { name, found: AtomicPtr::new(std::ptr::null_mut()) }
     }
 
+    /// The address of the function, if [`find`](Next::find) has found it.
+    pub(crate) fn known(&self) -> Option<*mut c_void> {
+        let found = self.found.load(Ordering::Relaxed);
+        (!found.is_null()).then_some(found)
+    }
+
     /// The address of the function. `None` if the C library does not have it. `errno` does not
     /// change.
     pub(crate) fn find(&self) -> Option<*mut c_void> {

@@ -156,3 +156,38 @@ fn without_a_tree_nothing_is_redirected() {
         assert!(run(tree, "ls", &["/"]).status.success());
     }
 }
+
+/// A library with a constructor, and with a `getenv` of its own in place of the C library's.
+const EARLY: &str = r#"
+#define _GNU_SOURCE
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+char *getenv(const char *name) {
+    return strcmp(name, "SHIM_NEXT") ? secure_getenv(name) : "next";
+}
+static void show(const char *when) {
+    const char *names[] = {"SHIM_A", "SHIM_", "SHIM_AB", "", "UCX_IB_ROCE_REACHABILITY_MODE"};
+    printf("%s:", when);
+    for (int at = 0; at < 5; at++) printf(" %s", getenv(names[at]) ? getenv(names[at]) : "-");
+    printf(" %s\n", getenv("SHIM_NEXT") ? getenv("SHIM_NEXT") : "-");
+}
+__attribute__((constructor)) static void early(void) { show("early"); }
+void late(void) { setenv("SHIM_A", "c=d", 1); show("late"); }
+"#;
+
+/// The shim knows the C library's function from its own constructor on, which runs after those of
+/// the program's libraries.
+#[test]
+fn a_variable_is_the_environments_and_from_the_start_of_the_program_the_c_librarys() {
+    let tree = Tree::new("getenv");
+    std::fs::write(tree.0.join("early.c"), EARLY).unwrap();
+    let main = "void late(void);\nint main(void) { late(); return 0; }\n";
+    std::fs::write(tree.0.join("main.c"), main).unwrap();
+    let script = "gcc -shared -fPIC -o early.so early.c && gcc -o main main.c ./early.so";
+    let built = Command::new("sh").args(["-c", script]).current_dir(&tree.0).status().unwrap();
+    assert!(built.success());
+    let run = format!("cd {} && SHIM_A=a=b exec ./main", tree.0.display());
+    let expected = "early: a=b - - - all -\nlate: c=d - - - all next\n";
+    assert_eq!(prints(&tree, "sh", &["-c", &run]), expected);
+}
