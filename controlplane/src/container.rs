@@ -86,7 +86,7 @@ impl Limits {
         let memory = folders(root, membership, "memory");
         let memory = least(&memory, &["memory.max", "memory.limit_in_bytes"], parse_bytes);
         let hugetlb = folders(root, membership, "hugetlb");
-        // A machine whose processor lacks a size has no files for it. `None` for those.
+        // There are no files for a size that the processor lacks.
         let of_size = |size: &&str| {
             let files = [format!("hugetlb.{size}.max"), format!("hugetlb.{size}.limit_in_bytes")];
             let files = [&*files[0], &*files[1]];
@@ -106,8 +106,8 @@ impl Limits {
     }
 
     /// Returns DPDK's memory: as configured, or, without that, what the limits leave, at most
-    /// [`DEFAULT_MEMORY_MB`]. `running` is that of a DPDK which runs already; its memory stays as it
-    /// is, whatever the limits have become since.
+    /// [`DEFAULT_MEMORY_MB`]. `running` is that of a DPDK which runs already; its memory stays as
+    /// it is, whatever the limits have become since.
     ///
     /// # Errors
     ///
