@@ -51,7 +51,7 @@ pub enum EalError {
         log: String,
     },
     /// The control CPUs are not available to this process, or no thread could be started on them.
-    #[error("no thread on the control CPUs: {0}{}", of_cpu_set(.0))]
+    #[error("no thread on the control CPUs: {0}{hint}", hint = of_cpu_set(.0))]
     Affinity(io::Error),
     /// All of DPDK's lcore numbers are taken.
     #[error("no lcore number is left for this thread")]
