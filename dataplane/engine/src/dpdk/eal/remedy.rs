@@ -29,6 +29,9 @@ const INTERFACE: &str = "A packet socket needs CAP_NET_RAW, which this process d
 const READ_ONLY: &str = "The directory is on a read-only file system: give the container a volume \
     there (--volume, --tmpfs; in a Pod volumeMounts of an emptyDir, such as /run/uroce).";
 
+const NO_DIRECTORY: &str = "This user cannot make the directory: give the container a volume there that \
+    the user may write to (--volume, --tmpfs; in a Pod volumeMounts, such as /run/uroce).";
+
 /// The first row that matches is used.
 const TABLE: &[Row] = &[
     (&["Expecting 'PA' IOVA mode"], HUGEPAGES),
@@ -43,6 +46,7 @@ const TABLE: &[Row] = &[
     (&["mmap failed on AF_PACKET", "Operation not permitted"], MEMLOCK),
     (&["open AF_PACKET socket", "Operation not permitted"], INTERFACE),
     (&["Read-only file system"], READ_ONLY),
+    (&["the directory cannot be made", "ermission denied"], NO_DIRECTORY),
     (&["no mounted hugetlbfs"], NO_HUGETLBFS),
     (&["Cannot get hugepage information"], NO_HUGETLBFS),
     (&["No free", "hugepages"], NO_HUGEPAGES),
@@ -93,6 +97,10 @@ mod tests {
             ),
             ("net_af_packet0: could not open AF_PACKET socket:Operation not permitted", "NET_RAW"),
             ("/run/uroce/fabric: making it: Read-only file system (os error 30)", "emptyDir"),
+            (
+                "/run/a: the directory cannot be made: Permission denied (os error 13)",
+                "volumeMounts",
+            ),
         ];
         for (said, expected) in cases {
             let help = remedy(said).unwrap_or_default();
