@@ -145,9 +145,11 @@ impl Keeper {
         if fds.is_empty() {
             return None;
         }
-        let memory = fds.remove(0);
+        // Once it hears of the link, the program may close all descriptors; this one is closed first.
+        let file = fds.remove(0);
         let sides = self.sides(&hello);
-        let memory = Memory::adopt(&memory, sides.layout().len()).ok()?;
+        let memory = Memory::adopt(&file, sides.layout().len()).ok()?;
+        drop(file);
         let board = super::links::adopt_board(&hello, fds)?;
         self.install(&hello, sides, memory, board, socket);
         Some(())
