@@ -81,6 +81,24 @@ fn mbufs_apart_from_the_memory_of_eal_are_as_many_and_as_large() {
 }
 
 #[test]
+fn a_mempool_for_devices_is_none_that_was_apart_from_the_memory_of_eal() {
+    let config = PoolConfig { count: 253, cache: 0, room: 2048, ..PoolConfig::default() };
+    let buffers = |apart| -> Vec<usize> {
+        let config = PoolConfig { apart, ..config.clone() };
+        let pool = Mempool::create(eal(), &config).expect("memory");
+        let mbufs: Vec<Mbuf> = std::iter::from_fn(|| pool.alloc().ok()).collect();
+        let mut buffers: Vec<usize> =
+            mbufs.iter().map(|mbuf| mbuf.as_slice().as_ptr().addr()).collect();
+        buffers.sort_unstable();
+        buffers
+    };
+    let apart = buffers(true);
+    let inside = buffers(false);
+    assert!(inside.iter().all(|buffer| apart.binary_search(buffer).is_err()));
+    assert_eq!((buffers(true), buffers(false)), (apart, inside), "each is used again");
+}
+
+#[test]
 fn mempools_apart_from_the_memory_of_eal_have_no_more_than_that_together() {
     // Each mempool takes 157 MB; EAL has 512 MB.
     let config = PoolConfig { count: 16_383, cache: 0, apart: true, ..PoolConfig::default() };

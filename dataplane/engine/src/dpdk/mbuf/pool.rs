@@ -252,15 +252,18 @@ impl Drop for Owner {
 }
 
 impl RetiredPools {
-    /// Takes a retired pool of this geometry to which all mbufs have returned.
+    /// Takes a retired pool of this geometry, in the same memory, to which all mbufs have returned.
     fn take(&mut self, config: &PoolConfig) -> Option<Pool> {
         let place = self.pools.iter().position(|pool| {
             // SAFETY: a retired mempool is live, since none is ever freed.
             let available = unsafe { dpdk_sys::uroce_pool_available(pool.raw.as_ptr()) };
-            let PoolConfig { count, cache, room, .. } = pool.config;
-            (count, cache, room) == (config.count, config.cache, config.room) && available == count
+            let of = |&PoolConfig { count, cache, room, apart, .. }: &PoolConfig| {
+                (count, cache, room, apart)
+            };
+            of(&pool.config) == of(config) && available == config.count
         })?;
-        Some(self.pools.swap_remove(place))
+        let raw = self.pools.swap_remove(place).raw;
+        Some(Pool { raw, config: config.clone() })
     }
 }
 
