@@ -41,7 +41,7 @@ uroce_transport::counted! {
         TxLinkDown "tx_link_down" "A frame dropped that was to leave by a port whose link is down."
         TxStuck "tx_stuck" "A frame dropped since its port had taken none for 200 ms, or a second before its link came up."
         Forwarded "forwarded_frames" "A received frame sent on by a port that forwards."
-        ForwardDropped "forward_dropped" "A received frame dropped by a port that forwards: by mode rxonly, or because there was no room to send it."
+        ForwardDropped "forward_dropped" "A received frame dropped by a port that forwards: by mode rxonly, or because it was too long to be sent or there was no room."
         CqOverrun "cq_overrun" "A completion that found its completion queue full."
     }
 }

@@ -38,7 +38,7 @@ use binding::{PortAddresses, PortBinding, path_mtu_of};
 use bottleneck::backlog::Backlog;
 use bottleneck::slow::Bottleneck;
 use faults::{Faults, PortFaults};
-use forward::Forward;
+use forward::Forwarding;
 use loopback::Loopback;
 pub(crate) use queue::{Queue, queues};
 use rx_lane::RxLane;
@@ -64,10 +64,7 @@ pub(crate) struct Lane {
     pub(crate) rx: RxLane,
     pub(crate) looped: Loopback,
     tx: TxLane,
-    /// What becomes of received frames, if the port forwards.
-    forward: Option<Forward>,
-    /// Frames that were to be forwarded through this port, and were dropped, since the start.
-    unforwarded: u64,
+    forwarding: Forwarding,
     /// Takes copies of frames for a capture.
     tap: Option<Box<Tap>>,
     /// The time of this turn.
@@ -104,8 +101,7 @@ impl Lane {
             rx: RxLane::new(rx_faults),
             looped: Loopback::new(),
             tx: TxLane::new(binding.pool.clone(), tx_faults, bottleneck),
-            forward: None,
-            unforwarded: 0,
+            forwarding: Forwarding::new(binding.port.mtu()),
             tap: None,
             now: Instant::ZERO,
             is_cut: false,
@@ -121,7 +117,7 @@ impl Lane {
     /// it.
     fn watch(&mut self) {
         let has_faults = self.rx.faults.is_some() || self.tx.faults.is_some();
-        let is_special = self.tap.is_some() || self.forward.is_some();
+        let is_special = self.tap.is_some() || self.forwarding.of_received.is_some();
         self.is_watched = self.is_cut || has_faults || is_special;
     }
 
@@ -170,7 +166,7 @@ impl Lane {
         if self.is_cut {
             self.tx.drop_taken(mbuf, EngineCounter::TxLinkDown, counters);
         } else if let Some(mbuf) = self.tx.lose(mbuf, packet.by.qpn, counters)
-            && let Some(mbuf) = self.tx.detour(mbuf, packet.by.qpn, self.now, counters)
+            && let Some(mbuf) = self.tx.detour(mbuf, Some(packet.by.qpn), self.now, counters)
         {
             self.tap_sent(&mbuf, Some(packet.by.qpn));
             self.tx.queue(mbuf);
@@ -179,7 +175,7 @@ impl Lane {
     }
 
     /// Gives the tap, if there is one, a copy of a frame that is sent. `by` is the QP that sends
-    /// it; `None` for frames of the control plane.
+    /// it; `None` for frames of the control plane and forwarded ones.
     #[inline]
     fn tap_sent(&mut self, frame: &Mbuf, by: Option<Qpn>) {
         if let Some(tap) = &mut self.tap {
@@ -265,7 +261,7 @@ impl Lane {
         if self.is_cut {
             counters.count(EngineCounter::TxLinkDown);
             self.tx.give_back(mbuf);
-        } else if let Some(mbuf) = self.tx.detour(mbuf, by, self.now, counters) {
+        } else if let Some(mbuf) = self.tx.detour(mbuf, Some(by), self.now, counters) {
             self.tap_sent(&mbuf, Some(by));
             self.tx.queue(mbuf);
         }
@@ -344,7 +340,7 @@ impl Lane {
             && let Some(faults) = &mut self.tx.faults
             && let Some((by, mbuf)) = faults.release(now)
         {
-            self.tap_sent(&mbuf, Some(by));
+            self.tap_sent(&mbuf, by);
             self.tx.queue(mbuf);
         }
     }

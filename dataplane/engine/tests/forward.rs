@@ -3,11 +3,12 @@
 mod lab;
 
 use lab::{Node, QpWish, eventually, pattern};
-use uroce_engine::mbuf::{Mempool, PoolConfig};
+use uroce_engine::mbuf::{Mbuf, Mempool, PoolConfig};
 use uroce_engine::port::Port;
 use uroce_engine::port::ring::ring_pair;
-use uroce_engine::{ControlError, Engine, EngineConfig, EngineCounter, Forward, IdlePolicy};
-use uroce_engine::{LossConfig, PortAddresses, PortBinding, TapFrame, TapSpec};
+use uroce_engine::{ControlError, Engine, EngineConfig, EngineCounter, FaultConfig, Forward};
+use uroce_engine::{IdlePolicy, LossConfig, PortAddresses, PortBinding, PortFaults};
+use uroce_engine::{TapFrame, TapSpec};
 use uroce_transport::{AccessFlags, SendOp, WcStatus};
 use uroce_wire::{Gid, Mac};
 
@@ -19,9 +20,9 @@ fn addresses(host: u8) -> PortAddresses {
     PortAddresses { mac: Mac([2, 0, 0, 0, 0, host]), vlan: None, gids: vec![gid] }
 }
 
-fn node(ports: Vec<(u8, Port)>, lcores: usize, pool: &Mempool) -> Node {
+fn node(ports: Vec<(u8, Port, &Mempool)>, lcores: usize) -> Node {
     let addresses_of_node = addresses(ports[0].0);
-    let bindings = ports.into_iter().map(|(host, port)| PortBinding {
+    let bindings = ports.into_iter().map(|(host, port, pool)| PortBinding {
         port,
         pool: pool.clone(),
         addresses: addresses(host),
@@ -39,22 +40,33 @@ struct Line {
     one: Node,
     between: Node,
     other: Node,
-    pool: Mempool,
+    pools: Vec<Mempool>,
+}
+
+fn pool() -> Mempool {
+    let geometry = PoolConfig { count: 4095, cache: 64, room: 4400, ..PoolConfig::default() };
+    Mempool::create(lab::eal(), &geometry).expect("mempool")
 }
 
 impl Line {
     fn new(lcores: usize) -> Line {
-        let geometry = PoolConfig { count: 4095, cache: 64, room: 4400, ..PoolConfig::default() };
-        let pool = Mempool::create(lab::eal(), &geometry).expect("mempool");
-        let pair = |name, ring| {
-            ring_pair(lab::eal(), name, lcores as u16, ring, 4200, &pool).expect("rings")
+        let pool = pool();
+        Line::of(lcores, 4200, [&pool; 3])
+    }
+
+    /// Makes a line with this MTU to the other host. The mempools are those of the hosts, of the
+    /// port to the one and of the port to the other.
+    fn of(lcores: usize, mtu: u16, pools: [&Mempool; 3]) -> Line {
+        let [hosts, near_pool, far_pool] = pools;
+        let pair = |name, ring, mtu| {
+            ring_pair(lab::eal(), name, lcores as u16, ring, mtu, hosts).expect("rings")
         };
-        let (left, near) = pair("left", 1024);
-        let (right, far) = pair("right", RING);
-        let one = node(vec![(1, left)], lcores, &pool);
-        let other = node(vec![(2, right)], lcores, &pool);
-        let between = node(vec![(3, near), (4, far)], lcores, &pool);
-        Line { one, between, other, pool }
+        let (left, near) = pair("left", 1024, 4200);
+        let (right, far) = pair("right", RING, mtu);
+        let one = node(vec![(1, left, hosts)], lcores);
+        let other = node(vec![(2, right, hosts)], lcores);
+        let between = node(vec![(3, near, near_pool), (4, far, far_pool)], lcores);
+        Line { one, between, other, pools: pools.map(Mempool::clone).into() }
     }
 
     fn forward(&mut self, of: [Option<Forward>; 2]) {
@@ -68,10 +80,33 @@ impl Line {
     }
 
     fn finish(self) {
-        let Line { one, between, other, pool } = self;
+        let Line { one, between, other, pools } = self;
         [one, between, other].into_iter().for_each(|node| node.control.shutdown());
-        assert_eq!(pool.available(), pool.count(), "mbufs leaked");
+        pools.iter().for_each(all_are_back);
     }
+
+    /// Writes 64 KiB from one host to the other `count` times, over a reliable connection.
+    fn write(&mut self, count: u64) {
+        let wish = QpWish { timeout: 12, ..QpWish::default() };
+        let mut a = self.one.create_qp(&wish);
+        let mut b = self.other.create_qp(&wish);
+        let qpns = [a.qpn, b.qpn];
+        self.one.bring_up(&mut a, &addresses(2), qpns[1], &wish);
+        self.other.bring_up(&mut b, &addresses(1), qpns[0], &wish);
+        let local = self.one.register(a.pd, 1 << 16, AccessFlags::all());
+        let remote = self.other.register(b.pd, 1 << 16, AccessFlags::all());
+        let op = SendOp::Write { va: remote.va(), rkey: remote.keys.rkey, imm: None };
+        for seed in 0..count {
+            local.fill(seed);
+            a.send(1, op, &[local.sge(0, 1 << 16)]);
+            assert_eq!(a.completion().status, WcStatus::Success);
+            assert_eq!(remote.bytes(), pattern(seed, 1 << 16));
+        }
+    }
+}
+
+fn all_are_back(pool: &Mempool) {
+    assert_eq!(pool.available(), pool.count(), "mbufs leaked");
 }
 
 const IO: [Option<Forward>; 2] = [Some(Forward::Io { to: 2 }), Some(Forward::Io { to: 1 })];
@@ -96,25 +131,100 @@ fn a_connection_passes_an_engine_that_forwards_between_its_ports() {
     for lcores in [1, 2] {
         let mut line = Line::new(lcores);
         line.forward(IO);
-        let wish = QpWish { timeout: 12, ..QpWish::default() };
-        let mut a = line.one.create_qp(&wish);
-        let mut b = line.other.create_qp(&wish);
-        let qpns = [a.qpn, b.qpn];
-        line.one.bring_up(&mut a, &addresses(2), qpns[1], &wish);
-        line.other.bring_up(&mut b, &addresses(1), qpns[0], &wish);
-        let local = line.one.register(a.pd, 1 << 16, AccessFlags::all());
-        let remote = line.other.register(b.pd, 1 << 16, AccessFlags::all());
-        local.fill(9);
-        let op = SendOp::Write { va: remote.va(), rkey: remote.keys.rkey, imm: None };
-        a.send(1, op, &[local.sge(0, 1 << 16)]);
-        assert_eq!(a.completion().status, WcStatus::Success);
-        assert_eq!(remote.bytes(), pattern(9, 1 << 16));
+        line.write(1);
         // Sixteen packets and an acknowledgement.
         assert!(line.counter(EngineCounter::Forwarded) >= 17);
         assert_eq!(line.counter(EngineCounter::RxPackets), 0, "no QP looks at them");
-        drop((local, remote, a, b));
         line.finish();
     }
+}
+
+#[test]
+fn a_port_sends_copies_of_frames_that_are_in_mbufs_of_another_mempool() {
+    let pools = [pool(), pool(), pool()];
+    let [hosts, _, far] = &pools;
+    let mut line = Line::of(1, 4200, pools.each_ref());
+    line.forward(IO);
+    line.one.control.send_frame(1, &frame(1, 2)).expect("sends");
+    let mut got = None;
+    eventually("a frame", || {
+        got = line.other.control.recv_frame();
+        got.is_some()
+    });
+    assert_eq!(got.as_ref().expect("waited for").mbuf.as_slice(), frame(1, 2));
+    assert_eq!(far.available(), far.count() - 1, "it is the far port's");
+    // The mbuf of the host is freed at the end of the lcore's turn.
+    eventually("the host's mbuf", || hosts.available() == hosts.count());
+    drop(got);
+
+    let taken: Vec<Mbuf> = std::iter::from_fn(|| far.alloc().ok()).collect();
+    line.one.control.send_frame(1, &frame(1, 2)).expect("sends");
+    eventually("it", || line.between.control.unforwarded(2) == Ok(1));
+    assert_eq!(line.counter(EngineCounter::ForwardDropped), 1, "there is no mbuf for a copy");
+    drop(taken);
+    // Both ways, and back through the port that a frame came from.
+    line.write(2);
+    line.forward([Some(Forward::Echo), None]);
+    line.one.control.send_frame(1, &frame(1, 2)).expect("sends");
+    assert_eq!(received(&mut line.one)[..6], frame(2, 1)[..6]);
+    line.finish();
+}
+
+#[test]
+fn frames_longer_than_the_mtu_of_the_port_are_dropped() {
+    let pool = pool();
+    let mut line = Line::of(1, 1500, [&pool; 3]);
+    line.forward(IO);
+    let mut tagged = frame(1, 2);
+    drop(tagged.splice(12..12, [0x81, 0, 0, 7]));
+    for (mut frame, longest) in [(frame(1, 2), 1514), (tagged, 1518)] {
+        let before = [EngineCounter::Forwarded, EngineCounter::ForwardDropped]
+            .map(|counter| line.counter(counter));
+        for len in [longest, longest + 1, 4000] {
+            frame.resize(len, 0);
+            line.one.control.send_frame(1, &frame).expect("the near port's MTU is larger");
+        }
+        eventually("two drops", || line.counter(EngineCounter::ForwardDropped) == before[1] + 2);
+        assert_eq!(line.counter(EngineCounter::Forwarded), before[0] + 1);
+    }
+    assert_eq!(line.between.control.unforwarded(2), Ok(4));
+    line.finish();
+}
+
+#[test]
+fn forwarded_frames_have_the_faults_of_the_port_through_which_they_leave() {
+    let pools = [pool(), pool(), pool()];
+    let mut line = Line::of(1, 4200, pools.each_ref());
+    line.forward(IO);
+    let tx = FaultConfig {
+        loss: 0.02,
+        duplicate: 0.05,
+        reorder: 0.05,
+        corrupt: 0.02,
+        delay_us: 20,
+        seed: 5,
+        ..FaultConfig::default()
+    };
+    line.between.control.set_faults(2, &PortFaults { tx, ..PortFaults::default() }).expect("two");
+    line.write(40);
+    for counter in [
+        EngineCounter::TxLost,
+        EngineCounter::TxDuplicated,
+        EngineCounter::TxReordered,
+        EngineCounter::TxCorrupted,
+        EngineCounter::TxDelayed,
+    ] {
+        assert!(line.counter(counter) > 0, "{counter:?}");
+    }
+    eventually("the last", || {
+        line.between.control.unforwarded(2) == Ok(line.counter(EngineCounter::TxLost))
+    });
+
+    let tx = FaultConfig { loss: 1.0, ..FaultConfig::default() };
+    line.between.control.set_faults(2, &PortFaults { tx, ..PortFaults::default() }).expect("two");
+    line.one.control.send_frame(1, &frame(1, 2)).expect("sends");
+    assert_eq!(received(&mut line.other), frame(1, 2), "others than RoCEv2 have none");
+    line.finish();
 }
 
 #[test]
@@ -172,7 +282,7 @@ fn a_port_that_takes_no_more_drops_and_the_frames_stay_in_bounds() {
     let mut line = Line::new(1);
     line.forward(IO);
     // The far host has no lcore that takes frames from the ring.
-    let Line { one, mut between, other, pool } = line;
+    let Line { one, mut between, other, pools } = line;
     other.control.shutdown();
     let mut one = one;
     let sent = 8 * u64::from(RING);
@@ -187,7 +297,7 @@ fn a_port_that_takes_no_more_drops_and_the_frames_stay_in_bounds() {
     assert!(dropped > 0);
     assert_eq!(between.control.unforwarded(2), Ok(dropped));
     [one, between].into_iter().for_each(|node| node.control.shutdown());
-    assert_eq!(pool.available(), pool.count(), "mbufs leaked");
+    pools.iter().for_each(all_are_back);
 }
 
 #[test]

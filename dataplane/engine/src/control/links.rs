@@ -159,23 +159,29 @@ impl Control {
     /// QPs and the control plane again. When this returns, every lcore does so.
     ///
     /// # Errors
-    /// [`ControlError::NoSuchPort`], or the error of an lcore that does not answer: others have the
-    /// setting by then.
+    /// [`ControlError::NoSuchPort`], or the error of the first lcore that does not answer: the
+    /// others have the setting then. One that has died forwards nothing, which is no error if
+    /// `forward` is `None`.
     pub fn set_forward(&mut self, port: u8, forward: Option<Forward>) -> Result<(), ControlError> {
         self.binding(port)?;
         if let Some(Forward::Io { to }) = forward {
             self.binding(to)?;
         }
         let at = usize::from(port) - 1;
+        let mut outcome = Ok(());
         for lcore in 0..self.lcores.len() {
-            let done = self.call(lcore, SetForward { port: at, forward })?;
-            done.ok_or(ControlError::NoSuchPort(port))?;
+            let done = match self.call(lcore, SetForward { port: at, forward }) {
+                Err(ControlError::LcoreDied(_)) if forward.is_none() => Ok(()),
+                done => done.and_then(|done| done.ok_or(ControlError::NoSuchPort(port))),
+            };
+            outcome = outcome.and(done);
         }
-        Ok(())
+        outcome
     }
 
     /// Returns how many frames since the start were to be forwarded through a port, counted from 1,
-    /// and were dropped because it took no more or its link was set down.
+    /// and were dropped: by loss on purpose, because its link was set down, they were too long, or
+    /// it took no more. The count of an lcore that has died is lost.
     ///
     /// # Errors
     /// [`ControlError::NoSuchPort`], or the error of an lcore that does not answer.
@@ -184,8 +190,10 @@ impl Control {
         let at = usize::from(port) - 1;
         let mut sum = 0;
         for lcore in 0..self.lcores.len() {
-            let count = self.call(lcore, CountUnforwarded { port: at })?;
-            sum += count.ok_or(ControlError::NoSuchPort(port))?;
+            sum += match self.call(lcore, CountUnforwarded { port: at }) {
+                Err(ControlError::LcoreDied(_)) => 0,
+                count => count?.ok_or(ControlError::NoSuchPort(port))?,
+            };
         }
         Ok(sum)
     }

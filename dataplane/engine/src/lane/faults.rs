@@ -6,9 +6,9 @@
 //!                                       └── copy ─▶ late ◀─────────┘
 //! ```
 //!
-//! Only RoCEv2 frames are concerned, of those that are sent only the frames of QPs: address
-//! resolution makes a few attempts only, and its failure would say nothing about the transport.
-//! With the same seed and the same traffic the same frames are chosen.
+//! Only RoCEv2 frames are concerned, of those that are sent only the frames of QPs and forwarded
+//! ones: address resolution makes a few attempts only, and its failure would say nothing about the
+//! transport. With the same seed and the same traffic the same frames are chosen.
 //!
 //! Invariants
 //! - The frames that are held are bounded, and their places are made by the control plane. A frame
@@ -52,7 +52,7 @@ pub struct FaultConfig {
     pub delay_us: u32,
     /// Seed of the random choice.
     pub seed: u64,
-    /// The QP of which frames are concerned; `None` for all.
+    /// The QP of which frames are concerned, and no forwarded ones; `None` for all.
     pub qp: Option<Qpn>,
 }
 
@@ -145,7 +145,8 @@ struct Held {
     due: Instant,
     /// The number of passed frames with which it follows at the latest.
     after: u64,
-    by: Qpn,
+    /// Its QP; `None` for a forwarded frame.
+    by: Option<Qpn>,
     frame: Mbuf,
 }
 
@@ -197,8 +198,9 @@ impl Faults {
         })
     }
 
-    /// Returns whether the next frame is lost. `qp` is the QP that sends it, or to which it is.
-    pub(super) fn loses(&mut self, qp: Qpn, counters: &CounterBlock) -> bool {
+    /// Returns whether the next frame is lost. `qp` is the QP that sends it, or to which it is;
+    /// `None` for a forwarded frame that is sent.
+    pub(super) fn loses(&mut self, qp: Option<Qpn>, counters: &CounterBlock) -> bool {
         let loses = self.concerns(qp) && self.loss.loses();
         if loses {
             counters.count(self.counted.lost);
@@ -206,15 +208,16 @@ impl Faults {
         loses
     }
 
-    fn concerns(&self, qp: Qpn) -> bool {
-        self.qp.is_none_or(|of| of == qp)
+    fn concerns(&self, qp: Option<Qpn>) -> bool {
+        self.qp.is_none() || self.qp == qp
     }
 
-    /// Applies all faults but loss to a frame of a QP. Returns it if it passes now.
+    /// Applies all faults but loss to a frame of a QP, or a forwarded one. Returns it if it passes
+    /// now.
     pub(super) fn detour(
         &mut self,
         mut frame: Mbuf,
-        qp: Qpn,
+        qp: Option<Qpn>,
         now: Instant,
         counters: &CounterBlock,
     ) -> Option<Mbuf> {
@@ -240,7 +243,7 @@ impl Faults {
     fn hold_back(
         &mut self,
         frame: Mbuf,
-        by: Qpn,
+        by: Option<Qpn>,
         now: Instant,
         counters: &CounterBlock,
     ) -> Option<Mbuf> {
@@ -264,8 +267,8 @@ impl Faults {
         None
     }
 
-    /// Takes the next frame that is to pass by now, and its QP.
-    pub(super) fn release(&mut self, now: Instant) -> Option<(Qpn, Mbuf)> {
+    /// Takes the next frame that is to pass by now, and its QP if it has one.
+    pub(super) fn release(&mut self, now: Instant) -> Option<(Option<Qpn>, Mbuf)> {
         let passed = self.passed;
         let is_due = |held: &Held| held.after <= passed || held.due <= now;
         if let Some(at) = self.overtaken.iter().position(is_due) {

@@ -1,10 +1,22 @@
 //! Forwarding: what becomes of frames that a port receives, if they go to no QP.
 //!
+//! Invariants
+//! - A port is given mbufs of its own mempool only: another one may lie in memory that no device
+//!   and no sharing driver may touch.
+//!
 //! Not here: taking them from the port ([`crate::rx`]).
 
 use super::Lane;
 use crate::counters::{CounterBlock, EngineCounter};
 use crate::dpdk::mbuf::Mbuf;
+use uroce_wire::{EtherType, Frame};
+
+/// Place of the EtherType in a frame, behind two addresses.
+const ETHER_TYPE: usize = 12;
+/// Bytes of an Ethernet header without a tag.
+const HEADER: usize = ETHER_TYPE + 2;
+/// Bytes of an 802.1Q tag.
+const TAG: usize = 4;
 
 /// What becomes of the frames that a port receives, instead of going to QPs and the control plane.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -20,37 +32,99 @@ pub enum Forward {
     RxOnly,
 }
 
+/// A lane's state for forwarding.
+#[derive(Debug)]
+pub(super) struct Forwarding {
+    /// What becomes of received frames, if the port forwards.
+    pub(super) of_received: Option<Forward>,
+    /// Largest Ethernet payload of the port in bytes.
+    mtu: usize,
+    /// Frames that were to be forwarded through this port, and were dropped, since the start.
+    dropped: u64,
+}
+
+impl Forwarding {
+    /// Makes the state of a port with this MTU, which does not forward.
+    pub(super) fn new(mtu: u16) -> Forwarding {
+        Forwarding { of_received: None, mtu: mtu.into(), dropped: 0 }
+    }
+
+    /// Returns whether a frame is no longer than the MTU allows.
+    fn fits(&self, frame: &[u8]) -> bool {
+        let ether_type = frame.get(ETHER_TYPE..HEADER);
+        let is_tagged = ether_type == Some(&EtherType::VLAN.0.to_be_bytes()[..]);
+        let header = if is_tagged { HEADER + TAG } else { HEADER };
+        frame.len() <= header + self.mtu
+    }
+}
+
 impl Lane {
     /// Sets what becomes of received frames; `None` gives them to QPs and the control plane.
     pub(crate) fn set_forward(&mut self, forward: Option<Forward>) {
-        self.forward = forward;
+        self.forwarding.of_received = forward;
         self.watch();
     }
 
     /// Returns what becomes of received frames, if the port forwards.
     #[inline]
     pub(crate) fn forward(&self) -> Option<Forward> {
-        self.forward
+        self.forwarding.of_received
     }
 
     /// Returns how many frames were to be forwarded through this port and were dropped.
     pub(crate) fn unforwarded(&self) -> u64 {
-        self.unforwarded
+        self.forwarding.dropped
     }
 
-    /// Queues a frame that was received, or drops and counts it if the link is set down or the port
-    /// takes no more.
+    /// Queues a frame that was received, from whichever mempool, or drops and counts it: if the
+    /// link is set down, if the frame is longer than the MTU allows, if the port takes no more or
+    /// its mempool is empty, or by loss on purpose.
     pub(crate) fn forward_out(&mut self, frame: Mbuf, counters: &CounterBlock) {
+        if !self.send_on(frame, counters) {
+            self.forwarding.dropped += 1;
+        }
+    }
+
+    /// Queues a frame, or drops and counts it. Returns false if it was dropped.
+    fn send_on(&mut self, frame: Mbuf, counters: &CounterBlock) -> bool {
         if self.is_cut {
-            self.unforwarded += 1;
             counters.count(EngineCounter::TxLinkDown);
-        } else if self.has_room() {
-            counters.count(EngineCounter::Forwarded);
+            return false;
+        }
+        let can_leave = self.forwarding.fits(frame.as_slice()) && self.has_room();
+        let Some(frame) = can_leave.then(|| self.tx.own(frame)).flatten() else {
+            counters.count(EngineCounter::ForwardDropped);
+            return false;
+        };
+        let is_concerned = self.tx.faults.is_some()
+            && matches!(Frame::parse(frame.as_slice()), Ok(Frame::Roce(_)));
+        if is_concerned && self.tx.loses(None, counters) {
+            return false;
+        }
+        counters.count(EngineCounter::Forwarded);
+        let passes = match is_concerned {
+            true => self.tx.detour(frame, None, self.now, counters),
+            false => Some(frame),
+        };
+        if let Some(frame) = passes {
             self.tap_sent(&frame, None);
             self.tx.queue(frame);
-        } else {
-            self.unforwarded += 1;
-            counters.count(EngineCounter::ForwardDropped);
         }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tag_makes_no_frame_too_long() {
+        let forwarding = Forwarding::new(100);
+        let mut frame = [0; 120];
+        let longest = |frame: &[u8]| (0..=120).filter(|len| forwarding.fits(&frame[..*len])).max();
+        assert_eq!(longest(&frame), Some(114));
+        frame[ETHER_TYPE..HEADER].copy_from_slice(&EtherType::VLAN.0.to_be_bytes());
+        assert_eq!(longest(&frame), Some(118));
     }
 }

@@ -24,7 +24,7 @@ impl RxLane {
 
     /// Returns whether injected loss drops the next looped frame, which is to this QP.
     pub(crate) fn loses(&mut self, qp: Qpn, counters: &CounterBlock) -> bool {
-        self.faults.as_mut().is_some_and(|faults| faults.loses(qp, counters))
+        self.faults.as_mut().is_some_and(|faults| faults.loses(Some(qp), counters))
     }
 }
 
@@ -79,9 +79,9 @@ impl Lane {
         for mbuf in burst.drain() {
             let is_roce = matches!(Frame::parse(mbuf.as_slice()), Ok(Frame::Roce(_)));
             let passes = match Frame::likely_dest_qpn(mbuf.as_slice()) {
-                Some(qp) if is_roce => match faults.loses(qp, counters) {
+                Some(qp) if is_roce => match faults.loses(Some(qp), counters) {
                     true => None,
-                    false => faults.detour(mbuf, qp, self.now, counters),
+                    false => faults.detour(mbuf, Some(qp), self.now, counters),
                 },
                 _ => Some(mbuf),
             };

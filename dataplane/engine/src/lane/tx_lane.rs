@@ -116,7 +116,7 @@ impl TxLane {
     /// Applies injected loss to a frame of a QP, and counts it as sent or as lost. `None` if it is
     /// lost.
     pub(super) fn lose(&mut self, mbuf: Mbuf, by: Qpn, counters: &CounterBlock) -> Option<Mbuf> {
-        if self.faults.as_mut().is_some_and(|faults| faults.loses(by, counters)) {
+        if self.loses(Some(by), counters) {
             self.count_taken(mbuf.len());
             self.give_back(mbuf);
             return None;
@@ -125,11 +125,18 @@ impl TxLane {
         Some(mbuf)
     }
 
-    /// Applies the other faults to a frame of a QP. Returns it if it is sent now.
+    /// Returns whether injected loss drops the next frame, which this QP sends. `None` for a
+    /// forwarded frame.
+    pub(super) fn loses(&mut self, by: Option<Qpn>, counters: &CounterBlock) -> bool {
+        self.faults.as_mut().is_some_and(|faults| faults.loses(by, counters))
+    }
+
+    /// Applies the other faults to a frame of a QP, or a forwarded one. Returns it if it is sent
+    /// now.
     pub(super) fn detour(
         &mut self,
         mbuf: Mbuf,
-        by: Qpn,
+        by: Option<Qpn>,
         now: Instant,
         counters: &CounterBlock,
     ) -> Option<Mbuf> {
@@ -151,6 +158,15 @@ impl TxLane {
         copy.set_len(frame.len()).ok()?;
         copy.as_mut_slice().copy_from_slice(frame.as_slice());
         Some(copy)
+    }
+
+    /// Returns the frame if it is in an mbuf of this port's mempool, else a copy that is; `None` if
+    /// the mempool is empty.
+    pub(super) fn own(&mut self, frame: Mbuf) -> Option<Mbuf> {
+        match self.pool.owns(&frame) {
+            true => Some(frame),
+            false => self.copy_of(&frame),
+        }
     }
 
     /// Takes back an mbuf that was taken by [`empty_mbuf`](TxLane::empty_mbuf) and is not needed.

@@ -158,6 +158,11 @@ impl Mempool {
         unsafe { dpdk_sys::uroce_pool_available(self.raw()) }
     }
 
+    /// Returns whether an mbuf is of this mempool.
+    pub(crate) fn owns(&self, mbuf: &Mbuf) -> bool {
+        std::ptr::eq(mbuf.header().pool, self.raw())
+    }
+
     /// Returns the total number of mbufs.
     pub fn count(&self) -> u32 {
         self.0.pool.config.count
