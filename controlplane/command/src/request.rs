@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 pub use capture::Capture;
 pub use cm::SelectCm;
 pub use fault::{SetFault, Share};
-pub use forward::{All, Fwd, FwdMode, Start};
+pub use forward::{All, BURSTS_MAX, Fwd, FwdMode, Start};
 pub use migration::{Alt, AltPath, Migrate, Rearm};
 pub use number::Switch;
 pub use objects::{

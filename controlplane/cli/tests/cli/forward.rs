@@ -3,7 +3,7 @@
 use uroce_command::Answer;
 use uroce_command::answer::FwdStats;
 
-use crate::lab::{Lab, answer, eventually, fails, made, says};
+use crate::lab::{Lab, answer, beside_a_closing_device, eventually, fails, made, says};
 use crate::objects::Own;
 
 /// Returns the number that follows these words in a line.
@@ -107,6 +107,19 @@ fn a_program_keeps_its_packets_unless_that_is_meant() {
     lab.write(2);
     let counted = stats("stop");
     assert!(counted[0].tx_packets >= 32 && counted[0].tx_dropped == 0, "{counted:?}");
+}
+
+#[test]
+fn a_device_that_is_being_closed_fails_no_command_of_forwarding() {
+    let mut lab = Lab::new();
+    says("set fwd rxonly");
+    beside_a_closing_device(|| {
+        says("start tx_first 2 --force");
+        says("show fwd stats all");
+        says("clear fwd stats all");
+        says("stop");
+    });
+    lab.write(1);
 }
 
 #[test]

@@ -5,9 +5,10 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use uroce_command::frame::{self, Decoder};
+use uroce_command::request::Start;
 use uroce_command::{Answer, Refusal, Reply, Request, Select, Show, ShowPort};
 
-use crate::lab::{Lab, SOON, eventually, says, socket};
+use crate::lab::{Lab, SOON, eventually, fails, says, socket};
 
 fn connect() -> UnixStream {
     let stream = UnixStream::connect(socket()).expect("it listens");
@@ -80,6 +81,23 @@ fn requests_that_come_together_or_in_pieces_are_answered_in_order() {
         }
     }
     assert_eq!(gids, 2);
+}
+
+#[test]
+fn numbers_that_the_grammar_refuses_are_refused_in_requests_too() {
+    let _lab = Lab::new();
+    let (mut stream, mut inbox) = (connect(), Decoder::new(frame::REPLY_MAX));
+    for bursts in [0, 1001, u32::MAX] {
+        let start = Request::Start(Start { tx_first: true, bursts, force: true });
+        stream.write_all(&frame::encode(&start, frame::REQUEST_MAX).unwrap()).unwrap();
+        let refused = reply(&mut stream, &mut inbox);
+        let text = format!("{refused:?}");
+        assert!(matches!(refused, Some(Reply::Refused(Refusal::Command { .. }))), "{text}");
+        assert!(text.contains("EINVAL") && text.contains("choose 1 to 1000"), "{text}");
+    }
+    assert!(fails("stop").contains("Packet forwarding not started"));
+    says("set fwd rxonly");
+    says("start tx_first 1000 --force");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::process::{Command, Output};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use uroce::config::{DeviceConfig, PortConfig};
@@ -73,6 +74,33 @@ impl Lab {
             let completion = self.left.cq.wait(SOON).expect("no overrun").expect("in time");
             assert_eq!(completion.status, WcStatus::Success);
         }
+    }
+}
+
+/// Runs `commands` twenty times while another thread opens and closes a third device.
+pub(crate) fn beside_a_closing_device(commands: impl Fn()) {
+    let port = PortConfig::ring("other").ip("198.51.100.1/24").expect("an address");
+    let config = config().device(DeviceConfig::new("third").port(port));
+    let end = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !end.load(Ordering::Relaxed) {
+                // Closed at once.
+                drop(Context::open(&config, "third").expect("it opens"));
+            }
+        });
+        let ended = Until(&end);
+        (0..20).for_each(|_| commands());
+        drop(ended);
+    });
+}
+
+/// Ends a thread, even if the test fails.
+struct Until<'e>(&'e AtomicBool);
+
+impl Drop for Until<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
     }
 }
 

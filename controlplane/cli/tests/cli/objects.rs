@@ -2,14 +2,11 @@
 
 use std::io::{BufRead, BufReader, Lines, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
 
-use uroce::Context;
-use uroce::config::{DeviceConfig, PortConfig};
 use uroce_command::Answer;
 use uroce_command::answer::Qp;
 
-use crate::lab::{Lab, answer, config, fails, made, says, uroce};
+use crate::lab::{Lab, answer, beside_a_closing_device, fails, made, says, uroce};
 
 /// Returns the attributes of a QP.
 fn query(qpn: u32) -> Qp {
@@ -129,34 +126,12 @@ fn the_programs_own_queue_pair_is_not_harmed_unless_that_is_meant() {
 #[test]
 fn a_device_that_is_being_closed_fails_no_command_about_another() {
     let lab = Lab::new();
-    let port = PortConfig::ring("other").ip("198.51.100.1/24").expect("an address");
-    let config = config().device(DeviceConfig::new("third").port(port));
     let left = lab.left.qp.qpn().value();
-    let end = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            while !end.load(Ordering::Relaxed) {
-                // Closed at once.
-                drop(Context::open(&config, "third").expect("it opens"));
-            }
-        });
-        let ended = Until(&end);
-        for _ in 0..20 {
-            assert_eq!(query(left).state, "RTS");
-            says("show fault");
-            says("show capture");
-        }
-        drop(ended);
+    beside_a_closing_device(|| {
+        assert_eq!(query(left).state, "RTS");
+        says("show fault");
+        says("show capture");
     });
-}
-
-/// Ends a thread, even if the test fails.
-struct Until<'e>(&'e AtomicBool);
-
-impl Drop for Until<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
 }
 
 #[test]

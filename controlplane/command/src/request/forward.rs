@@ -2,6 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
+/// Most bursts of `start tx_first`, as in testpmd.
+pub const BURSTS_MAX: u32 = 1000;
+
 /// What becomes of received frames while ports forward.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "tree", derive(clap::ValueEnum))]
@@ -29,7 +32,7 @@ pub struct Start {
     pub tx_first: bool,
     /// How many bursts `tx_first` sends, up to 1000
     #[cfg_attr(feature = "tree", arg(value_name = "N", default_value_t = 1,
-        requires = "tx_first", value_parser = clap::value_parser!(u32).range(1..=1000)))]
+        requires = "tx_first", value_parser = clap::value_parser!(u32).range(1..=i64::from(BURSTS_MAX))))]
     #[serde(default = "one")]
     pub bursts: u32,
     /// Even if the device serves a program or has queue pairs, which get no packets meanwhile

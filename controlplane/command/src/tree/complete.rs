@@ -116,6 +116,7 @@ mod tests {
         assert_eq!(words("sh po s"), ["summary", "stats"]);
         assert_eq!(complete("sh po s").start, 6);
         assert_eq!(words("show port"), ["port"]);
+        assert_eq!(words("start tx"), ["tx_first"]);
         assert!(words("show nothing s").is_empty());
         assert!(words("show \"port s").is_empty());
     }

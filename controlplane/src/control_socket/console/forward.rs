@@ -10,11 +10,12 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use uroce_command::Answer;
 use uroce_command::answer::{FwdStats, Settings};
-use uroce_command::request::{FwdMode, Start};
+use uroce_command::request::{BURSTS_MAX, FwdMode, Start};
 use uroce_engine::Forward;
 use uroce_engine::port::PortStats;
 
-use super::{Begun, Console, Failure, Served};
+use super::{Begun, Console, Failure, Served, or_nothing};
+use crate::call::RequestError;
 use crate::thread::PortSeen;
 
 /// Frames in a burst of `start tx_first`, as in testpmd.
@@ -23,11 +24,15 @@ const BURST: u32 = 32;
 /// Longest wait for ports that take no frames.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// Time after which no further burst is sent before the server thread has looked after others.
+const STEP: Duration = Duration::from_millis(1);
+
 /// What commands have set of forwarding.
 #[derive(Debug, Default)]
 pub(super) struct Forwarding {
     mode: FwdMode,
-    /// Keys of the devices that were started; none while forwarding is stopped.
+    /// Keys of the devices that may forward, since they were started and not stopped; none while
+    /// forwarding is stopped.
     started: Vec<u64>,
     /// Counters of each port at the start, or when they were cleared, by device and port.
     marks: BTreeMap<(u64, u8), Counted>,
@@ -84,71 +89,89 @@ impl Console {
         start: &Start,
         devices: &[Arc<Served>],
     ) -> Result<Begun, Failure> {
+        let Start { tx_first, bursts, force } = *start;
+        // A client may have another grammar, or none.
+        if !(1..=BURSTS_MAX).contains(&bursts) {
+            let cause = format!("`tx_first` cannot send {bursts} bursts");
+            let remedy = format!("choose 1 to {BURSTS_MAX}");
+            return Err(Failure::new(Errno::INVAL, cause, remedy));
+        }
         self.forwarding.check_stopped()?;
         let mode = self.forwarding.mode;
-        if mode != FwdMode::Endpoint && !start.force {
+        if mode != FwdMode::Endpoint && !force {
             devices.iter().try_for_each(check_harmless)?;
         }
-        self.clear_fwd(devices)?;
-        self.forwarding.started = devices.iter().map(|served| served.key).collect();
-        if let Err(failure) = set(mode, devices) {
+        let marks = marks(devices)?;
+        if let (_, Err(failure)) = set(mode, devices) {
             self.give_up(devices);
             return Err(failure);
         }
-        let mut left = if start.tx_first { start.bursts } else { 0 };
-        let end = Instant::now() + PATIENCE;
+        self.forwarding.marks = marks;
+        self.forwarding.started = devices.iter().map(|served| served.key).collect();
+        let (mut left, mut since) = (if tx_first { bursts } else { 0 }, Instant::now());
         Ok(Begun::Later(Box::new(move |console, devices| {
-            match console.send_bursts(&mut left, devices) {
-                Ok(true) => {
-                    let text = format!("{} packet forwarding started", word(mode));
-                    Some(Ok(Answer::Text(text)))
-                }
-                Ok(false) if Instant::now() < end => None,
-                Ok(false) => {
-                    console.give_up(devices);
-                    let remedy = "`show port info all` has the links";
-                    let cause = "the ports do not take the frames";
-                    Some(Err(Failure::new(Errno::AGAIN, cause, remedy)))
-                }
-                Err(failure) => {
-                    console.give_up(devices);
-                    Some(Err(failure))
-                }
+            let before = left;
+            let sent = console.send_bursts(&mut left, devices);
+            if left < before {
+                since = Instant::now();
             }
+            let failure = match sent {
+                Ok(()) if left == 0 => {
+                    let text = format!("{} packet forwarding started", word(mode));
+                    return Some(Ok(Answer::Text(text)));
+                }
+                Ok(()) if since.elapsed() < PATIENCE => return None,
+                Ok(()) => {
+                    let remedy = "`show port info all` has the links";
+                    Failure::new(Errno::AGAIN, "the ports do not take the frames", remedy)
+                }
+                Err(failure) => failure,
+            };
+            console.give_up(devices);
+            Some(Err(failure))
         })))
     }
 
-    /// Sends the bursts of `start tx_first` that are left. Returns false if ports have to send
-    /// earlier ones first.
-    fn send_bursts(&self, left: &mut u32, devices: &[Arc<Served>]) -> Result<bool, Failure> {
-        while *left > 0 {
+    /// Sends bursts of `start tx_first`, of which `left` are left, for about a [`STEP`] or until
+    /// ports have to send earlier ones first.
+    fn send_bursts(&self, left: &mut u32, devices: &[Arc<Served>]) -> Result<(), Failure> {
+        let begin = Instant::now();
+        while *left > 0 && begin.elapsed() < STEP {
             if !self.forwarding.is_on() {
                 let cause = "forwarding was stopped meanwhile";
                 return Err(Failure::new(Errno::AGAIN, cause, "start again"));
             }
+            let is_started = |served: &&Arc<Served>| self.forwarding.started.contains(&served.key);
             // All of them, or one would send more bursts than another.
-            for served in devices {
-                if !served.calls.call(|thread| Ok(thread.frames_have_left()))? {
-                    return Ok(false);
+            for served in devices.iter().filter(is_started) {
+                let have_left = served.calls.call(|thread| Ok(Some(thread.frames_have_left())));
+                if or_nothing(have_left)? == Some(false) {
+                    return Ok(());
                 }
             }
-            for served in devices {
-                let sent = served.calls.call(|thread| Ok(thread.send_burst(BURST)))?;
-                sent.map_err(|error| {
+            for served in devices.iter().filter(is_started) {
+                let sent = served.calls.call(|thread| Ok(Some(thread.send_burst(BURST))));
+                or_nothing(sent)?.transpose().map_err(|error| {
                     let remedy = "`show config rxtx` has the packet buffers";
                     Failure::new(Errno::AGAIN, format!("of `tx_first`, {error}"), remedy)
                 })?;
             }
             *left -= 1;
         }
-        Ok(true)
+        Ok(())
     }
 
-    /// Ends what `start` has begun.
+    /// Ends what `start` has begun, because of a failure that is reported.
     fn give_up(&mut self, devices: &[Arc<Served>]) {
-        // An lcore that does not answer forwards nothing.
-        let _ = set(FwdMode::Endpoint, devices);
-        self.forwarding.started.clear();
+        let _ = self.end(devices);
+    }
+
+    /// Ends forwarding. A device that fails may still forward, since an lcore that was late for a
+    /// command obeys it later. So it stays started, and `stop` ends it when its lcores turn again.
+    fn end(&mut self, devices: &[Arc<Served>]) -> Result<(), Failure> {
+        let (failed, outcome) = set(FwdMode::Endpoint, devices);
+        self.forwarding.started = failed;
+        outcome
     }
 
     pub(super) fn stop(&mut self, devices: &[Arc<Served>]) -> Result<Answer, Failure> {
@@ -156,8 +179,7 @@ impl Console {
             let remedy = "start it first: start";
             return Err(Failure::new(Errno::INVAL, "Packet forwarding not started", remedy));
         }
-        set(FwdMode::Endpoint, devices)?;
-        self.forwarding.started.clear();
+        self.end(devices)?;
         self.fwd_stats(devices)
     }
 
@@ -184,14 +206,7 @@ impl Console {
     }
 
     pub(super) fn clear_fwd(&mut self, devices: &[Arc<Served>]) -> Result<Answer, Failure> {
-        let mut marks = BTreeMap::new();
-        for served in devices {
-            for (port, unforwarded) in counted(served)? {
-                let mark = Counted { stats: port.stats, unforwarded };
-                marks.insert((served.key, port.number), mark);
-            }
-        }
-        self.forwarding.marks = marks;
+        self.forwarding.marks = marks(devices)?;
         Ok(Answer::Done)
     }
 
@@ -221,7 +236,8 @@ fn check_harmless(served: &Arc<Served>) -> Result<(), Failure> {
         let cause = format!("{name} serves a program, which would get no packet");
         return Err(Failure::new(Errno::PERM, cause, remedy));
     }
-    let qps: u32 = served.calls.call(|thread| Ok(thread.qps_of_lcores()))?.iter().sum();
+    let qps = or_nothing(served.calls.call(|thread| Ok(thread.qps_of_lcores())))?;
+    let qps: u32 = qps.iter().sum();
     match qps {
         0 => Ok(()),
         _ => {
@@ -231,31 +247,60 @@ fn check_harmless(served: &Arc<Served>) -> Result<(), Failure> {
     }
 }
 
-/// Returns the ports of a device, each with the number of frames that it has not forwarded.
-fn counted(served: &Arc<Served>) -> Result<Vec<(PortSeen, u64)>, Failure> {
-    let counts = served.calls.call(|thread| thread.unforwarded())?;
-    let ports = served.calls.call(|thread| Ok(thread.ports_seen()))?;
-    Ok(ports.into_iter().zip(counts).collect())
-}
-
-/// Sets what the ports do with received frames. Those of a device are paired as testpmd pairs them:
-/// 0 with 1, 2 with 3; one that is left over with itself.
-fn set(mode: FwdMode, devices: &[Arc<Served>]) -> Result<(), Failure> {
+/// Returns the present counters of all ports, by device and port.
+fn marks(devices: &[Arc<Served>]) -> Result<BTreeMap<(u64, u8), Counted>, Failure> {
+    let mut marks = BTreeMap::new();
     for served in devices {
-        // A device has at most 255 ports.
-        let count = served.config.ports.len() as u8;
-        for port in 0..count {
-            let pair = if port ^ 1 < count { port ^ 1 } else { port };
-            let forward = match mode {
-                FwdMode::Endpoint => None,
-                FwdMode::Io => Some(Forward::Io { to: pair + 1 }),
-                FwdMode::Echo => Some(Forward::Echo),
-                FwdMode::Rxonly => Some(Forward::RxOnly),
-            };
-            served.calls.call(move |thread| thread.set_forward(port + 1, forward))?;
+        for (port, unforwarded) in counted(served)? {
+            let mark = Counted { stats: port.stats, unforwarded };
+            marks.insert((served.key, port.number), mark);
         }
     }
-    Ok(())
+    Ok(marks)
+}
+
+/// Returns the ports of a device, each with the number of frames that it has not forwarded.
+fn counted(served: &Arc<Served>) -> Result<Vec<(PortSeen, u64)>, Failure> {
+    let counted = served.calls.call(|thread| {
+        let counts = thread.unforwarded()?;
+        Ok(thread.ports_seen().into_iter().zip(counts).collect())
+    });
+    Ok(or_nothing(counted)?)
+}
+
+/// Sets what the ports of all devices do with received frames. Returns the keys of the devices that
+/// have failed, and the first failure.
+fn set(mode: FwdMode, devices: &[Arc<Served>]) -> (Vec<u64>, Result<(), Failure>) {
+    let (mut failed, mut outcome) = (Vec::new(), Ok(()));
+    for served in devices {
+        if let Err(error) = or_nothing(set_device(mode, served)) {
+            failed.push(served.key);
+            let remedy = "`show config fwd` tells which devices forward; `stop` ends it";
+            let cause = format!("{}: {error}", served.config.name);
+            outcome = outcome.and(Err(Failure::caused(&error, cause, remedy)));
+        }
+    }
+    (failed, outcome)
+}
+
+/// Sets what the ports of a device do with received frames, all of them even if one fails. They are
+/// paired as testpmd pairs them: 0 with 1, 2 with 3; one that is left over with itself.
+fn set_device(mode: FwdMode, served: &Served) -> Result<(), RequestError> {
+    // A device has at most 255 ports.
+    let count = served.config.ports.len() as u8;
+    let forward = move |port: u8| {
+        let pair = if port ^ 1 < count { port ^ 1 } else { port };
+        match mode {
+            FwdMode::Endpoint => None,
+            FwdMode::Io => Some(Forward::Io { to: pair + 1 }),
+            FwdMode::Echo => Some(Forward::Echo),
+            FwdMode::Rxonly => Some(Forward::RxOnly),
+        }
+    };
+    served.calls.call(move |thread| {
+        let set = |port: u8| thread.set_forward(port + 1, forward(port));
+        (0..count).map(set).fold(Ok(()), Result::and)
+    })
 }
 
 fn word(mode: FwdMode) -> &'static str {
@@ -266,3 +311,6 @@ fn word(mode: FwdMode) -> &'static str {
         FwdMode::Rxonly => "rxonly",
     }
 }
+
+#[cfg(test)]
+mod tests;
