@@ -287,8 +287,10 @@ static struct rte_mempool *pool_apart(const char *name, uint32_t count, uint32_t
 				      uint16_t room, int socket)
 {
 	struct rte_pktmbuf_pool_private private = { .mbuf_data_room_size = room };
+	/* No device reads the mbufs, so one may cross the end of a page. */
 	struct rte_mempool *pool = rte_mempool_create_empty(
-		name, count, sizeof(struct rte_mbuf) + room, cache, sizeof(private), socket, 0);
+		name, count, sizeof(struct rte_mbuf) + room, cache, sizeof(private), socket,
+		RTE_MEMPOOL_F_NO_IOVA_CONTIG);
 	void *memory;
 	size_t len;
 

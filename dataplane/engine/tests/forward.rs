@@ -43,8 +43,9 @@ struct Line {
     pools: Vec<Mempool>,
 }
 
+/// Makes a mempool without caches of threads: an allocation of all its mbufs leaves none.
 fn pool() -> Mempool {
-    let geometry = PoolConfig { count: 4095, cache: 64, room: 4400, ..PoolConfig::default() };
+    let geometry = PoolConfig { count: 4095, cache: 0, room: 4400, ..PoolConfig::default() };
     Mempool::create(lab::eal(), &geometry).expect("mempool")
 }
 
