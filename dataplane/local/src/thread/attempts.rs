@@ -145,7 +145,7 @@ impl Keeper {
         if fds.is_empty() {
             return None;
         }
-        // Once it hears of the link, the program may close all descriptors; this one is closed first.
+        // Closed before the program hears of the link: it may then close all descriptors.
         let file = fds.remove(0);
         let sides = self.sides(&hello);
         let memory = Memory::adopt(&file, sides.layout().len()).ok()?;

@@ -110,7 +110,7 @@ impl Keeper {
         let fds: Vec<_> = std::iter::once(file.as_fd()).chain(self.descriptors()).collect();
         let welcome = self.hello(Kind::Welcome).emit();
         if seqpacket::send(&socket, &welcome, &fds).is_ok() {
-            // Once it hears of the link, the program may close all descriptors.
+            // Closed before the program hears of the link: it may then close all descriptors.
             drop(file);
             self.drop_attempt(hello.number);
             self.install(hello, sides, memory, board, socket);
