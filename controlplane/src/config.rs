@@ -44,13 +44,14 @@ mod check;
 mod congestion;
 mod given;
 mod text;
+mod write;
 
 use std::fs::File;
 use std::io::{self, Read};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::{Path, PathBuf};
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use uroce_engine::port::{MEMBERS_MAX, member_mac};
 use uroce_wire::Mac;
 
@@ -64,7 +65,7 @@ pub use uroce_engine::eal::LogLevel;
 pub use uroce_engine::{BottleneckConfig, BottleneckError, Driver, LossConfig};
 
 /// Configuration of a process.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
     /// DPDK's environment, one per process and for all its devices.
@@ -76,7 +77,7 @@ pub struct Config {
 }
 
 /// Parameters of EAL, DPDK's environment.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct EalConfig {
     /// Use hugepages, which must have been set up. Default: false, ordinary pages.
@@ -91,7 +92,7 @@ pub struct EalConfig {
     /// CPUs of EAL's own threads. Default: those on which the opening thread may run.
     pub control_cpus: Vec<usize>,
     /// Part of DPDK's log that goes to stderr: `quiet` (default), `warning`, `info`, `debug`.
-    #[serde(deserialize_with = "text::log_level")]
+    #[serde(deserialize_with = "text::log_level", serialize_with = "write::log_level")]
     pub log: LogLevel,
     /// Further EAL arguments, as on a DPDK command line before `--`. Default: none.
     pub args: Vec<String>,
@@ -111,7 +112,7 @@ impl Default for EalConfig {
 }
 
 /// Number of lcores, which run the data path, or their CPUs.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(untagged, expecting = "a number of lcores or a list of CPUs")]
 pub enum Lcores {
     /// This number of lcores, on any CPUs of the process.
@@ -131,7 +132,7 @@ impl Lcores {
 }
 
 /// Action of an lcore that has had no work for a while.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Idle {
     /// Poll if each lcore of the device can have its own CPU, else yield.
@@ -150,7 +151,7 @@ pub enum Idle {
 /// a lost packet and all after it are sent again. Only uroce has it. A peer that does not use it
 /// drops our selective acknowledgements: a lost packet of the peer is sent again only when the
 /// peer's ACK timer expires.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SelectiveRepeat {
     /// Connections of the connection manager if both ends agree on it, and QPs if their Modify QP
@@ -167,7 +168,7 @@ pub enum SelectiveRepeat {
 }
 
 /// A device: lcores, tables and ports that work together.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct DeviceConfig {
     /// Name of the device, 1 to 32 characters of `A-Z a-z 0-9 _ . -`.
@@ -186,7 +187,7 @@ pub struct DeviceConfig {
     /// Threads that drive the lcores: `lcore` (default), their own; `poller`, the threads that
     /// poll completion queues, and the lcore's own thread while none polls. With `poller`, a poll
     /// of an empty queue runs a turn of the lcore: for programs that share CPUs with the lcores.
-    #[serde(default, deserialize_with = "text::driver")]
+    #[serde(default, deserialize_with = "text::driver", serialize_with = "write::driver")]
     pub driver: Driver,
     /// Most queue pairs at a time, 1 to 2^20; default 65536.
     #[serde(default = "text::default_max_qps")]
@@ -302,7 +303,7 @@ impl DeviceConfig {
 }
 
 /// Device of a port.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Ethdev {
     /// A link inside the process: the two devices that name the same ring are its ends. 1 to 16
@@ -323,7 +324,7 @@ pub enum Ethdev {
 ///
 /// Ports of a device may be on one network or on several: a path uses the port and the source
 /// address that Modify QP names, for any destination.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct PortConfig {
     /// DPDK device, `{ ring = "…" }`, `{ vdev = "…" }` or `{ pci = "…" }`, or the other processes
@@ -374,12 +375,12 @@ pub struct PortConfig {
     pub always_active: bool,
     /// Ethernet address, unicast; default: that of the DPDK device. That of a member of the local
     /// fabric follows from its number.
-    #[serde(default, deserialize_with = "text::mac")]
+    #[serde(default, deserialize_with = "text::mac", serialize_with = "write::mac")]
     pub mac: Option<Mac>,
     /// Ethernet address of another process's port on the link that has the same IP addresses.
     /// Packets for these addresses go there, not to this process: to programs that use one address,
     /// the two processes are one host. Unicast; default: none.
-    #[serde(default, deserialize_with = "text::mac")]
+    #[serde(default, deserialize_with = "text::mac", serialize_with = "write::mac")]
     pub twin: Option<Mac>,
     /// Descriptors of each receive queue, 64 to 32768; default 1024. The driver may have other
     /// limits.
@@ -396,7 +397,7 @@ pub struct PortConfig {
     pub mbufs: Option<u32>,
     /// Random loss of RoCE packets, for tests: the shares `rx` and `tx` of packets that are
     /// dropped, 0.0 (default) to 1.0, and the `seed` of the random numbers, default 0.
-    #[serde(default, deserialize_with = "text::loss")]
+    #[serde(default, deserialize_with = "text::loss", serialize_with = "write::loss")]
     pub loss: LossConfig,
     /// Bottleneck before the port, for tests of congestion, as in `{ rate = "10G", queue = "1MB",
     /// kmin = "100KB", kmax = "400KB", pmax = 0.1 }`. Frames leave at `rate`, 1M to 400G (10^6 or
@@ -405,7 +406,11 @@ pub struct PortConfig {
     /// `kmin` bytes in the queue, a share that rises to `pmax` (0.0 to 1.0, default 1.0) at `kmax`,
     /// and all above. `kmax` is by default the queue, and `kmin` is `kmax`; without both no frame
     /// is marked. `seed` is that of the random numbers, default 0. Default: no bottleneck.
-    #[serde(default, deserialize_with = "bottleneck::from_keys")]
+    #[serde(
+        default,
+        deserialize_with = "bottleneck::from_keys",
+        serialize_with = "bottleneck::to_keys"
+    )]
     pub bottleneck: Option<BottleneckConfig>,
 }
 
@@ -562,6 +567,9 @@ pub enum ConfigError {
         /// The violated limit.
         reason: String,
     },
+    /// A value has no form in a file: a number above 2^63 - 1, or a path that is not UTF-8.
+    #[error("the configuration cannot be written: {0}")]
+    Unwritable(String),
     /// No device of the configuration has this name.
     #[error("no device of the configuration is named {0:?}")]
     UnknownDevice(String),
@@ -614,6 +622,17 @@ impl Config {
             Ok(text) => Self::from_toml(&text),
             Err(error) => Err(ConfigError::Read { path: path.to_owned(), error }),
         }
+    }
+
+    /// Writes the configuration as the text of a file, which [`from_toml`](Config::from_toml) reads
+    /// back to an equal value, except [`DeviceConfig::forwards`]. Values that are the defaults are
+    /// left out.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError::Unwritable`].
+    pub fn to_toml(&self) -> Result<String, ConfigError> {
+        write::file(self)
     }
 
     /// Replaces the PCI address `auto` by those of the NICs that this container was given.

@@ -39,7 +39,7 @@ use uroce_command::run_dir;
 use uroce_engine::{Engine, EventFd};
 
 use crate::call::{Calls, RequestError};
-use crate::config::DeviceConfig;
+use crate::config::{DeviceConfig, EalConfig};
 use crate::port_watch::PortTable;
 use place::Place;
 
@@ -52,6 +52,8 @@ pub(crate) struct Served {
     /// Number by which the devices of the process are ordered: later ones have larger numbers.
     key: u64,
     config: DeviceConfig,
+    /// DPDK's environment, from the configuration that the device was opened with.
+    eal: EalConfig,
     guid: u64,
     engine: Engine,
     ports: PortTable,
@@ -104,6 +106,7 @@ fn server() -> MutexGuard<'static, Option<Server>> {
 /// `cpu` if its first device names one.
 pub(crate) fn serve(
     config: &DeviceConfig,
+    eal: &EalConfig,
     cpu: Option<usize>,
     guid: u64,
     engine: &Engine,
@@ -133,6 +136,7 @@ pub(crate) fn serve(
     server.shared.devices().push(Arc::new(Served {
         key,
         config: config.clone(),
+        eal: eal.clone(),
         guid,
         engine: engine.clone(),
         ports: ports.clone(),

@@ -100,8 +100,9 @@ impl Device {
             let watch = netdevs.watch(device.calls.clone()).map_err(OpenError::Netdevs)?;
             device.netdevs = Some(watch);
         }
+        let eal = &config.eal;
         let Self { config, engine, ports, calls, .. } = &device;
-        let served = control_socket::serve(config, cpu, guid, engine, ports, calls);
+        let served = control_socket::serve(config, eal, cpu, guid, engine, ports, calls);
         device.served = Mutex::new(served);
         let (ports, lcores) = (device.config.ports.len(), &device.config.lcores);
         tracing::info!(device = name, ports, ?lcores, "device opened");

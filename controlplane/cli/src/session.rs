@@ -5,8 +5,8 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use uroce_command::tree::{Line, help, parse};
-use uroce_command::{Answer, Refusal, Request, render};
+use uroce_command::tree::{Line, Save, help, parse};
+use uroce_command::{Answer, Refusal, Request, Show, ShowConfig, render};
 
 use crate::client::{Client, ClientError};
 use crate::output::Output;
@@ -171,6 +171,7 @@ impl Session {
                 self.trace = before;
                 outcome
             }
+            Line::Save(Save::Config { file }) => self.save_config(file),
             Line::Version => self.print(&format!("uroce {}\n", env!("CARGO_PKG_VERSION"))),
             Line::Quit => Outcome::Quit,
         }
@@ -193,14 +194,47 @@ impl Session {
         outcome
     }
 
+    /// Writes the configuration of the process to a new file.
+    fn save_config(&mut self, path: &Path) -> Outcome {
+        let request = Request::Show(Show::Config(ShowConfig::File));
+        let text = match self.answer(&request) {
+            Ok(Answer::ConfigFile(text)) => text,
+            Ok(_) => return self.failed("the process does not tell its configuration"),
+            Err(outcome) => return outcome,
+        };
+        match Output::new(path).and_then(|output| output.fill(&text)) {
+            Ok(()) => self.show(&Answer::Done),
+            Err(text) => self.failed(&text),
+        }
+    }
+
     /// Asks the process and prints the answer.
     pub(crate) fn request(&mut self, request: &Request) -> Outcome {
+        match self.answer(request) {
+            Ok(answer) => self.show(&answer),
+            Err(outcome) => outcome,
+        }
+    }
+
+    /// Prints an answer.
+    fn show(&self, answer: &Answer) -> Outcome {
+        if !self.json {
+            return self.print(&render::text(answer));
+        }
+        match render::json(answer) {
+            Ok(text) => self.print(&(text + "\n")),
+            Err(error) => fail(&error.to_string()),
+        }
+    }
+
+    /// Asks the process. What is wrong has been told if there is no answer.
+    fn answer(&mut self, request: &Request) -> Result<Answer, Outcome> {
         let Some(client) = &mut self.client else {
-            return fail("there is no process; name one: uroce -s PID");
+            return Err(fail("there is no process; name one: uroce -s PID"));
         };
         let output = match Output::of(request) {
             Ok(output) => output,
-            Err(text) => return self.refused(&ClientError::Refused(Refusal::Failed(text))),
+            Err(text) => return Err(self.failed(&text)),
         };
         let file = output.as_ref().map(|output| &output.file);
         let answer = match client.ask_with(request, file) {
@@ -223,18 +257,15 @@ impl Session {
             }
             answer => answer,
         };
-        match answer {
-            Ok(answer) if self.json => match render::json(&answer) {
-                Ok(text) => self.print(&(text + "\n")),
-                Err(error) => fail(&error.to_string()),
-            },
-            Ok(answer) => self.print(&render::text(&answer)),
-            Err(error @ ClientError::Refused(_)) => self.refused(&error),
-            Err(error) => {
-                self.refused(&error);
-                Outcome::Over
-            }
-        }
+        answer.map_err(|error| {
+            let outcome = self.refused(&error);
+            if matches!(error, ClientError::Refused(_)) { outcome } else { Outcome::Over }
+        })
+    }
+
+    /// Tells that a command has failed in this program.
+    fn failed(&self, text: &str) -> Outcome {
+        self.refused(&ClientError::Refused(Refusal::Failed(text.to_owned())))
     }
 
     /// Tells why a request has no answer; with JSON on stdout, as the answer would be.

@@ -93,7 +93,7 @@ pub enum Answer {
     Mcast(Vec<Group>),
     /// To `show route`.
     Route(Vec<Route>),
-    /// To `show cq`, `show mr`, `show srq`, `show ah`.
+    /// To `show pd`, `show cq`, `show mr`, `show mw`, `show srq`, `show ah`.
     Count(Vec<ObjectCount>),
     /// To `show neigh`.
     Neigh(Vec<Neighbour>),
@@ -101,6 +101,8 @@ pub enum Answer {
     Cores(Vec<Core>),
     /// To `show config roce` and `show config rxtx`.
     Settings(Vec<Settings>),
+    /// To `show config file`: the text of the file.
+    ConfigFile(String),
     /// To `show counters`.
     Counters(Vec<Counter>),
     /// To `show errors`.

@@ -44,6 +44,7 @@ pub fn text(answer: &Answer) -> String {
         Answer::Settings(devices) => {
             devices.iter().map(|of| pairs(&of.device, &of.settings)).collect()
         }
+        Answer::ConfigFile(text) => text.clone(),
         Answer::Counters(counters) => statistics::counters(counters),
         Answer::Errors(drops) => of_drops(drops),
         Answer::Events(events) => of_events(events),

@@ -142,10 +142,14 @@ pub enum Show {
     },
     /// Multicast groups that queue pairs are attached to
     Mcast,
+    /// Number of protection domains
+    Pd,
     /// Number of completion queues
     Cq,
     /// Number of memory regions and windows
     Mr,
+    /// Number of memory windows alone
+    Mw,
     /// Number of shared receive queues
     Srq,
     /// Number of address handles
@@ -235,6 +239,8 @@ pub enum ShowConfig {
     Rxtx,
     /// Forwarding mode, and whether it is started
     Fwd,
+    /// The configuration file that would start the devices of this process again
+    File,
 }
 
 /// Objects of `clear`.

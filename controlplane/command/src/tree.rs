@@ -59,10 +59,24 @@ pub enum Line {
         #[arg(value_name = "FILE")]
         file: PathBuf,
     },
+    /// Save what the process tells
+    #[command(subcommand)]
+    Save(Save),
     /// Show the release of this program
     Version,
     /// Leave
     Quit,
+}
+
+/// Objects of `save`.
+#[derive(Clone, Debug, PartialEq, Eq, Subcommand)]
+pub enum Save {
+    /// Write the configuration file that would start the devices of the process again
+    Config {
+        /// The file, which must not exist
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+    },
 }
 
 /// Objects of `load` other than files.

@@ -1,7 +1,7 @@
 //! Keys of a port's bottleneck, with rates and lengths in words such as `10G` and `1MB`.
 
 use serde::de::Error;
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::BottleneckConfig;
 
@@ -32,6 +32,28 @@ pub(super) fn from_keys<'de, D: Deserializer<'de>>(
     let kmax = length(&kmax).map_err(D::Error::custom)?.unwrap_or(none.queue);
     let kmin = length(&kmin).map_err(D::Error::custom)?.unwrap_or(kmax);
     Ok(Some(BottleneckConfig { kmin, kmax, pmax: pmax.unwrap_or(none.pmax), seed, ..none }))
+}
+
+/// Writes the keys.
+pub(super) fn to_keys<S: Serializer>(
+    config: &Option<BottleneckConfig>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    #[derive(Serialize)]
+    struct Keys {
+        rate: String,
+        queue: String,
+        kmin: String,
+        kmax: String,
+        pmax: f64,
+        seed: u64,
+    }
+    let Some(BottleneckConfig { rate_mbps, queue, kmin, kmax, pmax, seed }) = *config else {
+        return serializer.serialize_none();
+    };
+    let bytes = |length: u32| format!("{length}B");
+    let (queue, kmin, kmax) = (bytes(queue), bytes(kmin), bytes(kmax));
+    Keys { rate: format!("{rate_mbps}M"), queue, kmin, kmax, pmax, seed }.serialize(serializer)
 }
 
 /// Reads a rate in Mb/s.

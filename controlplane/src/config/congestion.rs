@@ -1,10 +1,10 @@
 //! Congestion control: the algorithm of a device's QPs, and their CNPs.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use uroce_transport::{Congestion, DcqcnParams, DelayParams, Notification};
 
 /// Algorithm of the QPs of a device. A program can choose another one for each of its QPs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Algorithm {
     /// CNPs are counted and ignored.
@@ -19,7 +19,7 @@ pub enum Algorithm {
 /// Congestion control of a device. In the file: `[device.congestion]`.
 ///
 /// A device answers marked packets with CNPs whatever its own algorithm is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct CongestionConfig {
     /// Algorithm: `none` (default), `dcqcn`, `delay`.
@@ -73,7 +73,7 @@ impl CongestionConfig {
     }
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, Serialize)]
 #[serde(remote = "DcqcnParams", deny_unknown_fields, default = "DcqcnParams::default")]
 struct DcqcnKeys {
     rpg_time_reset: u32,
@@ -95,7 +95,7 @@ struct DcqcnKeys {
     roce_slow_restart_en: bool,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, Serialize)]
 #[serde(remote = "DelayParams", deny_unknown_fields, default = "DelayParams::default")]
 struct DelayKeys {
     target_delay_us: u32,

@@ -17,9 +17,8 @@ fn the_least_configuration_is_the_default_one() {
     assert!(matches!(config.find("b"), Err(ConfigError::UnknownDevice(_))));
 }
 
-#[test]
-fn every_field_can_be_written() {
-    let text = r#"
+/// A configuration with a value other than the default in each field.
+const EVERY_FIELD: &str = r#"
         [eal]
         huge = true
         memory_mb = 2048
@@ -61,7 +60,10 @@ fn every_field_can_be_written() {
         loss = { rx = 0.01, tx = 0.02, seed = 3 }
         bottleneck = { rate = "10G", queue = "1MB", kmin = "100KB", kmax = "400KB", pmax = 0.1, seed = 4 }
     "#;
-    let config = Config::from_toml(text).unwrap();
+
+#[test]
+fn every_field_can_be_written() {
+    let config = Config::from_toml(EVERY_FIELD).unwrap();
     let device = &config.devices[0];
     assert_eq!((device.lcores.clone(), device.idle), (Lcores::Count(2), Idle::Sleep));
     assert_eq!(device.driver, Driver::Poller);
@@ -87,6 +89,8 @@ fn every_field_can_be_written() {
         Notification { min_time_between_cnps_us: 10, cnp_dscp: 46, cnp_802p_prio: 5 };
     assert_eq!(device.congestion.notification(), notification);
     assert_eq!(device.congestion.delay.target_delay_us, 50);
+    let written = config.to_toml().unwrap();
+    assert_eq!(Config::from_toml(&written).unwrap(), config, "{written}");
 }
 
 #[test]

@@ -164,6 +164,7 @@ impl Work {
         match &self.request {
             Request::Capture(request) => Some(capture::answer(request, self.file.take(), devices)),
             Request::Show(Show::Capture) => Some(capture::show(devices)),
+            Request::Show(Show::Config(ShowConfig::File)) => Some(Ok(device::file(devices))),
             Request::Set(Set::Fault(change)) => Some(fault::set(change, devices)),
             Request::Show(Show::Fault) => Some(fault::show(devices)),
             Request::Clear(Clear::Faults) => Some(fault::clear(devices)),

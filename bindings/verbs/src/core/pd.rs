@@ -18,3 +18,9 @@ impl PdShared {
         Arc::new(PdShared { device: Arc::clone(device), pd })
     }
 }
+
+impl Drop for PdShared {
+    fn drop(&mut self) {
+        self.device.engine().dealloc_pd(self.pd);
+    }
+}

@@ -4,7 +4,8 @@ use uroce::{AddressVector, QpInit, RemoteBuffer, Rkey, SendWr, WcStatus};
 use uroce_command::Answer;
 use uroce_command::tree::help;
 
-use crate::lab::{Lab, SOON, answer, ask, ask_with, says, text};
+use crate::capture::Folder;
+use crate::lab::{Lab, SOON, answer, ask, ask_with, fails, made, says, text};
 
 #[test]
 fn every_command_of_the_tree_is_answered() {
@@ -89,17 +90,24 @@ fn objects_are_counted() {
         let Answer::Count(counts) = answer(&format!("show {object}")) else { panic!("counts") };
         counts.iter().find(|count| count.device == "left").expect("the device").count
     };
-    let before = ["cq", "mr", "srq", "ah"].map(count);
-    assert_eq!(before, [1, 1, 0, 0]);
+    let kinds = ["pd", "cq", "mr", "mw", "srq", "ah"];
+    let before = kinds.map(count);
+    assert_eq!(before, [1, 1, 1, 0, 0, 0]);
     let pd = &lab.left.pd;
     let queue = lab.left.context.create_cq(16).expect("a queue");
     let srq = pd.create_srq(16, 1).expect("a queue");
     let memory = pd.allocate(4096, uroce::AccessFlags::LOCAL_WRITE).expect("memory");
     let peer = AddressVector::to("192.0.2.2".parse::<std::net::IpAddr>().unwrap().into());
     let handle = pd.create_ah(1, &peer).expect("a neighbour");
-    assert_eq!(["cq", "mr", "srq", "ah"].map(count), [2, 2, 1, 1]);
-    drop((queue, srq, memory, handle));
-    assert_eq!(["cq", "mr", "srq", "ah"].map(count), before);
+    let window = pd.allocate_mw(uroce::MwType::Type2).expect("a window");
+    let domain = lab.left.context.allocate_pd();
+    assert_eq!(kinds.map(count), [2, 2, 3, 1, 1, 1]);
+    drop((queue, srq, memory, handle, window, domain));
+    assert_eq!(kinds.map(count), before);
+    let by_command = made("create pd device left").number;
+    assert_eq!(count("pd"), 2);
+    says(&format!("destroy pd {by_command}"));
+    assert_eq!(count("pd"), 1);
     let Answer::Device(devices) = answer("show device") else { panic!("devices") };
     let in_use = |count, max| uroce_command::answer::InUse { count, max };
     assert_eq!((devices[0].qps, devices[0].mrs), (in_use(1, 65536), in_use(1, 1 << 20)));
@@ -128,6 +136,29 @@ fn the_configuration_is_shown() {
     let Answer::Cores(cores) = answer("show config cores") else { panic!("cores") };
     assert_eq!((cores.len(), cores[0].qps, cores[0].cpu), (2, 1, None));
     assert!(cores[0].turns > 0, "{cores:?}");
+}
+
+#[test]
+fn the_configuration_is_saved_as_a_file_that_is_read_back() {
+    let folder = Folder::new("config");
+    let (path, other) = (folder.file("uroce.toml"), folder.file("other.toml"));
+    let lab = Lab::new();
+    assert_eq!(says(&format!("save config {path}")), "");
+    let saved = std::fs::read_to_string(&path).expect("a file");
+    assert_eq!(says("show config file"), saved);
+    assert_eq!(answer("show config file"), Answer::ConfigFile(saved));
+    let read = uroce::Config::from_file(path.as_ref()).expect("it can be read");
+    assert_eq!(read, crate::lab::config());
+    let refused = fails(&format!("save config {path}"));
+    assert!(refused.contains("exists already; choose another name"), "{refused}");
+    assert!(fails("save config /nonexistent/x.toml").contains("/nonexistent/x.toml: "));
+    let json = ask_with(&["-j"], &format!("save config {path}"));
+    assert!(text(&json.stdout).starts_with("{\"error\":"), "{json:?}");
+    // What is closed is not told.
+    drop(lab.left);
+    says(&format!("save config {other}"));
+    let read = uroce::Config::from_file(other.as_ref()).expect("it can be read");
+    assert_eq!(read.devices, crate::lab::config().devices[1..]);
 }
 
 #[test]

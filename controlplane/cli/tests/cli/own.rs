@@ -67,6 +67,39 @@ fn statistics_are_shown_every_period_and_others_may_attach() {
 }
 
 #[test]
+fn a_saved_configuration_starts_the_device_again() {
+    let path = format!("/tmp/uroce-saved-{}.toml", std::process::id());
+    let arguments = [
+        "--no-huge",
+        "-m",
+        "64",
+        "--vdev=net_null0,no-rx=1",
+        "--vdev=net_null1,no-rx=1",
+        "--",
+        "-i",
+        "--ip=1,192.0.2.1/24",
+        "--mtu=4200",
+    ];
+    let shown = "show config file\nshow port info all\nquit\n";
+    let first = run(&arguments, &format!("save config {path}\n{shown}"));
+    assert_eq!((first.status.code(), text(&first.stderr).as_str()), (Some(0), ""));
+    let again = run(&["--", "-i", "--config", &path], shown);
+    assert_eq!((again.status.code(), text(&again.stderr).as_str()), (Some(0), ""));
+    std::fs::remove_file(&path).unwrap();
+    let without_mac = |output: &[u8]| {
+        let lines = text(output);
+        // net_null draws its address.
+        let is_drawn = |line: &&str| line.contains("MAC address") || line.contains("fe80::");
+        lines.lines().filter(|line| !is_drawn(line)).map(str::to_owned).collect::<Vec<_>>()
+    };
+    let said = without_mac(&first.stdout);
+    assert_eq!(without_mac(&again.stdout), said);
+    for line in ["args = [\"--no-huge\", \"-m\", \"64\"]", "mtu = 4200", "IP address: 192.0.2.1"] {
+        assert!(said.contains(&line.to_owned()), "no {line:?} in {said:?}");
+    }
+}
+
+#[test]
 fn wrong_options_are_named() {
     let wrong = |arguments: &[&str]| {
         let output = run(arguments, "");

@@ -21,7 +21,7 @@ const SECTIONS: &[(&str, &str, &[&str])] = &[
     ("objects", "Objects", &["create", "reg", "dereg", "destroy", "modify", "query"]),
     ("migration", "Path migration", &["rearm", "migrate"]),
     ("traffic", "Traffic", &["post", "poll"]),
-    ("config", "Configuration", &["set"]),
+    ("config", "Configuration", &["set", "save"]),
 ];
 
 /// A command with all its words.

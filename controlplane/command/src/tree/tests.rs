@@ -29,6 +29,8 @@ fn commands_are_testpmds() {
     assert_eq!(parse("sleep 10").unwrap(), Some(Line::Sleep { ms: 10 }));
     assert_eq!(parse("load \"a b\"").unwrap(), Some(load("a b")));
     assert_eq!(parse("quit").unwrap(), Some(Line::Quit));
+    let save = Line::Save(Save::Config { file: "a b".into() });
+    assert_eq!(parse("sa con \"a b\"").unwrap(), Some(save));
     assert_eq!(parse("  # nothing").unwrap(), None);
 }
 
@@ -46,13 +48,13 @@ fn mistakes_have_three_lines() {
         (
             "show prot stats 0",
             "Bad arguments\n     ^^^^ expected one of: port process device gid qp path migration rate cm \
-             mcast cq mr srq ah neigh route config fwd counters errors runtime events \
+             mcast pd cq mr mw srq ah neigh route config fwd counters errors runtime events \
              capture fault\n     did you mean \"port\"?",
         ),
         (
             "dance",
             "Command not found\n^^^^^ expected one of: show clear capture create reg dereg destroy modify query rearm \
-             migrate set post poll start stop wait help sleep load load_echo version quit\ntype \"help\" for all commands",
+             migrate set post poll start stop wait help sleep load load_echo save version quit\ntype \"help\" for all commands",
         ),
         (
             "show port s 0",

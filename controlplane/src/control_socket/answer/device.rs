@@ -6,12 +6,12 @@ use std::time::Instant;
 use uroce_command::answer::{
     Core, Device, Event, Gid, InUse, Neighbour, ObjectCount, Process, ProcessDevice, Settings,
 };
-use uroce_command::{Answer, Show};
+use uroce_command::{Answer, Refusal, Reply, Show};
 
 use super::super::Served;
 use super::{Part, ShowConfig, paths, port, word};
 use crate::call::RequestError;
-use crate::config::{Lcores, PortConfig};
+use crate::config::{Config, Lcores, PortConfig};
 use crate::thread::{About, Happened};
 
 /// Describes this process. Numbers of QPs that cannot be had are 0.
@@ -41,13 +41,15 @@ pub(super) fn show(served: &Served, show: Show) -> Result<Answer, RequestError> 
     Ok(match show {
         Show::Device => Answer::Device(vec![device(served)?]),
         Show::Gid => Answer::Gid(gids(served)?),
-        Show::Cq | Show::Mr | Show::Srq | Show::Ah => {
+        Show::Pd | Show::Cq | Show::Mr | Show::Mw | Show::Srq | Show::Ah => {
             let all = objects(served);
             let at = match show {
-                Show::Cq => 0,
-                Show::Mr => 1,
-                Show::Srq => 2,
-                _ => 3,
+                Show::Pd => 0,
+                Show::Cq => 1,
+                Show::Mr => 2,
+                Show::Mw => 3,
+                Show::Srq => 4,
+                _ => 5,
             };
             Answer::Count(vec![all[at].clone()])
         }
@@ -60,7 +62,7 @@ pub(super) fn show(served: &Served, show: Show) -> Result<Answer, RequestError> 
         // They have answers of their own.
         Show::Process
         | Show::Fwd(_)
-        | Show::Config(ShowConfig::Fwd)
+        | Show::Config(ShowConfig::Fwd | ShowConfig::File)
         | Show::Port(_)
         | Show::Qp { .. }
         | Show::Path { .. }
@@ -74,6 +76,19 @@ pub(super) fn show(served: &Served, show: Show) -> Result<Answer, RequestError> 
         | Show::Capture
         | Show::Fault => Answer::Done,
     })
+}
+
+/// Returns the configuration file that would start these devices again.
+pub(super) fn file(devices: &[Arc<Served>]) -> Reply {
+    let config = Config {
+        // EAL is that of the process: the device that was opened first has started it.
+        eal: devices.first().map(|served| served.eal.clone()).unwrap_or_default(),
+        devices: devices.iter().map(|served| served.config.clone()).collect(),
+    };
+    match config.to_toml() {
+        Ok(text) => Reply::Last(Answer::ConfigFile(text)),
+        Err(error) => Reply::Refused(Refusal::Failed(error.to_string())),
+    }
 }
 
 /// Returns the number of QPs of each lcore.
@@ -119,16 +134,18 @@ fn gids(served: &Served) -> Result<Vec<Gid>, RequestError> {
     Ok(ports.into_iter().flat_map(of_port).collect())
 }
 
-/// Returns the numbers of CQs, MRs, SRQs and AHs.
-pub(super) fn objects(served: &Served) -> [ObjectCount; 4] {
+/// Returns the numbers of PDs, CQs, MRs with MWs, MWs alone, SRQs and AHs.
+pub(super) fn objects(served: &Served) -> [ObjectCount; 6] {
     let (counts, config) = (served.engine.objects(), &served.config);
     let count = |object: &str, count, max| {
         let device = config.name.clone();
         ObjectCount { device, object: object.to_owned(), count, max }
     };
     [
+        count("PD", counts.pds, None),
         count("CQ", counts.cqs, None),
         count("MR and MW", counts.mrs, Some(config.max_mrs)),
+        count("MW", counts.mws, Some(config.max_mrs)),
         count("SRQ", counts.srqs, None),
         count("AH", counts.ahs, Some(config.max_ahs)),
     ]

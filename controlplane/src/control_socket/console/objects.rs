@@ -183,7 +183,11 @@ impl Console {
                     .chain(srqs.map(|(number, _)| format!("SRQ {number}")));
                 unused("PD", pd, users.next())?;
                 drop(users);
-                self.pds.remove(&pd);
+                if let Some(domain) = self.pds.remove(&pd)
+                    && let Ok(served) = device_of(domain.device, devices)
+                {
+                    served.engine.dealloc_pd(domain.pd);
+                }
             }
         }
         Ok(Answer::Done)

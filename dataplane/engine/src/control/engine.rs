@@ -104,12 +104,16 @@ pub enum EngineError {
 /// Numbers of the objects of an engine that any thread may make.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ObjectCounts {
+    /// Protection domains.
+    pub pds: u32,
     /// Completion queues.
     pub cqs: u32,
     /// Shared receive queues.
     pub srqs: u32,
     /// Memory regions and windows together.
     pub mrs: u32,
+    /// Memory windows.
+    pub mws: u32,
     /// Address handles.
     pub ahs: u32,
 }
@@ -125,6 +129,10 @@ pub(crate) struct Shared {
     pub(crate) events: Arc<EventChannel>,
     pub(crate) places: Arc<Places>,
     pub(crate) next_pd: AtomicU32,
+    /// Protection domains that are in use.
+    pub(crate) pds: AtomicU32,
+    /// Memory windows that exist.
+    pub(crate) windows: AtomicU32,
     /// The next number of a CQ or SRQ, for its events.
     next_queue: AtomicU32,
     pub(crate) driver: Driver,
@@ -161,6 +169,8 @@ impl Engine {
             events: parts.events,
             places: Arc::new(Places::new(config.max_qps)),
             next_pd: AtomicU32::new(1),
+            pds: AtomicU32::new(0),
+            windows: AtomicU32::new(0),
             next_queue: AtomicU32::new(1),
             driver: config.driver,
             processors: crate::control::crowd::processors(),
@@ -180,9 +190,17 @@ impl Engine {
         self.shared.seats.len()
     }
 
-    /// Makes a protection domain. Keys of one domain are refused in every other.
+    /// Makes a protection domain. Keys of one domain are refused in every other. The domain counts
+    /// as in use until [`dealloc_pd`](Engine::dealloc_pd).
     pub fn alloc_pd(&self) -> Pd {
+        self.shared.pds.fetch_add(1, Ordering::Relaxed);
         Pd(self.shared.next_pd.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Counts a protection domain as no longer in use. To be called once for each domain, when all
+    /// its objects have gone. Its number is not given again.
+    pub fn dealloc_pd(&self, _pd: Pd) {
+        self.shared.pds.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// Makes a completion queue for `depth` entries. Its events, if it is armed, go to `channel`.
@@ -276,7 +294,9 @@ impl Engine {
     pub fn objects(&self) -> ObjectCounts {
         let (cqs, srqs) = self.shared.events.queues();
         let (mrs, ahs) = (self.shared.regions.count(), self.shared.tables.handles.count());
-        ObjectCounts { cqs, srqs, mrs, ahs }
+        let [pds, mws] =
+            [&self.shared.pds, &self.shared.windows].map(|count| count.load(Ordering::Relaxed));
+        ObjectCounts { pds, cqs, srqs, mrs, mws, ahs }
     }
 
     /// Returns a number that grows while the lcore runs, by two per turn.

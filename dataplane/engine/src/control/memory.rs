@@ -9,6 +9,7 @@ use std::sync::atomic::AtomicU64;
 use crate::Engine;
 use uroce_shared::memory::mr_table::{MrError, MrKeys, MrSpec};
 use uroce_shared::memory::mw::MwType;
+use uroce_shared::sync::Ordering;
 use uroce_transport::{AccessFlags, Pd};
 use uroce_wire::{Lkey, Rkey, Va};
 
@@ -72,7 +73,9 @@ impl Engine {
     /// # Errors
     /// [`MrError::TableFull`].
     pub fn alloc_mw(&self, pd: Pd, kind: MwType) -> Result<Rkey, MrError> {
-        self.shared.regions.alloc_mw(pd, kind)
+        let rkey = self.shared.regions.alloc_mw(pd, kind)?;
+        self.shared.windows.fetch_add(1, Ordering::Relaxed);
+        Ok(rkey)
     }
 
     /// Removes a memory window, named by any key that it has had. When this returns, nothing
@@ -81,7 +84,9 @@ impl Engine {
     /// # Errors
     /// [`MrError::UnknownKey`].
     pub fn dealloc_mw(&self, rkey: Rkey) -> Result<(), MrError> {
-        self.shared.regions.dealloc_mw(rkey)
+        self.shared.regions.dealloc_mw(rkey)?;
+        self.shared.windows.fetch_sub(1, Ordering::Relaxed);
+        Ok(())
     }
 }
 

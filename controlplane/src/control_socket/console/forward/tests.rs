@@ -24,11 +24,12 @@ fn open() -> ([Device; 2], [Arc<Served>; 2]) {
 
 /// Returns a device with a port more than it has, so that it fails to set that one.
 fn faulty(of: &Served) -> Arc<Served> {
-    let Served { key, config, guid, engine, ports, calls } = of;
+    let Served { key, config, eal, guid, engine, ports, calls } = of;
     let mut config = config.clone();
     config.ports.push(config.ports[0].clone());
     let (engine, ports, calls) = (engine.clone(), ports.clone(), calls.clone());
-    Arc::new(Served { key: *key, config, guid: *guid, engine, ports, calls })
+    let eal = eal.clone();
+    Arc::new(Served { key: *key, config, eal, guid: *guid, engine, ports, calls })
 }
 
 fn eventually(what: &str, mut check: impl FnMut() -> bool) {
