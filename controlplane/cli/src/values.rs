@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use uroce_command::answer::Answer;
-use uroce_command::{Request, Select, Show, ShowPort};
+use uroce_command::{Request, Select, SelectCm, Show, ShowPort};
 
 use crate::client::Client;
 
@@ -19,6 +19,7 @@ pub(crate) fn values(socket: Option<&Path>, name: &str, begun: &str) -> Vec<Stri
     let mut kinds = name.split('|');
     let live = match kinds.next() {
         Some("PORT") => Some(Show::Port(ShowPort::Summary { port: Select::All })),
+        Some("CM") => Some(Show::Cm { cm: SelectCm::All }),
         Some("QPN") => Some(Show::Qp { qp: Select::All }),
         _ => None,
     };
@@ -27,6 +28,7 @@ pub(crate) fn values(socket: Option<&Path>, name: &str, begun: &str) -> Vec<Stri
         Some(Answer::PortSummary(ports)) => {
             ports.iter().map(|port| port.port.to_string()).collect()
         }
+        Some(Answer::Cm(ids)) => ids.iter().map(|of| of.id.to_string()).collect(),
         Some(Answer::Qp(qps)) => qps.iter().map(|qp| format!("{:#08x}", qp.qpn)).collect(),
         _ => Vec::new(),
     };

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 pub use capture::Capture;
 pub use fault::Fault;
-pub use objects::{Completion, FwdStats, Made, Memory};
+pub use objects::{Completion, Connected, FwdStats, Made, Memory};
 pub use paths::{Connection, Group, Migration, Rate, Route};
 pub use statistics::{LcoreRuntime, QpGroup, QpTraffic, Scraped, StageRuntime};
 
@@ -121,6 +121,8 @@ pub enum Answer {
     Completions(Vec<Completion>),
     /// To `stop` and `show fwd stats`.
     Fwd(Vec<FwdStats>),
+    /// To `listen` and `connect`.
+    Connected(Connected),
     /// One sentence about what was done.
     Text(String),
     /// To `show runtime`.

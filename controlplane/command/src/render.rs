@@ -54,6 +54,7 @@ pub fn text(answer: &Answer) -> String {
         Answer::Memory(memory) => objects::memory(memory),
         Answer::Completions(completions) => objects::completions(completions),
         Answer::Fwd(ports) => objects::forwarded(ports),
+        Answer::Connected(of) => objects::connected(of),
         Answer::Text(text) => format!("{text}\n"),
         Answer::Runtime(lcores) => lcores.iter().map(statistics::runtime).collect(),
         Answer::Scraped(devices) => devices.iter().map(statistics::scraped).collect(),

@@ -2,6 +2,7 @@
 
 mod capture;
 mod cm;
+mod connections;
 mod fault;
 mod forward;
 mod migration;
@@ -14,6 +15,7 @@ use serde::{Deserialize, Serialize};
 
 pub use capture::Capture;
 pub use cm::SelectCm;
+pub use connections::{Cm, CmOf, Connect, Disconnect, Lap, Listen, Queues};
 pub use fault::{SetFault, Share};
 pub use forward::{All, BURSTS_MAX, Fwd, FwdMode, Start};
 pub use migration::{Alt, AltPath, Migrate, Rearm};
@@ -23,7 +25,7 @@ pub use objects::{
     Query, Reg,
 };
 pub use set::{LinkOf, Set};
-pub use traffic::{Link, Local, Poll, Post, Remote, WAIT_MAX, Wait};
+pub use traffic::{CmState, Link, Local, Poll, Post, Remote, WAIT_MAX, Wait};
 
 /// A command that a running process answers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -82,6 +84,15 @@ pub enum Request {
     /// Wait for a state
     #[cfg_attr(feature = "tree", command(subcommand))]
     Wait(Wait),
+    /// Listen for connections, and accept each with an RC queue pair of its own
+    Listen(Listen),
+    /// Connect a new RC queue pair to a listener
+    Connect(Connect),
+    /// End a connection and destroy its queue pair, or end a listener
+    Disconnect(Disconnect),
+    /// Manage connections
+    #[cfg_attr(feature = "tree", command(subcommand))]
+    Cm(Cm),
     /// All that `uroce export` tells of a process. No command.
     #[cfg_attr(feature = "tree", command(skip))]
     Scrape(Scrape),
@@ -137,7 +148,7 @@ pub enum Show {
     /// Connections: state, addresses, queue pairs; `listen` for those that listen
     Cm {
         /// Number of a connection, `listen`, or `all`
-        #[cfg_attr(feature = "tree", arg(value_name = "ID|listen|all", default_value = "all"))]
+        #[cfg_attr(feature = "tree", arg(value_name = "CM|listen|all", default_value = "all"))]
         cm: SelectCm,
     },
     /// Multicast groups that queue pairs are attached to

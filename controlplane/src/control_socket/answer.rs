@@ -20,8 +20,8 @@ use uroce_command::{
     Answer, Clear, Refusal, Reply, Request, Select, SelectCm, Set, Show, ShowConfig,
 };
 
-use super::Served;
 use super::console::{Begun, Console, Later};
+use super::{Served, Shared};
 use crate::call::RequestError;
 
 pub(super) use qp::detail as qp_detail;
@@ -34,6 +34,16 @@ pub(super) struct Kept {
 }
 
 impl Kept {
+    /// Makes what a server keeps.
+    pub(super) fn new(server: Arc<Shared>) -> Kept {
+        Kept { console: Console::new(server), ..Kept::default() }
+    }
+
+    /// Handles what has happened to connections that commands have made.
+    pub(super) fn take_events(&mut self, devices: &[Arc<Served>]) {
+        self.console.take_events(devices);
+    }
+
     /// Forgets devices that are closed.
     pub(super) fn keep(&mut self, devices: &[Arc<Served>]) {
         self.marks.keep(devices);

@@ -9,6 +9,7 @@
 //!
 //! Not here: what a command tells ([`super::answer`]), the effects on a QP (`uroce-transport`).
 
+mod connections;
 mod failure;
 mod forward;
 mod migration;
@@ -27,8 +28,9 @@ use uroce_engine::{QpInfo, SharedReceiveQueue};
 use uroce_transport::Pd;
 use uroce_wire::Qpn;
 
-use super::{Served, or_nothing};
+use super::{Served, Shared, or_nothing};
 use crate::call::Pending;
+use connections::Connections;
 pub(super) use failure::Failure;
 use forward::Forwarding;
 
@@ -57,6 +59,7 @@ pub(super) struct Console {
     qps: HashMap<(u32, u64), QpObject>,
     /// By R_Key, which no two of them share.
     mrs: BTreeMap<u32, MrObject>,
+    connections: Connections,
     forwarding: Forwarding,
     /// `wr_id` of the next work request.
     wr_id: u64,
@@ -111,6 +114,11 @@ struct FoundQp {
 }
 
 impl Console {
+    /// Makes a console. Events of its connections wake the server.
+    pub(super) fn new(server: Arc<Shared>) -> Console {
+        Console { connections: Connections::new(server), ..Console::default() }
+    }
+
     /// Begins a command that is not a `show` or `clear`.
     ///
     /// # Errors
@@ -136,6 +144,10 @@ impl Console {
             Request::Post(post) => self.post(post),
             Request::Poll(poll) => return self.poll(poll),
             Request::Wait(wait) => return traffic::wait(wait, devices),
+            Request::Listen(listen) => self.listen(listen, devices),
+            Request::Connect(connect) => return self.connect(connect, devices),
+            Request::Disconnect(disconnect) => self.disconnect(disconnect, devices),
+            Request::Cm(cm) => return self.cm(cm, devices),
             Request::Start(start) => return self.start(start, devices),
             Request::Stop => self.stop(devices),
             Request::Show(Show::Fwd(Fwd::Stats { .. })) => self.fwd_stats(devices),
@@ -151,6 +163,7 @@ impl Console {
     /// Drops objects of devices that have closed.
     pub(super) fn forget_closed(&mut self, devices: &[Arc<Served>]) {
         let is_open = |key: u64| devices.iter().any(|served| served.key == key);
+        self.connections.forget_closed(is_open);
         self.qps.retain(|(_, device), _| is_open(*device));
         self.mrs.retain(|_, mr| is_open(mr.device));
         self.srqs.retain(|_, srq| is_open(srq.device));

@@ -47,10 +47,10 @@ pub(super) fn start(
         // The starter waits for it.
         let _ = ready.send(());
         let mut server = Server {
+            kept: Kept::new(Arc::clone(&shared)),
             shared,
             listener,
             clients: Vec::new(),
-            kept: Kept::default(),
             deaf_until: None,
         };
         while server.turn() {}
@@ -89,6 +89,7 @@ impl Server {
         }
         let Self { clients, kept, .. } = self;
         kept.keep(&devices);
+        kept.take_events(&devices);
         let (now, mut at) = (Instant::now(), 0);
         clients.retain_mut(|client| {
             let is_ready = ready.clients.get(at).is_some_and(|is_ready| *is_ready);

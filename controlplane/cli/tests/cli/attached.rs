@@ -83,11 +83,11 @@ fn end_of_input() -> Receiver<()> {
 }
 
 /// A child of this test.
-struct Process(Child);
+pub(crate) struct Process(Child);
 
 impl Process {
     /// Starts a child, and returns it with what it says when it is ready.
-    fn start(test: &str, fabric: &str, peer: &str) -> (Process, String) {
+    pub(crate) fn start(test: &str, fabric: &str, peer: &str) -> (Process, String) {
         let mut command = Command::new(std::env::current_exe().expect("this test"));
         command.args(["--exact", &format!("attached::{test}"), "--nocapture"]);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());

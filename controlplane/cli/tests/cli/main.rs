@@ -4,6 +4,7 @@
 mod attached;
 mod capture;
 mod commands;
+mod connections;
 mod documents;
 mod export;
 mod fault;

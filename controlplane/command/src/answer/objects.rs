@@ -1,4 +1,6 @@
-//! Answers to commands that act: `create`, `reg`, `query mr`, `poll`, `stop`.
+//! Answers to commands that act: `create`, `reg`, `query mr`, `poll`, `listen`, `connect`, `stop`.
+
+use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
@@ -41,6 +43,25 @@ pub struct Completion {
     pub imm: Option<u32>,
     /// Number of the QP.
     pub qpn: u32,
+}
+
+/// A listener or connection that a command has made.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Connected {
+    /// RoCE device.
+    pub device: String,
+    /// Number of its id.
+    pub id: u64,
+    /// Own address and port.
+    pub local: SocketAddr,
+    /// The peer's; `None` for a listener.
+    pub peer: Option<SocketAddr>,
+    /// Own QP; `None` for a listener.
+    pub qpn: Option<u32>,
+    /// Protection domain.
+    pub pd: u32,
+    /// Completion queue.
+    pub cq: u32,
 }
 
 /// What a port has received and sent since forwarding was started, or its counters were cleared.

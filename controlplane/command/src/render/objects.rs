@@ -2,7 +2,7 @@
 
 use super::or_dash;
 use super::table::Table;
-use crate::answer::{Completion, FwdStats, Made, Memory};
+use crate::answer::{Completion, Connected, FwdStats, Made, Memory};
 
 /// Bytes in a line.
 const LINE: usize = 16;
@@ -21,6 +21,14 @@ pub(super) fn made(made: &Made) -> String {
         text.push_str(&format!(", address {addr:#x}, {len} bytes"));
     }
     text + "\n"
+}
+
+/// Returns the number of a new listener or connection, its addresses and its objects.
+pub(super) fn connected(of: &Connected) -> String {
+    let Connected { device, id, local, peer, qpn, pd, cq } = of;
+    let peer = peer.map_or(String::new(), |peer| format!(" to {peer}"));
+    let qp = qpn.map_or(String::new(), |qpn| format!("QP {qpn:#08x}, "));
+    format!("CM {id} of {device}, {local}{peer}: {qp}PD {pd}, CQ {cq}\n")
 }
 
 /// Returns bytes as `hexdump` shows them.

@@ -2,9 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::QpState;
 #[cfg(feature = "tree")]
 use super::number::number;
+use super::{CmOf, QpState};
 
 /// Longest wait that a command may ask for, in milliseconds.
 pub const WAIT_MAX: u32 = 60_000;
@@ -163,6 +163,19 @@ pub enum Wait {
             value_parser = clap::value_parser!(u32).range(..=i64::from(WAIT_MAX))))]
         timeout: u32,
     },
+    /// Wait until a connection is established
+    Cm {
+        /// The connection
+        #[cfg_attr(feature = "tree", command(flatten))]
+        of: CmOf,
+        /// The state
+        #[cfg_attr(feature = "tree", arg(value_name = "established"))]
+        state: CmState,
+        /// Longest wait in milliseconds, up to 60000
+        #[cfg_attr(feature = "tree", arg(long, value_name = "MS", default_value_t = 10_000,
+            value_parser = clap::value_parser!(u32).range(..=i64::from(WAIT_MAX))))]
+        timeout: u32,
+    },
     /// Wait until a port's link is up or down
     Link {
         /// Number of the port
@@ -176,6 +189,15 @@ pub enum Wait {
             value_parser = clap::value_parser!(u32).range(..=i64::from(WAIT_MAX))))]
         timeout: u32,
     },
+}
+
+/// State of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "tree", derive(clap::ValueEnum))]
+#[serde(rename_all = "snake_case")]
+pub enum CmState {
+    /// Both ends may send
+    Established,
 }
 
 /// State of a link.

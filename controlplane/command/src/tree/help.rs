@@ -19,8 +19,8 @@ const SECTIONS: &[(&str, &str, &[&str])] = &[
     ("display", "Display", &["show", "clear"]),
     ("capture", "Capture", &["capture"]),
     ("objects", "Objects", &["create", "reg", "dereg", "destroy", "modify", "query"]),
-    ("migration", "Path migration", &["rearm", "migrate"]),
-    ("traffic", "Traffic", &["post", "poll"]),
+    ("migration", "Path migration", &["rearm", "migrate", "cm"]),
+    ("traffic", "Traffic", &["post", "poll", "listen", "connect", "disconnect"]),
     ("config", "Configuration", &["set", "save"]),
 ];
 

@@ -8,6 +8,7 @@ use uroce_transport::{AttrMask, ModifyError};
 use crate::call::RequestError;
 use crate::errno::AsErrno;
 use crate::path::PathError;
+use crate::rdma_cm::ConnError;
 
 /// Reason for which a command was not carried out, or not wholly.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,6 +69,12 @@ impl From<RequestError> for Failure {
             RequestError::Path(_) => "`help modify qp` has the ranges",
             RequestError::Gone => "the device is being closed; `show process` lists the others",
             RequestError::Stalled => "`show config cores` tells whether its lcores turn",
+            RequestError::Connection(ConnError::AddressInUse(_) | ConnError::PortInUse(_)) => {
+                "choose another port; `show cm listen` has those in use"
+            }
+            RequestError::Connection(ConnError::NoSuchAddress(_)) => {
+                "`show gid` has the own addresses"
+            }
             RequestError::Connection(_) => "`show cm` lists the connections",
             _ => "`show device` has the limits and what is in use",
         };

@@ -12,6 +12,7 @@ use uroce_engine::QpSpec;
 use uroce_transport::{AccessFlags, QpCaps, QpType};
 
 use super::{Console, CqObject, Failure, MrObject, PdObject, QpObject, Served, SrqObject};
+use crate::call::RequestError;
 use crate::control_socket::answer::qp_detail;
 use crate::device::random_psn;
 
@@ -53,7 +54,11 @@ impl Console {
         }
     }
 
-    fn create_qp(&mut self, create: &CreateQp, devices: &[Arc<Served>]) -> Result<Answer, Failure> {
+    pub(super) fn create_qp(
+        &mut self,
+        create: &CreateQp,
+        devices: &[Arc<Served>],
+    ) -> Result<Answer, Failure> {
         self.forwarding.check_endpoint()?;
         let domain = find(&self.pds, "PD", create.pd)?;
         let (scq, rcq) = (find(&self.cqs, "CQ", create.scq)?, find(&self.cqs, "CQ", create.rcq)?);
@@ -61,11 +66,7 @@ impl Console {
         let served = device_of(domain.device, devices)?;
         let others = [Some(scq.device), Some(rcq.device), srq.map(|srq| srq.device)];
         if others.into_iter().flatten().any(|device| device != domain.device) {
-            return Err(Failure::new(
-                Errno::INVAL,
-                "the objects are of different devices",
-                "create them with the same `device`",
-            ));
+            return Err(of_different_devices());
         }
         let psn = random_psn()
             .map_err(|error| Failure::new(Errno::IO, error.to_string(), "try again later"))?;
@@ -163,7 +164,12 @@ impl Console {
             Destroy::Cq { cq } => {
                 find(&self.cqs, "CQ", cq)?;
                 let mut users = self.qps.iter().filter(|(_, qp)| qp.scq == cq || qp.rcq == cq);
-                unused("CQ", cq, users.next().map(|((qpn, _), _)| format!("QP {qpn:#08x}")))?;
+                let user = users.next().map(|((qpn, _), _)| format!("QP {qpn:#08x}"));
+                unused(
+                    "CQ",
+                    cq,
+                    user.or_else(|| self.connections.listener_with(|of| of.cq == cq)),
+                )?;
                 self.cqs.remove(&cq);
             }
             Destroy::Srq { srq } => {
@@ -181,8 +187,13 @@ impl Console {
                     .map(|((qpn, _), _)| format!("QP {qpn:#08x}"))
                     .chain(mrs.map(|(key, _)| format!("MR {key:#08x}")))
                     .chain(srqs.map(|(number, _)| format!("SRQ {number}")));
-                unused("PD", pd, users.next())?;
+                let user = users.next();
                 drop(users);
+                unused(
+                    "PD",
+                    pd,
+                    user.or_else(|| self.connections.listener_with(|of| of.pd == pd)),
+                )?;
                 if let Some(domain) = self.pds.remove(&pd)
                     && let Ok(served) = device_of(domain.device, devices)
                 {
@@ -279,7 +290,7 @@ fn unused(kind: &str, number: u32, user: Option<String>) -> Result<(), Failure> 
     }
 }
 
-fn device_named<'d>(
+pub(super) fn device_named<'d>(
     name: Option<&str>,
     devices: &'d [Arc<Served>],
 ) -> Result<&'d Arc<Served>, Failure> {
@@ -291,8 +302,13 @@ fn device_named<'d>(
 }
 
 pub(super) fn device_of(key: u64, devices: &[Arc<Served>]) -> Result<&Arc<Served>, Failure> {
-    let gone = || Failure::from(crate::call::RequestError::Gone);
+    let gone = || Failure::from(RequestError::Gone);
     devices.iter().find(|served| served.key == key).ok_or_else(gone)
+}
+
+pub(super) fn of_different_devices() -> Failure {
+    let cause = "the objects are of different devices";
+    Failure::new(Errno::INVAL, cause, "create them with the same `device`")
 }
 
 /// Allocates at least `len` bytes, filled with a byte.

@@ -166,7 +166,7 @@ fn checked_count(local: &Local) -> Result<u32, Failure> {
 }
 
 /// Returns when a wait of `timeout` ms ends.
-fn end_of(timeout: u32) -> Instant {
+pub(super) fn end_of(timeout: u32) -> Instant {
     Instant::now() + Duration::from_millis(timeout.min(WAIT_MAX).into())
 }
 
@@ -200,7 +200,7 @@ fn completion(cqe: &Cqe) -> Completion {
 /// Waits until an object is in a state.
 pub(super) fn wait(wait: &Wait, devices: &[Arc<Served>]) -> Result<Begun, Failure> {
     let timeout = match *wait {
-        Wait::Qp { timeout, .. } | Wait::Link { timeout, .. } => timeout,
+        Wait::Qp { timeout, .. } | Wait::Cm { timeout, .. } | Wait::Link { timeout, .. } => timeout,
     };
     let end = end_of(timeout);
     let wait = wait.clone();
@@ -226,6 +226,7 @@ fn is_reached(
     devices: &[Arc<Served>],
 ) -> Result<Option<String>, Failure> {
     match *wait {
+        Wait::Cm { ref of, .. } => console.instead_of_established(of, devices),
         Wait::Qp { qp, state, .. } => {
             let now = console.find_qp(qp, devices)?.info.attr.state;
             Ok((now != state_of(state)).then(|| format!("QP {qp:#08x} is in {now}")))

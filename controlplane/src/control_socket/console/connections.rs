@@ -1,0 +1,334 @@
+//! `listen`, `connect`, `disconnect`, `wait cm`, `cm lap`: connections that commands make.
+//!
+//! ```text
+//!   listen ──> listener ── request ──> RC QP ── accept ──┐
+//!   connect ──> RC QP ── cm_connect ──> peer's answer ───┴──> established ──> over: QP destroyed
+//! ```
+//!
+//! The QP of a connection is one of the console's, for `post`, `query qp` and the others. A
+//! listener that has ended leaves the connections that it has accepted.
+//!
+//! Invariants
+//! - A connection that is over has neither a QP nor an id any more. Why it ended is told until
+//!   [`OVER_MAX`] others have ended.
+//! - A listener has at most [`ACCEPTED_MAX`] connections at a time: peers cannot take all QPs of
+//!   the program's device.
+//!
+//! Not here: the program's own connections, of which only `disconnect --force` ends one.
+
+mod events;
+mod inbox;
+mod lap;
+mod queues;
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Instant;
+
+use rustix::io::Errno;
+use uroce_command::Answer;
+use uroce_command::answer::Connected;
+use uroce_command::request::{CmOf, Connect, Disconnect, Listen};
+use uroce_wire::Qpn;
+
+use super::objects::{device_named, device_of};
+use super::traffic::end_of;
+use super::{Begun, Console, Failure, Served, Shared, or_nothing};
+use crate::call::RequestError;
+use crate::rdma_cm::{AlternateFailure, CmId, CmSink, ConnSeen, ConnectSpec, PathSpec, PortSpace};
+use inbox::Inbox;
+
+/// Most connections of a listener at a time.
+const ACCEPTED_MAX: usize = 256;
+/// Most connections of which the console remembers why they have ended.
+const OVER_MAX: usize = 64;
+
+/// Key of a device, and an id of its connection manager: other devices have ids of the same number.
+type Key = (u64, CmId);
+
+/// Listeners and connections that commands have made.
+#[derive(Debug, Default)]
+pub(super) struct Connections {
+    /// Woken by events. `None` without a server.
+    server: Option<Arc<Shared>>,
+    /// By key of the device.
+    inboxes: BTreeMap<u64, Arc<Inbox>>,
+    listeners: BTreeMap<Key, ConnQueues>,
+    connections: BTreeMap<Key, Conn>,
+}
+
+/// Objects of the QPs of a listener or connection.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ConnQueues {
+    pub(super) pd: u32,
+    pub(super) cq: u32,
+    pub(super) depth: u32,
+}
+
+#[derive(Debug)]
+struct Conn {
+    qpn: Qpn,
+    queues: ConnQueues,
+    /// The listener that has accepted it.
+    listener: Option<CmId>,
+    peer: SocketAddr,
+    state: State,
+    /// Outcome of the last `cm lap`, once it is known.
+    lap: Option<Result<(), AlternateFailure>>,
+}
+
+#[derive(Clone, Debug)]
+enum State {
+    /// The set-up has begun.
+    Connecting,
+    Established,
+    /// It has ended, or was never established, for this reason.
+    Over(Failure),
+}
+
+impl Conn {
+    fn new(qpn: Qpn, queues: ConnQueues, listener: Option<CmId>, peer: SocketAddr) -> Conn {
+        Conn { qpn, queues, listener, peer, state: State::Connecting, lap: None }
+    }
+
+    fn is_over(&self) -> bool {
+        matches!(self.state, State::Over(_))
+    }
+}
+
+/// An id that a command names.
+struct FoundCm {
+    served: Arc<Served>,
+    id: CmId,
+    /// `None` for a connection of a command that is over.
+    seen: Option<ConnSeen>,
+    /// Whether a command has made it.
+    is_ours: bool,
+}
+
+impl FoundCm {
+    fn key(&self) -> Key {
+        (self.served.key, self.id)
+    }
+
+    fn is_listener(&self) -> bool {
+        self.seen.as_ref().is_some_and(|seen| seen.peer.is_none())
+    }
+}
+
+impl Connections {
+    /// Makes a list of which the events wake a server.
+    pub(super) fn new(server: Arc<Shared>) -> Connections {
+        Connections { server: Some(server), ..Connections::default() }
+    }
+
+    /// Returns the name of a listener with such queues.
+    pub(super) fn listener_with(&self, is_it: impl Fn(&ConnQueues) -> bool) -> Option<String> {
+        let mut users = self.listeners.iter().filter(|(_, queues)| is_it(queues));
+        users.next().map(|((_, id), _)| format!("listener {}", id.0))
+    }
+
+    /// Drops what belongs to devices that have closed.
+    pub(super) fn forget_closed(&mut self, is_open: impl Fn(u64) -> bool) {
+        self.inboxes.retain(|device, _| is_open(*device));
+        self.listeners.retain(|(device, _), _| is_open(*device));
+        self.connections.retain(|(device, _), _| is_open(*device));
+    }
+
+    fn inbox(&mut self, served: &Served) -> Arc<Inbox> {
+        let server = self.server.clone();
+        let inbox = self.inboxes.entry(served.key);
+        Arc::clone(inbox.or_insert_with(|| Arc::new(Inbox::new(server))))
+    }
+
+    fn has(&self, key: Key) -> bool {
+        self.listeners.contains_key(&key) || self.connections.contains_key(&key)
+    }
+}
+
+impl Console {
+    pub(super) fn listen(
+        &mut self,
+        listen: &Listen,
+        devices: &[Arc<Served>],
+    ) -> Result<Answer, Failure> {
+        let (served, queues) = self.queues(&listen.queues, devices)?;
+        let sink: Arc<dyn CmSink> = self.connections.inbox(&served);
+        let ip = listen.address.unwrap_or(IpAddr::V6(Ipv6Addr::UNSPECIFIED));
+        let (address, backlog) = (SocketAddr::new(ip, listen.port), listen.backlog);
+        let (id, local) = served.calls.call(move |thread| {
+            thread.with_connections(|cm, context| {
+                cm.listen(sink, PortSpace::Tcp, address, backlog, context)
+            })
+        })?;
+        self.connections.listeners.insert((served.key, id), queues);
+        let device = served.config.name.clone();
+        let ConnQueues { pd, cq, .. } = queues;
+        Ok(Answer::Connected(Connected { device, id: id.0, local, peer: None, qpn: None, pd, cq }))
+    }
+
+    pub(super) fn connect(
+        &mut self,
+        connect: &Connect,
+        devices: &[Arc<Served>],
+    ) -> Result<Begun, Failure> {
+        let (served, queues) = self.queues(&connect.queues, devices)?;
+        let sink: Arc<dyn CmSink> = self.connections.inbox(&served);
+        let qpn = self.create_rc(queues, &served)?;
+        let peer = SocketAddr::new(connect.address, connect.port);
+        let alternate = connect.alt.map(PathSpec::to);
+        let spec = ConnectSpec { alternate, ..ConnectSpec::new(qpn, peer) };
+        let begun = served.calls.call(move |thread| {
+            thread.with_connections(|cm, context| cm.connect(sink, spec, context))
+        });
+        let id = match begun {
+            Ok(id) => id,
+            Err(error) => {
+                self.drop_qp(qpn, &served);
+                return Err(error.into());
+            }
+        };
+        let key = (served.key, id);
+        self.connections.connections.insert(key, Conn::new(qpn, queues, None, peer));
+        let (timeout, end) = (connect.timeout, end_of(connect.timeout));
+        Ok(Begun::Later(Box::new(move |console, devices| {
+            let conn = match console.connections.connections.get(&key) {
+                Some(conn) => conn,
+                // Another client has disconnected it, or the device has closed.
+                None => return Some(Err(ended(peer))),
+            };
+            match &conn.state {
+                State::Established => return Some(console.connected(key, devices)),
+                State::Over(failure) => return Some(Err(failure.clone())),
+                State::Connecting if Instant::now() < end => return None,
+                State::Connecting => {}
+            }
+            let cause = format!("{peer} has not answered within {timeout} ms");
+            let remedy = "wait longer: timeout MS; or look at `show neigh` and `show cm`";
+            let failure = Failure::new(Errno::TIMEDOUT, cause, remedy);
+            if let Ok(served) = device_of(key.0, devices) {
+                console.end(key, failure.clone(), served);
+            }
+            Some(Err(failure))
+        })))
+    }
+
+    /// Returns the answer about a connection that is established.
+    fn connected(&self, key: Key, devices: &[Arc<Served>]) -> Result<Answer, Failure> {
+        let served = device_of(key.0, devices)?;
+        let seen = served.calls.call(move |thread| Ok(thread.connection_seen(key.1)))?;
+        let conn = self.connections.connections.get(&key);
+        let (Some(conn), Some(seen)) = (conn, seen) else { return Err(RequestError::Gone.into()) };
+        let ConnQueues { pd, cq, .. } = conn.queues;
+        Ok(Answer::Connected(Connected {
+            device: served.config.name.clone(),
+            id: key.1.0,
+            local: seen.local,
+            peer: Some(conn.peer),
+            qpn: Some(conn.qpn.value()),
+            pd,
+            cq,
+        }))
+    }
+
+    pub(super) fn disconnect(
+        &mut self,
+        disconnect: &Disconnect,
+        devices: &[Arc<Served>],
+    ) -> Result<Answer, Failure> {
+        let found = self.find_cm(&disconnect.of, devices)?;
+        let (served, key, id) = (&found.served, found.key(), found.id);
+        if self.connections.listeners.remove(&key).is_some() {
+            destroy(id, served);
+        } else if let Some(conn) = self.connections.connections.remove(&key) {
+            if !conn.is_over() {
+                destroy(id, served);
+                self.drop_qp(conn.qpn, served);
+            }
+        } else if found.is_listener() {
+            let cause = format!("CM {} is the program's listener", id.0);
+            let remedy = "the program ends it; its connections can be ended one by one";
+            return Err(Failure::new(Errno::PERM, cause, remedy));
+        } else if disconnect.force {
+            served.calls.call(move |thread| {
+                thread.with_connections(|cm, context| {
+                    cm.call(id, |it, common| it.disconnect(&[], common, context))
+                })
+            })?;
+        } else {
+            return Err(Failure::harmful(&format!("CM {}", id.0)));
+        }
+        Ok(Answer::Done)
+    }
+
+    /// Returns in which state a connection is instead of being established.
+    ///
+    /// # Errors
+    ///
+    /// If it will never be established, why.
+    pub(super) fn instead_of_established(
+        &self,
+        of: &CmOf,
+        devices: &[Arc<Served>],
+    ) -> Result<Option<String>, Failure> {
+        let found = self.find_cm(of, devices)?;
+        let conn = self.connections.connections.get(&found.key());
+        if let Some(Conn { state: State::Over(failure), .. }) = conn {
+            return Err(failure.clone());
+        }
+        if found.is_listener() {
+            let remedy = "`show cm` has the connections that it has accepted";
+            return Err(Failure::new(Errno::INVAL, format!("CM {} is a listener", of.cm), remedy));
+        }
+        match found.seen.map(|seen| seen.state) {
+            Some("ESTABLISHED") => Ok(None),
+            Some("DISCONNECTING" | "OVER") | None => {
+                let cause = format!("CM {} has ended", of.cm);
+                Err(Failure::new(Errno::NOTCONN, cause, "connect again"))
+            }
+            Some(state) => Ok(Some(format!("CM {} is in {state}", of.cm))),
+        }
+    }
+
+    /// Finds an id by its number, of whichever device unless one is named.
+    fn find_cm(&self, of: &CmOf, devices: &[Arc<Served>]) -> Result<FoundCm, Failure> {
+        let id = CmId(of.cm.into());
+        if let Some(name) = &of.device {
+            device_named(Some(name), devices)?;
+        }
+        let mut found = Vec::new();
+        for served in devices {
+            if of.device.as_ref().is_some_and(|name| *name != served.config.name) {
+                continue;
+            }
+            let seen = or_nothing(served.calls.call(move |thread| Ok(thread.connection_seen(id))))?;
+            let is_ours = self.connections.has((served.key, id));
+            if is_ours || seen.is_some() {
+                found.push(FoundCm { served: Arc::clone(served), id, seen, is_ours });
+            }
+        }
+        match found.len() {
+            0 => Err(Failure::absent("CM", &of.cm.to_string(), "show cm")),
+            1 => Ok(found.remove(0)),
+            _ => Err(Failure::new(
+                Errno::NOTUNIQ,
+                format!("several devices have a CM {}", of.cm),
+                "add device NAME",
+            )),
+        }
+    }
+}
+
+/// Ends a listener or connection at its device. Fails only if the device is being closed, or the id
+/// has ended already.
+fn destroy(id: CmId, served: &Served) {
+    let _ = served
+        .calls
+        .call(move |thread| thread.with_connections(|cm, context| cm.destroy(id, context)));
+}
+
+fn ended(peer: SocketAddr) -> Failure {
+    let cause = format!("the connection to {peer} has been disconnected");
+    Failure::new(Errno::NOTCONN, cause, "connect again")
+}

@@ -1,0 +1,122 @@
+//! What happens to listeners and connections that commands have made.
+
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use uroce_transport::QpType;
+use uroce_wire::cm::RejectReason;
+
+use super::{ACCEPTED_MAX, Conn, Key, OVER_MAX, State, destroy};
+use crate::control_socket::Served;
+use crate::control_socket::console::{Console, Failure};
+use crate::rdma_cm::{CmId, ConnEvent, ConnParam, ConnQp, ConnectRequest};
+
+impl Console {
+    /// Handles the events of listeners and connections.
+    pub(in crate::control_socket) fn take_events(&mut self, devices: &[Arc<Served>]) {
+        for served in devices {
+            let Some(inbox) = self.connections.inboxes.get(&served.key).cloned() else { continue };
+            while let Some((id, event)) = inbox.next() {
+                match event {
+                    ConnEvent::ConnectRequest(request) => self.requested(id, &request, served),
+                    event => self.happened((served.key, id), event, served),
+                }
+            }
+        }
+    }
+
+    /// Accepts a request with a QP of its own, or rejects it.
+    fn requested(&mut self, id: CmId, request: &ConnectRequest, served: &Arc<Served>) {
+        if let Err(reason) = self.accept(id, request, served) {
+            // An error means that the peer has given up.
+            let _ = served.calls.call(move |thread| {
+                thread.with_connections(|cm, context| {
+                    cm.call(id, |it, common| it.reject(reason, &[], common, context))
+                })
+            });
+        }
+    }
+
+    fn accept(
+        &mut self,
+        id: CmId,
+        request: &ConnectRequest,
+        served: &Arc<Served>,
+    ) -> Result<(), RejectReason> {
+        let listener = request.listener;
+        let queues = self.connections.listeners.get(&(served.key, listener)).copied();
+        let queues = queues.ok_or(RejectReason::INVALID_SERVICE_ID)?;
+        if request.qp_type != QpType::Rc {
+            return Err(RejectReason::INVALID_TRANSPORT_TYPE);
+        }
+        let all = self.connections.connections.iter();
+        let accepted = all.filter(|((device, _), conn)| {
+            *device == served.key && conn.listener == Some(listener) && !conn.is_over()
+        });
+        if accepted.count() >= ACCEPTED_MAX {
+            return Err(RejectReason::NO_RESOURCES);
+        }
+        let qpn = self.create_rc(queues, served).map_err(|_| RejectReason::NO_QP)?;
+        let accepted = served.calls.call(move |thread| {
+            thread.with_connections(|cm, context| {
+                let (qp, param) = (ConnQp::Driven(qpn), ConnParam::default());
+                cm.call(id, |it, common| it.accept(qp, param, common, context))
+            })
+        });
+        if accepted.is_err() {
+            self.drop_qp(qpn, served);
+            return Err(RejectReason::NO_QP);
+        }
+        let conn = Conn::new(qpn, queues, Some(listener), request.peer);
+        self.connections.connections.insert((served.key, id), conn);
+        Ok(())
+    }
+
+    fn happened(&mut self, key: Key, event: ConnEvent, served: &Served) {
+        let Some(conn) = self.connections.connections.get_mut(&key) else { return };
+        if conn.is_over() {
+            return;
+        }
+        let peer = conn.peer;
+        let failure = match event {
+            ConnEvent::Established { .. } => {
+                conn.state = State::Established;
+                return;
+            }
+            ConnEvent::AlternateLoaded(outcome) => {
+                conn.lap = Some(outcome);
+                return;
+            }
+            ConnEvent::Rejected { reason, .. } => {
+                let (cause, remedy) = match RejectReason(reason) {
+                    RejectReason::INVALID_SERVICE_ID => {
+                        ("nothing listens there".to_owned(), "listen at the peer: listen PORT")
+                    }
+                    other => (format!("reason {other:?}"), "the peer's program has the details"),
+                };
+                Failure::new(Errno::CONNREFUSED, format!("{peer} refuses: {cause}"), remedy)
+            }
+            ConnEvent::Unreachable => {
+                let remedy = "check the address and the link: show neigh, show port info all";
+                Failure::new(Errno::HOSTUNREACH, format!("{peer} does not answer"), remedy)
+            }
+            ConnEvent::ConnectError(error) => error.into(),
+            ConnEvent::Disconnected { .. } => super::ended(peer),
+            _ => return,
+        };
+        self.end(key, failure, served);
+    }
+
+    /// Ends a connection and destroys its QP. The reason is remembered.
+    pub(super) fn end(&mut self, key: Key, failure: Failure, served: &Served) {
+        let Some(conn) = self.connections.connections.get_mut(&key) else { return };
+        conn.state = State::Over(failure);
+        let qpn = conn.qpn;
+        destroy(key.1, served);
+        self.drop_qp(qpn, served);
+        let over = self.connections.connections.iter().filter(|(_, conn)| conn.is_over());
+        let mut over: Vec<Key> = over.map(|(key, _)| *key).collect();
+        over.truncate(over.len().saturating_sub(OVER_MAX));
+        over.iter().for_each(|key| drop(self.connections.connections.remove(key)));
+    }
+}

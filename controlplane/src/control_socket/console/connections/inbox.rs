@@ -1,0 +1,58 @@
+//! Events of a device's listeners and connections, until the server thread takes them.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::control_socket::Shared;
+use crate::rdma_cm::{CmId, CmSink, ConnEvent};
+
+/// The events of one device. There are few: requests up to the listeners' backlogs, and of each
+/// connection its beginning, its end and the answer to each `cm lap`.
+#[derive(Debug)]
+pub(super) struct Inbox {
+    waiting: Mutex<VecDeque<(CmId, ConnEvent)>>,
+    /// Woken by each event.
+    server: Option<Arc<Shared>>,
+}
+
+impl Inbox {
+    pub(super) fn new(server: Option<Arc<Shared>>) -> Inbox {
+        Inbox { waiting: Mutex::default(), server }
+    }
+
+    /// Takes the oldest event and its id.
+    pub(super) fn next(&self) -> Option<(CmId, ConnEvent)> {
+        self.lock().pop_front()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, VecDeque<(CmId, ConnEvent)>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl CmSink for Inbox {
+    fn give(&self, id: CmId, event: ConnEvent) {
+        // A peer can cause any number of these, and nothing is done about them.
+        if matches!(event, ConnEvent::AlternateChanged(_) | ConnEvent::AlternateRequest(_)) {
+            return;
+        }
+        self.lock().push_back((id, event));
+        if let Some(server) = &self.server {
+            server.wake.signal();
+        }
+    }
+
+    fn forget(&self, id: CmId) -> bool {
+        let mut waiting = self.lock();
+        let before = waiting.len();
+        waiting.retain(|(of, _)| *of != id);
+        waiting.len() < before
+    }
+
+    fn take_of(&self, id: CmId) -> Vec<ConnEvent> {
+        let mut waiting = self.lock();
+        let (of_id, others): (Vec<_>, Vec<_>) = waiting.drain(..).partition(|(of, _)| *of == id);
+        *waiting = others.into();
+        of_id.into_iter().map(|(_, event)| event).collect()
+    }
+}
