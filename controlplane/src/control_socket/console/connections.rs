@@ -208,7 +208,7 @@ impl Console {
             let remedy = "wait longer: timeout MS; or look at `show neigh` and `show cm`";
             let failure = Failure::new(Errno::TIMEDOUT, cause, remedy);
             if let Ok(served) = device_of(key.0, devices) {
-                console.end(key, failure.clone(), served);
+                console.end_connection(key, failure.clone(), served);
             }
             Some(Err(failure))
         })))

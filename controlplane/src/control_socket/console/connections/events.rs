@@ -104,11 +104,11 @@ impl Console {
             ConnEvent::Disconnected { .. } => super::ended(peer),
             _ => return,
         };
-        self.end(key, failure, served);
+        self.end_connection(key, failure, served);
     }
 
     /// Ends a connection and destroys its QP. The reason is remembered.
-    pub(super) fn end(&mut self, key: Key, failure: Failure, served: &Served) {
+    pub(super) fn end_connection(&mut self, key: Key, failure: Failure, served: &Served) {
         let Some(conn) = self.connections.connections.get_mut(&key) else { return };
         conn.state = State::Over(failure);
         let qpn = conn.qpn;
