@@ -11,8 +11,15 @@ use std::process::Command;
 const VERSIONS: std::ops::Range<&str> = "21.11".."26.0";
 
 /// Libraries that the shim calls. Drivers are plugins that EAL loads.
-const LIBRARIES: &[&str] =
-    &["rte_ethdev", "rte_net_ring", "rte_mbuf", "rte_mempool", "rte_ring", "rte_eal"];
+const LIBRARIES: &[&str] = &[
+    "rte_ethdev",
+    "rte_net_ring",
+    "rte_mbuf",
+    "rte_mempool",
+    "rte_ring",
+    "rte_eal",
+    "rte_telemetry",
+];
 
 const PACKAGES: &str = "on Debian and Ubuntu: apt-get install libdpdk-dev libclang-dev pkg-config";
 

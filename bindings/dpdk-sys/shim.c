@@ -36,6 +36,7 @@
 #include <rte_mbuf.h>
 #include <rte_mbuf_pool_ops.h>
 #include <rte_ring.h>
+#include <rte_telemetry.h>
 #include <rte_version.h>
 
 #if RTE_VERSION < RTE_VERSION_NUM(21, 11, 0, 0)
@@ -723,6 +724,54 @@ int uroce_ring_port(const char *name, struct rte_ring **rx, struct rte_ring **tx
 	int port = rte_eth_from_rings(name, rx, queues, tx, queues, (unsigned int)socket);
 
 	return port >= 0 ? port : failure();
+}
+
+/* ---- telemetry ----------------------------------------------------------------------------- */
+
+int uroce_tel_register(const char *command, uroce_tel_answer answer, const char *help)
+{
+	return rte_telemetry_register_cmd(command, answer, help);
+}
+
+int uroce_tel_start_dict(struct rte_tel_data *data)
+{
+	return rte_tel_data_start_dict(data);
+}
+
+/* 23.03 has renamed the unsigned type, and 25.11 has removed the old names. */
+#if RTE_VERSION >= RTE_VERSION_NUM(23, 3, 0, 0)
+#define UROCE_TEL_UINT RTE_TEL_UINT_VAL
+#define uroce_tel_dict_uint rte_tel_data_add_dict_uint
+#define uroce_tel_array_uint rte_tel_data_add_array_uint
+#else
+#define UROCE_TEL_UINT RTE_TEL_U64_VAL
+#define uroce_tel_dict_uint rte_tel_data_add_dict_u64
+#define uroce_tel_array_uint rte_tel_data_add_array_u64
+#endif
+
+int uroce_tel_start_array(struct rte_tel_data *data, int strings)
+{
+	return rte_tel_data_start_array(data, strings ? RTE_TEL_STRING_VAL : UROCE_TEL_UINT);
+}
+
+int uroce_tel_add_u64(struct rte_tel_data *data, const char *name, uint64_t value)
+{
+	return uroce_tel_dict_uint(data, name, value);
+}
+
+int uroce_tel_add_string(struct rte_tel_data *data, const char *name, const char *value)
+{
+	return rte_tel_data_add_dict_string(data, name, value);
+}
+
+int uroce_tel_push_u64(struct rte_tel_data *data, uint64_t value)
+{
+	return uroce_tel_array_uint(data, value);
+}
+
+int uroce_tel_push_string(struct rte_tel_data *data, const char *value)
+{
+	return rte_tel_data_add_array_string(data, value);
 }
 
 /* ---- time ---------------------------------------------------------------------------------- */

@@ -177,6 +177,22 @@ void uroce_ring_free(struct rte_ring *ring);
 int uroce_ring_port(const char *name, struct rte_ring **rx, struct rte_ring **tx,
 		    uint16_t queues, int socket);
 
+/* ---- telemetry ----------------------------------------------------------------------------- */
+
+struct rte_tel_data;
+typedef int (*uroce_tel_answer)(const char *command, const char *parameters,
+				struct rte_tel_data *data);
+
+/* Has `answer` called, on a thread of a client, for each question with this command. */
+int uroce_tel_register(const char *command, uroce_tel_answer answer, const char *help);
+/* An answer is a dictionary, an array of numbers or, with `strings`, an array of strings. */
+int uroce_tel_start_dict(struct rte_tel_data *data);
+int uroce_tel_start_array(struct rte_tel_data *data, int strings);
+int uroce_tel_add_u64(struct rte_tel_data *data, const char *name, uint64_t value);
+int uroce_tel_add_string(struct rte_tel_data *data, const char *name, const char *value);
+int uroce_tel_push_u64(struct rte_tel_data *data, uint64_t value);
+int uroce_tel_push_string(struct rte_tel_data *data, const char *value);
+
 /* ---- time ---------------------------------------------------------------------------------- */
 
 /* Reads the cycle counter, for targets where Rust has no intrinsic for it. */

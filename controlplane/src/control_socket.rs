@@ -31,6 +31,7 @@ mod fuzz;
 pub(crate) mod own;
 mod place;
 mod server;
+mod telemetry;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -145,11 +146,19 @@ pub(crate) fn serve(
     Some(Registration { pid: server.pid, key })
 }
 
+/// Returns the devices that are served; none in a forked child.
+fn served() -> Vec<Arc<Served>> {
+    let server = server();
+    let own = server.as_ref().filter(|server| server.pid == std::process::id());
+    own.map_or_else(Vec::new, |server| server.shared.devices().clone())
+}
+
 fn start(cpu: Option<usize>) -> std::io::Result<Server> {
     let (place, listener) = Place::listen()?;
     let wake = EventFd::new(EventfdFlags::NONBLOCK)?;
     let shared = Arc::new(Shared { devices: Mutex::default(), wake });
     server::start(Arc::clone(&shared), listener, cpu)?;
+    telemetry::register();
     Ok(Server { pid: std::process::id(), next_key: 0, shared, _place: place })
 }
 

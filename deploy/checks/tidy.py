@@ -43,6 +43,7 @@ UNSAFE = (
         f"dataplane/engine/src/{name}.rs"
         for name in (
             "control/memory", "control/signals", "dpdk/eal", "dpdk/mbuf", "dpdk/port",
+            "dpdk/telemetry",
         )
     ),
     *(f"dataplane/local/src/{name}.rs" for name in ("memory", "system")),

@@ -39,8 +39,8 @@ packages_of() {
         buildah iproute2 util-linux python3-venv ;;
     # Open vSwitch with DPDK, at whose ports several programs share a NIC.
     switch) echo openvswitch-switch-dpdk ;;
-    # promtool, which checks the text of `uroce export`.
-    telemetry) echo prometheus ;;
+    # promtool, which checks the text of `uroce export`, and dpdk-telemetry.py.
+    telemetry) echo prometheus dpdk-dev ;;
     # The terminal sessions of uroce, a program to look into, and the shells that it completes in.
     cli) echo tmux perftest zsh fish man-db ;;
     # Languages with runtimes that handle SIGSEGV themselves (bindings/verbs-abi/tests/runtimes.rs):

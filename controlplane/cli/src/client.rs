@@ -158,14 +158,8 @@ impl Client {
                 Reply::Last(part) => (part, true),
                 Reply::Refused(refusal) => return Err(ClientError::Refused(refusal)),
             };
-            match (&mut joined, part) {
-                (_, Answer::Done) => {}
-                (Answer::Done, first) => joined = first,
-                (joined, next) => {
-                    if !joined.join(next) {
-                        return Err(ClientError::Strange("parts do not fit".to_owned()));
-                    }
-                }
+            if !joined.join(part) {
+                return Err(ClientError::Strange("parts do not fit".to_owned()));
             }
             if is_last {
                 return Ok(joined);

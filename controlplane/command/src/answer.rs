@@ -132,8 +132,16 @@ pub enum Answer {
 }
 
 impl Answer {
-    /// Appends the next part of the same answer. Returns false if `next` is not one.
+    /// Appends the next part of the same answer; [`Done`](Answer::Done) is the empty part of any.
+    /// Returns false if `next` is not one.
     pub fn join(&mut self, next: Answer) -> bool {
+        if next == Answer::Done {
+            return true;
+        }
+        if *self == Answer::Done {
+            *self = next;
+            return true;
+        }
         macro_rules! join {
             ($($list:ident)*) => {
                 match (self, next) {

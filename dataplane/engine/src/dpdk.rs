@@ -3,3 +3,4 @@
 pub mod eal;
 pub mod mbuf;
 pub(crate) mod port;
+pub mod telemetry;

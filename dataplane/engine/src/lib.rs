@@ -53,7 +53,7 @@ pub use control::memory::OwnedRegion;
 pub use control::poller::Poller;
 pub use control::{Control, ControlError, QpHandle, QpInfo, QpSpec, SendFrameError};
 pub use counters::{Counters, EngineCounter};
-pub use dpdk::{eal, mbuf};
+pub use dpdk::{eal, mbuf, telemetry};
 pub use lane::binding::{PortAddresses, PortBinding, ROCE_OVERHEAD, path_mtu_of};
 pub use lane::bottleneck::{BottleneckConfig, BottleneckError};
 pub use lane::faults::{FaultConfig, PortFaults};

@@ -54,8 +54,12 @@ impl Side {
 impl Lab {
     /// Opens both ends and connects their QPs.
     pub(crate) fn new() -> Lab {
-        let config = config();
-        let (mut left, mut right) = (Side::open(&config, "left"), Side::open(&config, "right"));
+        Lab::of(&config())
+    }
+
+    /// Opens both ends as configured and connects their QPs.
+    pub(crate) fn of(config: &Config) -> Lab {
+        let (mut left, mut right) = (Side::open(config, "left"), Side::open(config, "right"));
         let options = ConnectOptions::default();
         let ends = [&left.qp, &right.qp].map(|qp| qp.endpoint(1, 0).expect("an address"));
         right.qp.connect(&ends[0], &options).expect("left answers");

@@ -18,4 +18,5 @@ mod own;
 mod prompt;
 mod scripts;
 mod statistics;
+mod telemetry;
 mod traffic;

@@ -3,7 +3,8 @@
 //! The defaults are those of a library inside an application: no hugepages, no PCI scan, no
 //! telemetry socket, no files, no output. EAL's files are for DPDK's secondary processes. EAL maps
 //! them, and a full file system then ends the process. They are made only if a file prefix is
-//! given.
+//! given. EAL makes a directory for them in any case, if it can. With `--telemetry` the socket is
+//! in it.
 //!
 //! Invariants
 //! - An argument of the caller has precedence: a default of the same family is left out.

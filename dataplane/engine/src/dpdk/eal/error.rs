@@ -50,6 +50,15 @@ pub enum EalError {
         /// DPDK's log of the attempt.
         log: String,
     },
+    /// The arguments ask for a telemetry socket, which cannot be made.
+    #[error(
+        "EAL could not make the telemetry socket: {log}; choose a shorter file prefix or \
+         RUNTIME_DIRECTORY, or leave out --telemetry"
+    )]
+    Telemetry {
+        /// DPDK's log of the attempt.
+        log: String,
+    },
     /// The control CPUs are not available to this process, or no thread could be started on them.
     #[error("no thread on the control CPUs: {0}{hint}", hint = of_cpu_set(.0))]
     Affinity(io::Error),
@@ -121,9 +130,10 @@ impl EalError {
         match self {
             Self::NoMemory { log } => also(libc::ENOMEM, log),
             Self::Permission { log } => also(libc::EACCES, log),
-            Self::PrefixBusy { log, .. } | Self::Device { log } | Self::Arguments { log } => {
-                errnos_of(None, log)
-            }
+            Self::PrefixBusy { log, .. }
+            | Self::Device { log }
+            | Self::Arguments { log }
+            | Self::Telemetry { log } => errnos_of(None, log),
             Self::Other { error, log } => errnos_of(Some(error), log),
             Self::Affinity(error) => errnos_of(Some(error), ""),
             Self::Spent { errnos, .. } => errnos.clone(),
@@ -144,6 +154,9 @@ impl EalError {
         }
         if says(&["Cannot get hugepage information", "not enough memory", "Cannot init memory"]) {
             return Self::NoMemory { log };
+        }
+        if says(&["TELEMETRY: Error"]) {
+            return Self::Telemetry { log };
         }
         match rustix::io::Errno::from_raw_os_error(errno) {
             rustix::io::Errno::ALREADY => Self::Program,
