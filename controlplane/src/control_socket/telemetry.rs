@@ -35,7 +35,7 @@ const LIST_MAX: usize = 512;
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The commands, with their help.
-const COMMANDS: [(&str, &str); 18] = [
+const COMMANDS: [(&str, &str); 20] = [
     ("/uroce/info", "Returns the process. Takes no parameters"),
     ("/uroce/device", "Returns the names of devices, or a device. Parameters: [device]"),
     ("/uroce/port/list", "Returns the numbers of ports. Takes no parameters"),
@@ -44,8 +44,10 @@ const COMMANDS: [(&str, &str); 18] = [
     ("/uroce/qp/list", "Returns up to 512 QP numbers. Parameters: [[device,]skip]"),
     ("/uroce/qp/info", "Returns a QP's attributes. Parameters: [device,]QP number"),
     ("/uroce/qp/stats", "Returns a QP's counters. Parameters: [device,]QP number"),
+    ("/uroce/pd/count", "Returns the PDs of each device. Parameters: [device]"),
     ("/uroce/cq/count", "Returns the CQs of each device. Parameters: [device]"),
     ("/uroce/mr/count", "Returns the MRs of each device. Parameters: [device]"),
+    ("/uroce/mw/count", "Returns the MWs of each device. Parameters: [device]"),
     ("/uroce/srq/count", "Returns the SRQs of each device. Parameters: [device]"),
     ("/uroce/ah/count", "Returns the AHs of each device. Parameters: [device]"),
     ("/uroce/cm/list", "Returns up to 512 connections. Parameters: [[device,]skip]"),
@@ -76,6 +78,8 @@ fn answer(command: &str, parameters: Option<&str>) -> Option<telemetry::Answer> 
             let show = Show::Port(ShowPort::Summary { port: Select::All });
             Some(numbers(ask(show, None)?, "port", 0))
         }
+        ("pd/count", of) => objects(Show::Pd, of),
+        ("mw/count", of) => objects(Show::Mw, of),
         ("cq/count", of) => objects(Show::Cq, of),
         ("mr/count", of) => objects(Show::Mr, of),
         ("srq/count", of) => objects(Show::Srq, of),

@@ -126,6 +126,8 @@ fn dpdks_telemetry_has_the_answers_of_the_commands_as_flat_dictionaries() {
         "info",
         "lcore/list",
         "mr/count",
+        "mw/count",
+        "pd/count",
         "port/info",
         "port/list",
         "port/stats",
@@ -157,7 +159,7 @@ fn dpdks_telemetry_has_the_answers_of_the_commands_as_flat_dictionaries() {
     let stats = ask(&socket, &format!("/uroce/qp/stats,right,{right:#x}"));
     assert!(stats["rx_bytes"].as_u64() > Some(3 << 16), "{stats}");
     assert_eq!(stats, ask(&socket, &format!("/uroce/qp/stats,right,{right}")));
-    for (command, count) in [("cq", 1), ("mr", 1), ("srq", 0), ("ah", 0)] {
+    for (command, count) in [("pd", 1), ("cq", 1), ("mr", 1), ("mw", 0), ("srq", 0), ("ah", 0)] {
         let command = format!("/uroce/{command}/count");
         assert_eq!(ask(&socket, &command), json!({ "left": count, "right": count }));
         assert_eq!(ask(&socket, &format!("{command},right")), json!({ "right": count }));
@@ -345,7 +347,7 @@ impl Own {
         Own { child, runtime: runtime.to_owned() }
     }
 
-    fn is_open(mut self) -> Own {
+    fn opened(mut self) -> Own {
         eventually("the device", || {
             assert!(self.child.try_wait().expect("a state").is_none(), "it has ended");
             find_socket(self.child.id()).is_some()
@@ -392,7 +394,7 @@ impl Drop for Directory {
 fn there_is_no_telemetry_socket_unless_it_is_asked_for() {
     let directory = Directory::new();
     for eal in [&[][..], &["--no-telemetry"]] {
-        let own = Own::start(&directory.0, eal).is_open();
+        let own = Own::start(&directory.0, eal).opened();
         assert_eq!(own.files(), [""; 0], "{eal:?}");
     }
 }
@@ -400,7 +402,7 @@ fn there_is_no_telemetry_socket_unless_it_is_asked_for() {
 #[test]
 fn processes_with_one_prefix_have_numbered_sockets() {
     let directory = Directory::new();
-    let open = || Own::start(&directory.0, &["--telemetry"]).is_open();
+    let open = || Own::start(&directory.0, &["--telemetry"]).opened();
     let (first, second) = (open(), open());
     let names = [SOCKET.to_owned(), format!("{SOCKET}:1")];
     assert_eq!(first.files(), names);
@@ -434,7 +436,7 @@ fn a_socket_that_cannot_be_made_is_an_error_only_if_it_is_asked_for() {
     let directory = Directory::new();
     let long = directory.0.join("d".repeat(90));
     std::fs::create_dir(&long).expect("a directory");
-    let _own = Own::start(&long, &[]).is_open();
+    let _own = Own::start(&long, &[]).opened();
     let mut told = Own::start(&long, &["--telemetry"]);
     let status = told.child.wait().expect("an end");
     let mut errors = String::new();
