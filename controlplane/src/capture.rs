@@ -19,6 +19,7 @@
 //! Not here: copying frames (`uroce-engine`), the format ([`file`]).
 
 mod file;
+pub(crate) mod merge;
 
 use std::fs::File;
 use std::io;
@@ -26,13 +27,14 @@ use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use uroce_engine::TapReader;
 use uroce_engine::clock::Clock;
 use uroce_engine::eal::block_signals;
-use uroce_engine::{TapFrame, TapReader};
 
 use crate::control_socket::own::Own;
 pub(crate) use file::Interface;
 use file::Pcapng;
+use merge::Merged;
 
 /// Bytes of the rings of all lcores together.
 pub(crate) const RINGS: usize = 16 << 20;
@@ -40,8 +42,6 @@ pub(crate) const RINGS: usize = 16 << 20;
 const FILE_MAX: u64 = 1 << 32;
 /// Pause of the thread after it has found no frame.
 const PAUSE: Duration = Duration::from_millis(2);
-/// Frames that are younger wait for older ones of other lcores: longer than most turns.
-const SETTLED: Duration = Duration::from_micros(200);
 /// Frames after which the file is written, though there are more.
 const BATCH: u64 = 1024;
 
@@ -101,13 +101,12 @@ impl Capture {
         let progress = Arc::new(Mutex::new(Progress::default()));
         let (sender, done) = channel();
         let writer = Writer {
-            lanes: taps.into_iter().map(Lane::new).collect(),
+            frames: Merged::new(taps.into_iter().map(|tap| (port, tap))),
             out: Pcapng::new(&interface),
             file: Own::new(file)?,
             count: spec.count,
             progress: Arc::clone(&progress),
             wall: wall_offset(),
-            clock: Clock::new(),
         };
         let body = move || {
             block_signals();
@@ -169,35 +168,13 @@ fn wall_offset() -> Duration {
     wall.saturating_sub(now)
 }
 
-/// One lcore's frames.
-struct Lane {
-    tap: TapReader,
-    next: TapFrame,
-    has_next: bool,
-}
-
-impl Lane {
-    fn new(tap: TapReader) -> Lane {
-        Lane { tap, next: TapFrame::default(), has_next: false }
-    }
-
-    /// Returns the time of the next frame, if there is one.
-    fn peek(&mut self) -> Option<Duration> {
-        if !self.has_next {
-            self.has_next = self.tap.read(&mut self.next);
-        }
-        self.has_next.then_some(self.next.time)
-    }
-}
-
 struct Writer {
-    lanes: Vec<Lane>,
+    frames: Merged,
     out: Pcapng,
     file: Own<File>,
     count: Option<u64>,
     progress: Arc<Mutex<Progress>>,
     wall: Duration,
-    clock: Clock,
 }
 
 impl Writer {
@@ -219,7 +196,7 @@ impl Writer {
                 None
             };
             if end.is_some() {
-                self.lanes.iter().for_each(|lane| lane.tap.close());
+                self.frames.close();
                 self.out.statistics(progress.frames, progress.missed, self.now());
             }
             let end = self.write().err().map(|error| error.to_string()).or(end);
@@ -236,37 +213,23 @@ impl Writer {
 
     /// Takes frames, in the order of their times. Returns how many.
     fn batch(&mut self, is_stopping: bool) -> u64 {
-        let now = Duration::from_nanos(self.clock.now());
-        let is_alone = self.lanes.len() == 1;
-        let settled = if is_stopping || is_alone { now } else { now.saturating_sub(SETTLED) };
         let mut room = BATCH;
         if let Some(count) = self.count {
             room = room.min(count.saturating_sub(self.out.frames()));
         }
-        let mut taken = 0;
-        while taken < room {
-            let lanes = self.lanes.iter_mut();
-            let first = lanes.filter_map(|lane| Some((lane.peek()?, lane))).min_by_key(|of| of.0);
-            let Some((time, lane)) = first else { break };
-            if time > settled && !is_alone {
-                break;
-            }
-            self.out.frame(&lane.next, self.wall + time);
-            lane.has_next = false;
-            taken += 1;
-        }
-        taken
+        let Writer { frames, out, wall, .. } = self;
+        frames.take(room, is_stopping, |_, frame| out.frame(frame, *wall + frame.time))
     }
 
     fn progress(&self) -> Progress {
         let mut progress = lock(&self.progress);
         progress.frames = self.out.frames();
-        progress.missed = self.lanes.iter().map(|lane| lane.tap.missed()).sum();
+        progress.missed = self.frames.missed();
         progress.clone()
     }
 
     fn now(&self) -> Duration {
-        self.wall + Duration::from_nanos(self.clock.now())
+        self.wall + self.frames.now()
     }
 
     /// Writes to the file what was taken.

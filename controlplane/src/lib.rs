@@ -43,6 +43,7 @@ pub mod path;
 mod port_watch;
 pub mod rdma_cm;
 mod thread;
+mod trace;
 
 pub use call::{Count, PortStatus, RequestError};
 pub use config::{Config, ConfigError};

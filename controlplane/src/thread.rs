@@ -30,6 +30,7 @@ mod last_words;
 mod ports;
 mod recent;
 mod seen;
+mod traces;
 mod waiting;
 
 use std::sync::mpsc::{Receiver, TryRecvError};
@@ -50,6 +51,7 @@ use counts::Counts;
 use groups::Members;
 use last_words::LastWord;
 use recent::Recent;
+use traces::Traces;
 use waiting::Waiting;
 
 pub(crate) use captures::CaptureSeen;
@@ -104,6 +106,7 @@ pub(crate) fn start(
             counts: Counts::default(),
             recent: Recent::default(),
             captures: Captures::default(),
+            traces: Traces::default(),
             epoch: std::time::Instant::now(),
             guard_due: Instant::ZERO,
             ended: false,
@@ -147,6 +150,7 @@ pub(crate) struct Thread {
     counts: Counts,
     recent: Recent,
     captures: Captures,
+    traces: Traces,
     epoch: std::time::Instant,
     /// Time of the next check of the process's signal handlers.
     guard_due: Instant,
@@ -179,6 +183,7 @@ impl Thread {
         self.refuse_waiting();
         self.send_what_is_left();
         self.end_captures();
+        self.clear_trace();
         self.control.shutdown();
     }
 

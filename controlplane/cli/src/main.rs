@@ -20,6 +20,7 @@ mod completion;
 mod export;
 mod find;
 mod manual;
+mod monitor;
 mod output;
 mod own;
 mod pager;

@@ -91,7 +91,7 @@ fn size() -> (usize, usize) {
 
 /// Returns the terminal's settings with which a key is read at once, is not shown, and sends no
 /// signal.
-fn by_key(before: &Termios) -> Termios {
+pub(crate) fn by_key(before: &Termios) -> Termios {
     let mut termios = before.clone();
     termios.local_modes &= !(LocalModes::ICANON | LocalModes::ECHO | LocalModes::ISIG);
     termios.special_codes[SpecialCodeIndex::VMIN] = 1;

@@ -10,7 +10,7 @@ use uroce_command::{Answer, Refusal, Request, Show, ShowConfig, render};
 
 use crate::client::{Client, ClientError};
 use crate::output::Output;
-use crate::{pager, style};
+use crate::{monitor, pager, style};
 
 /// Deepest nesting of files that load files.
 const DEPTH: usize = 8;
@@ -171,6 +171,7 @@ impl Session {
                 self.trace = before;
                 outcome
             }
+            Line::Monitor(monitor) => monitor::run(self, *monitor),
             Line::Save(Save::Config { file }) => self.save_config(file),
             Line::Version => self.print(&format!("uroce {}\n", env!("CARGO_PKG_VERSION"))),
             Line::Quit => Outcome::Quit,
@@ -216,6 +217,11 @@ impl Session {
         }
     }
 
+    /// Returns whether answers are printed as JSON.
+    pub(crate) fn is_json(&self) -> bool {
+        self.json
+    }
+
     /// Prints an answer.
     fn show(&self, answer: &Answer) -> Outcome {
         if !self.json {
@@ -228,7 +234,7 @@ impl Session {
     }
 
     /// Asks the process. What is wrong has been told if there is no answer.
-    fn answer(&mut self, request: &Request) -> Result<Answer, Outcome> {
+    pub(crate) fn answer(&mut self, request: &Request) -> Result<Answer, Outcome> {
         let Some(client) = &mut self.client else {
             return Err(fail("there is no process; name one: uroce -s PID"));
         };
@@ -264,7 +270,7 @@ impl Session {
     }
 
     /// Tells that a command has failed in this program.
-    fn failed(&self, text: &str) -> Outcome {
+    pub(crate) fn failed(&self, text: &str) -> Outcome {
         self.refused(&ClientError::Refused(Refusal::Failed(text.to_owned())))
     }
 
@@ -280,15 +286,17 @@ impl Session {
 
     /// Prints to stdout. If its reader has gone, the session is over.
     fn print(&self, text: &str) -> Outcome {
-        let mut stdout = std::io::stdout();
-        let printed = match self.pages && self.depth == 0 {
-            true => pager::print(text),
-            false => stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()),
-        };
-        match printed {
-            Ok(()) => Outcome::Done,
-            Err(_) => Outcome::Over,
+        match self.pages && self.depth == 0 {
+            true => pager::print(text).map_or(Outcome::Over, |()| Outcome::Done),
+            false => self.print_on(text),
         }
+    }
+
+    /// Prints to stdout, whatever its length. If its reader has gone, the session is over.
+    pub(crate) fn print_on(&self, text: &str) -> Outcome {
+        let mut stdout = std::io::stdout();
+        let printed = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
+        printed.map_or(Outcome::Over, |()| Outcome::Done)
     }
 }
 

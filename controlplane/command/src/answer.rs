@@ -6,6 +6,7 @@ mod objects;
 mod pairs;
 mod paths;
 mod statistics;
+mod trace;
 
 use std::net::IpAddr;
 
@@ -16,6 +17,7 @@ pub use fault::Fault;
 pub use objects::{Completion, Connected, FwdStats, Made, Memory};
 pub use paths::{Connection, Group, Migration, Rate, Route};
 pub use statistics::{LcoreRuntime, QpGroup, QpTraffic, Scraped, StageRuntime};
+pub use trace::{Trace, TracedPacket};
 
 /// What a process sends back. A request has any number of [`More`](Reply::More) and then one of the
 /// others.
@@ -111,6 +113,8 @@ pub enum Answer {
     Events(Vec<Event>),
     /// To `show capture` and `capture stop`.
     Capture(Vec<Capture>),
+    /// To `show trace`.
+    Trace(Vec<Trace>),
     /// To `show fault`.
     Fault(Vec<Fault>),
     /// To `create` and `reg`.
@@ -152,7 +156,7 @@ impl Answer {
         }
         join!(PortInfo PortSummary PortStats PortXstats PortCap Device Gid Qp QpDetail Path
             Migration Rate Cm Mcast Route Count Neigh Cores Settings Counters Errors Events
-            Capture Fault Runtime Scraped);
+            Capture Trace Fault Runtime Scraped);
         true
     }
 }

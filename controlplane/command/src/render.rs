@@ -12,6 +12,7 @@ mod port;
 mod qp;
 mod statistics;
 mod table;
+mod trace;
 
 use crate::answer::{
     Answer, Core, Device, DropCount, Event, Gid, InUse, Neighbour, ObjectCount, Process,
@@ -49,6 +50,7 @@ pub fn text(answer: &Answer) -> String {
         Answer::Errors(drops) => of_drops(drops),
         Answer::Events(events) => of_events(events),
         Answer::Capture(captures) => capture::list(captures),
+        Answer::Trace(traces) => traces.iter().map(trace::packets).collect(),
         Answer::Fault(faults) => fault::list(faults),
         Answer::Made(made) => objects::made(made),
         Answer::Memory(memory) => objects::memory(memory),

@@ -9,6 +9,7 @@ mod migration;
 mod number;
 mod objects;
 mod set;
+mod trace;
 mod traffic;
 
 use serde::{Deserialize, Serialize};
@@ -25,6 +26,7 @@ pub use objects::{
     Query, Reg,
 };
 pub use set::{LinkOf, Set};
+pub use trace::{PACKETS_MAX, Trace};
 pub use traffic::{CmState, Link, Local, Poll, Post, Remote, WAIT_MAX, Wait};
 
 /// A command that a running process answers.
@@ -41,6 +43,9 @@ pub enum Request {
     /// Write the frames of a port to a file
     #[cfg_attr(feature = "tree", command(subcommand))]
     Capture(Capture),
+    /// Follow the packets of objects
+    #[cfg_attr(feature = "tree", command(subcommand))]
+    Trace(Trace),
     /// Create objects in the process
     #[cfg_attr(feature = "tree", command(subcommand))]
     Create(Create),
@@ -196,6 +201,8 @@ pub enum Show {
     },
     /// Captures: their files, frames, and frames that were missed
     Capture,
+    /// Packets of the last `trace` of each device: what they are, and what became of them
+    Trace,
     /// Faults on purpose, of each direction of each port; `show counters` counts them
     Fault,
 }
@@ -268,6 +275,8 @@ pub enum Clear {
     Errors,
     /// What `show runtime` has measured
     Runtime,
+    /// The last `trace` of each device, which ends if it still runs
+    Trace,
     /// Faults on purpose, of all ports
     Faults,
     /// Counters of forwarding

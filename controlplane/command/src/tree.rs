@@ -10,6 +10,7 @@ mod arguments;
 mod complete;
 mod help;
 mod mistake;
+mod monitor;
 mod words;
 
 use std::path::PathBuf;
@@ -23,6 +24,7 @@ use words::Word;
 pub use complete::{Candidate, Completion, complete};
 pub use help::{Entry, Section, help, sections};
 pub use mistake::{Fault, Mistake};
+pub use monitor::{Monitor, Pace};
 
 /// A command at the prompt.
 #[derive(Clone, Debug, PartialEq, Eq, Subcommand)]
@@ -59,6 +61,9 @@ pub enum Line {
         #[arg(value_name = "FILE")]
         file: PathBuf,
     },
+    /// Show what changes, line by line, until Ctrl-C or `q`
+    #[command(subcommand)]
+    Monitor(Monitor),
     /// Save what the process tells
     #[command(subcommand)]
     Save(Save),

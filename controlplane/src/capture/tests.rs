@@ -5,6 +5,8 @@ use pcap_file::pcapng::blocks::interface_description::InterfaceDescriptionOption
 use pcap_file::pcapng::blocks::interface_statistics::InterfaceStatisticsOption;
 use pcap_file::pcapng::{Block, PcapNgReader};
 
+use uroce_engine::TapFrame;
+
 use super::*;
 
 fn interface() -> Interface {
@@ -26,6 +28,7 @@ fn a_file_has_names_times_directions_and_counts() {
         is_sent,
         len: 1500,
         missed,
+        dropped: None,
         bytes: vec![7; 61],
     };
     let at = |nanos| Duration::from_nanos(1_700_000_000_123_456_000 + nanos);

@@ -12,6 +12,7 @@ mod paths;
 mod port;
 mod qp;
 mod statistics;
+mod trace;
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -244,6 +245,8 @@ fn part(
         Request::Show(Show::Rate { qp }) => paths::rates(served, qp, at),
         Request::Show(Show::Cm { cm }) => paths::connections(served, cm, at),
         Request::Show(Show::Neigh) => device::neighbours(served, at),
+        Request::Show(Show::Trace) => trace::show(served).map(Part::whole),
+        Request::Clear(Clear::Trace) => trace::clear(served).map(Part::whole),
         Request::Show(show) => device::show(served, show).map(Part::whole),
         // Captures and faults are answered at once; the console carries the others out.
         _ => Ok(Part::whole(Answer::Done)),

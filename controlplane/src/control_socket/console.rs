@@ -15,6 +15,7 @@ mod forward;
 mod migration;
 mod modify;
 mod objects;
+mod trace;
 mod traffic;
 
 use std::collections::{BTreeMap, HashMap};
@@ -142,6 +143,7 @@ impl Console {
             Request::Migrate(migrate) => return self.migrate(migrate, devices),
             Request::Set(set) => return self.set(set, devices),
             Request::Post(post) => self.post(post),
+            Request::Trace(trace) => self.trace(trace, devices),
             Request::Poll(poll) => return self.poll(poll),
             Request::Wait(wait) => return traffic::wait(wait, devices),
             Request::Listen(listen) => self.listen(listen, devices),

@@ -43,13 +43,17 @@ impl Thread {
             let Capture { spec: CaptureSpec { id, file, .. }, .. } = running;
             return Err(format!("port {id} is captured already, into {file}; see `capture stop`"));
         }
+        if self.is_traced() {
+            let id = spec.id;
+            return Err(format!("a QP is traced at port {id}; end that first: clear trace"));
+        }
         self.captures.all.retain(|(_, capture)| capture.port != port);
         let qp = spec.qp.map(Qpn::new);
         if qp.is_some_and(|qp| Some(qp.value()) != spec.qp) {
             return Err(format!("no QP {:#08x}", spec.qp.unwrap_or_default()));
         }
         let ring = RINGS / self.control.qps_of_lcores().count().max(1);
-        let tap = TapSpec { snaplen: spec.snaplen, qp, ring };
+        let tap = TapSpec { snaplen: spec.snaplen, qp, ring, drops: false };
         let taps = self.control.set_tap(port, &tap).map_err(|error| error.to_string())?;
         let number = self.captures.made;
         self.captures.made += 1;
@@ -98,6 +102,19 @@ impl Thread {
             progress: capture.progress(),
         };
         self.captures.all.iter().map(|(_, capture)| seen(capture)).collect()
+    }
+
+    /// Returns the numbers of the ports that are captured now, from 1.
+    pub(super) fn captured_ports(&self) -> Vec<u8> {
+        let running = |capture: &&Capture| capture.progress().end.is_none();
+        let all = self.captures.all.iter().map(|(_, capture)| capture);
+        all.filter(running).map(|capture| capture.port).collect()
+    }
+
+    /// Returns DPDK's number of a port that is captured now.
+    pub(super) fn captured_port(&self) -> Option<u16> {
+        let all = self.captures.all.iter().map(|(_, capture)| capture);
+        all.filter(|capture| capture.progress().end.is_none()).map(|capture| capture.spec.id).next()
     }
 
     /// Completes the files of all captures, as far as the system lets it.

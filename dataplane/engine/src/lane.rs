@@ -46,7 +46,7 @@ use std::sync::Arc;
 use tap::Tap;
 use tx_lane::TxLane;
 use uroce_shared::memory::mr_table::MrView;
-use uroce_transport::{Instant, Outbound, TransmitError};
+use uroce_transport::{DropReason, Instant, Outbound, TransmitError};
 use uroce_wire::{HeaderTemplate, Mac, PathMtu, Qpn};
 
 /// Most batches of other lcores' frames that are sent in one turn.
@@ -188,6 +188,14 @@ impl Lane {
     pub(crate) fn tap_received(&mut self, frame: &Mbuf) {
         if let Some(tap) = &mut self.tap {
             tap.take_received(frame.as_slice(), self.now);
+        }
+    }
+
+    /// Tells the tap, if there is one, that a received frame was dropped.
+    #[cold]
+    pub(crate) fn tap_dropped(&mut self, frame: &Mbuf, reason: DropReason) {
+        if let Some(tap) = &mut self.tap {
+            tap.take_dropped(frame.as_slice(), reason, self.now);
         }
     }
 

@@ -155,7 +155,10 @@ impl Receiver {
                         turn.held.keep(mbuf);
                         continue;
                     }
-                    Err(reason) => shard.counters.count_drop(reason),
+                    Err(reason) => {
+                        shard.counters.count_drop(reason);
+                        turn.lanes[port].tap_dropped(&mbuf, reason);
+                    }
                 }
                 let pushed = self.done.push(mbuf);
                 debug_assert!(pushed.is_ok(), "the loop checks for room");
@@ -188,7 +191,10 @@ impl Receiver {
             }
             match receive_frame(mbuf, ahead, &mut self.sums, &arrival, shard, turn) {
                 Destination::Done => {}
-                Destination::Drop(reason) => shard.counters.count_drop(reason),
+                Destination::Drop(reason) => {
+                    shard.counters.count_drop(reason);
+                    turn.lanes[port].tap_dropped(mbuf, reason);
+                }
                 Destination::Group => group::spread(mbuf, &arrival, &self.exits, shard, turn),
                 Destination::Held => {
                     // The next frame takes its place, so `at` stays.

@@ -146,7 +146,7 @@ fn a_datagram_to_a_group_has_the_faults_of_others_and_is_captured_as_it_leaves()
         assert_eq!(beside.completion().status, WcStatus::Success, "the copy passes no link");
         lab.a.engine.counters().engine(EngineCounter::TxDuplicated)
     };
-    let all = TapSpec { snaplen: 100, qp: None, ring: 1 << 20 };
+    let all = TapSpec { snaplen: 100, qp: None, ring: 1 << 20, drops: false };
     let mut taps = lab.a.control.set_tap(1, &all).expect("port 1");
     let mut sent = || {
         let mut frame = TapFrame::default();
@@ -174,7 +174,7 @@ fn a_datagram_to_a_group_has_the_faults_of_others_and_is_captured_as_it_leaves()
 #[test]
 fn a_doubled_frame_comes_twice_and_an_overtaken_one_later() {
     let mut scene = Scene::new(QpType::Uc);
-    let all = TapSpec { snaplen: 100, qp: None, ring: 1 << 20 };
+    let all = TapSpec { snaplen: 100, qp: None, ring: 1 << 20, drops: false };
     let mut taps = scene.lab.b.control.set_tap(1, &all).expect("port 1");
     scene.set(FaultConfig { duplicate: 1.0, ..FaultConfig::default() });
     scene.write();

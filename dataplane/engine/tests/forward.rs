@@ -236,7 +236,7 @@ fn frames_leave_as_they_came_or_with_their_addresses_exchanged() {
     assert_eq!(received(&mut line.other), frame(1, 2));
 
     line.forward([Some(Forward::Echo), None]);
-    let copies = TapSpec { snaplen: 100, qp: None, ring: 1 << 16 };
+    let copies = TapSpec { snaplen: 100, qp: None, ring: 1 << 16, drops: false };
     let mut taps = line.between.control.set_tap(1, &copies).expect("a port");
     line.one.control.send_frame(1, &frame(1, 2)).expect("sends");
     let back = received(&mut line.one);

@@ -268,7 +268,7 @@ fn faults(loss: LossConfig) -> PortFaults {
 
 /// Makes copies of the frames of a node's port.
 fn tap(node: &mut lab::Node) -> Vec<TapReader> {
-    let spec = TapSpec { snaplen: u16::MAX, qp: None, ring: 0 };
+    let spec = TapSpec { snaplen: u16::MAX, qp: None, ring: 0, drops: false };
     node.control.set_tap(1, &spec).expect("a port")
 }
 

@@ -7,7 +7,7 @@ use uroce_engine::{ControlError, LossConfig, TapFrame, TapReader, TapSpec};
 use uroce_transport::{AccessFlags, QpType, SendOp, WcStatus};
 use uroce_wire::{Frame, Packet, Qpn};
 
-const ALL: TapSpec = TapSpec { snaplen: u16::MAX, qp: None, ring: 1 << 20 };
+const ALL: TapSpec = TapSpec { snaplen: u16::MAX, qp: None, ring: 1 << 20, drops: false };
 /// Frames of a message.
 const FRAMES: usize = 16;
 

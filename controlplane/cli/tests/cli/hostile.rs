@@ -10,7 +10,7 @@ use uroce_command::{Answer, Refusal, Reply, Request, Select, Show, ShowPort};
 
 use crate::lab::{Lab, SOON, eventually, fails, says, socket};
 
-fn connect() -> UnixStream {
+pub(crate) fn connect() -> UnixStream {
     let stream = UnixStream::connect(socket()).expect("it listens");
     stream.set_read_timeout(Some(SOON)).unwrap();
     stream.set_write_timeout(Some(SOON)).unwrap();
@@ -22,7 +22,7 @@ fn request(show: Show) -> Vec<u8> {
 }
 
 /// Reads the next reply; `None` at the end of the connection.
-fn reply(stream: &mut UnixStream, inbox: &mut Decoder) -> Option<Reply> {
+pub(crate) fn reply(stream: &mut UnixStream, inbox: &mut Decoder) -> Option<Reply> {
     let mut bytes = [0; 4096];
     loop {
         if let Some(reply) = inbox.take().expect("a reply") {

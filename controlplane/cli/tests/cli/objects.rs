@@ -211,6 +211,11 @@ impl Own {
         Own { child, input, output }
     }
 
+    /// Returns the number of its process.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Sends a line.
     pub(crate) fn type_line(&mut self, line: &str) {
         writeln!(self.input, "{line}").expect("it reads");

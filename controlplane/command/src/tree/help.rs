@@ -17,7 +17,7 @@ const SECTIONS: &[(&str, &str, &[&str])] = &[
         &["start", "stop", "help", "sleep", "wait", "load", "load_echo", "version", "quit"],
     ),
     ("display", "Display", &["show", "clear"]),
-    ("capture", "Capture", &["capture"]),
+    ("capture", "Capture and trace", &["capture", "trace", "monitor"]),
     ("objects", "Objects", &["create", "reg", "dereg", "destroy", "modify", "query"]),
     ("migration", "Path migration", &["rearm", "migrate", "cm"]),
     ("traffic", "Traffic", &["post", "poll", "listen", "connect", "disconnect"]),

@@ -49,12 +49,12 @@ fn mistakes_have_three_lines() {
             "show prot stats 0",
             "Bad arguments\n     ^^^^ expected one of: port process device gid qp path migration rate cm \
              mcast pd cq mr mw srq ah neigh route config fwd counters errors runtime events \
-             capture fault\n     did you mean \"port\"?",
+             capture trace fault\n     did you mean \"port\"?",
         ),
         (
             "dance",
-            "Command not found\n^^^^^ expected one of: show clear capture create reg dereg destroy modify query rearm \
-             migrate set post poll start stop wait listen connect disconnect cm help sleep load load_echo save version quit\ntype \"help\" for all commands",
+            "Command not found\n^^^^^ expected one of: show clear capture trace create reg dereg destroy modify query rearm \
+             migrate set post poll start stop wait listen connect disconnect cm help sleep load load_echo monitor save version quit\ntype \"help\" for all commands",
         ),
         (
             "show port s 0",

@@ -74,6 +74,7 @@ pub(super) fn show(served: &Served, show: Show) -> Result<Answer, RequestError> 
         | Show::Errors
         | Show::Runtime
         | Show::Capture
+        | Show::Trace
         | Show::Fault => Answer::Done,
     })
 }

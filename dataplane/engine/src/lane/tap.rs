@@ -14,18 +14,43 @@
 //!   counted, and goes its way like any other.
 //! - A port without a tap pays nothing beyond the branches for injected faults.
 //!
+//! A tap may also note which of the taken frames the lcore has dropped, and why. These notes are
+//! written where a drop is counted, so that frames that are not dropped cost nothing more.
+//!
 //! Not here: files and their formats.
 
 use std::sync::Arc;
 use std::time::Duration;
 use uroce_shared::sync::{AtomicBool, AtomicU64, Consumer, Ordering, Producer, RingBuffer};
-use uroce_transport::Instant;
+use uroce_transport::{DropReason, Instant};
 use uroce_wire::{Frame, Qpn};
 
 /// Bytes of a record before the frame's.
 const HEADER: usize = 24;
 /// Least bytes of a ring: a few of the longest frames.
 const RING_MIN: usize = 1 << 18;
+/// Most bytes of a dropped frame that are copied again, to name it: up to the end of BTH.
+const NAMED: usize = 80;
+
+/// What a record says of its frame.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Record {
+    Received,
+    Sent,
+    Dropped(DropReason),
+}
+
+impl Record {
+    /// Returns the two bytes that stand for it in a ring.
+    fn to_bytes(self) -> [u8; 2] {
+        match self {
+            Record::Received => [0, 0],
+            Record::Sent => [1, 0],
+            // There are fewer reasons than a byte can count.
+            Record::Dropped(reason) => [2, reason as u8],
+        }
+    }
+}
 
 /// What a tap takes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -36,12 +61,15 @@ pub struct TapSpec {
     pub qp: Option<Qpn>,
     /// Bytes of each lcore's ring, at least 256 KiB.
     pub ring: usize,
+    /// Whether to note the frames that the lcore drops after they were taken.
+    pub drops: bool,
 }
 
 /// One lcore's end of a tap.
 #[derive(Debug)]
 pub(crate) struct Tap {
     qp: Option<Qpn>,
+    drops: bool,
     snaplen: usize,
     ring: Producer<u8>,
     /// Frames that were not copied since the last one that was.
@@ -72,6 +100,8 @@ pub struct TapFrame {
     pub time: Duration,
     /// Whether it was sent; else it was received.
     pub is_sent: bool,
+    /// Why the lcore has dropped the frame, which was taken before. The bytes are its first ones.
+    pub dropped: Option<DropReason>,
     /// Its length in bytes.
     pub len: u32,
     /// How many frames before it were not copied, since the ring was full.
@@ -86,6 +116,7 @@ pub(crate) fn tap(spec: &TapSpec) -> (Box<Tap>, TapReader) {
     let state = Arc::new(State::default());
     let tap = Tap {
         qp: spec.qp,
+        drops: spec.drops,
         snaplen: usize::from(spec.snaplen),
         ring: producer,
         missed: 0,
@@ -98,7 +129,15 @@ impl Tap {
     /// Takes a frame that was received `now`, if it is for the tap's QP.
     pub(super) fn take_received(&mut self, frame: &[u8], now: Instant) {
         if self.qp.is_none_or(|qp| Frame::likely_dest_qpn(frame) == Some(qp)) {
-            self.take(frame, false, now);
+            self.take(frame, self.snaplen, Record::Received, now);
+        }
+    }
+
+    /// Notes that a received frame, which was taken before, was dropped `now`.
+    pub(super) fn take_dropped(&mut self, frame: &[u8], reason: DropReason, now: Instant) {
+        let is_its = self.qp.is_none_or(|qp| Frame::likely_dest_qpn(frame) == Some(qp));
+        if self.drops && is_its {
+            self.take(frame, NAMED, Record::Dropped(reason), now);
         }
     }
 
@@ -106,15 +145,15 @@ impl Tap {
     /// `None` for frames of the control plane.
     pub(super) fn take_sent(&mut self, frame: &[u8], by: Option<Qpn>, now: Instant) {
         if self.qp.is_none_or(|qp| by == Some(qp)) {
-            self.take(frame, true, now);
+            self.take(frame, self.snaplen, Record::Sent, now);
         }
     }
 
-    fn take(&mut self, frame: &[u8], is_sent: bool, now: Instant) {
+    fn take(&mut self, frame: &[u8], most: usize, record: Record, now: Instant) {
         if self.state.is_over.load(Ordering::Relaxed) {
             return;
         }
-        let bytes = &frame[..frame.len().min(self.snaplen)];
+        let bytes = &frame[..frame.len().min(most)];
         if self.ring.slots() < HEADER + bytes.len() {
             self.missed = self.missed.saturating_add(1);
             let missed = &self.state.missed;
@@ -128,7 +167,7 @@ impl Tap {
         header[8..12].copy_from_slice(&len.to_ne_bytes());
         header[12..16].copy_from_slice(&self.missed.to_ne_bytes());
         header[16..18].copy_from_slice(&copied.to_ne_bytes());
-        header[18] = is_sent.into();
+        header[18..20].copy_from_slice(&record.to_bytes());
         let pushed = self.ring.push_entire_slice(&header).is_ok()
             && self.ring.push_entire_slice(bytes).is_ok();
         debug_assert!(pushed, "there was room, and this is the only producer");
@@ -152,7 +191,9 @@ impl TapReader {
         }
         let time = [0, 1, 2, 3, 4, 5, 6, 7].map(|byte: usize| header[byte]);
         frame.time = Duration::from_nanos(u64::from_ne_bytes(time));
-        (frame.len, frame.missed, frame.is_sent) = (of(8), of(12), header[18] != 0);
+        (frame.len, frame.missed, frame.is_sent) = (of(8), of(12), header[18] == 1);
+        let reason = DropReason::ALL.get(usize::from(header[19]));
+        frame.dropped = reason.copied().filter(|_| header[18] == 2);
         frame.bytes.resize(copied, 0);
         self.ring.pop_entire_slice(&mut header).is_ok()
             && self.ring.pop_entire_slice(&mut frame.bytes).is_ok()
@@ -179,7 +220,7 @@ impl Drop for TapReader {
 mod tests {
     use super::*;
 
-    const SPEC: TapSpec = TapSpec { snaplen: 100, qp: None, ring: 0 };
+    const SPEC: TapSpec = TapSpec { snaplen: 100, qp: None, ring: 0, drops: false };
 
     fn at(nanos: u64) -> Instant {
         Instant::from_nanos(nanos)
@@ -206,6 +247,7 @@ mod tests {
                 is_sent: number % 2 == 1,
                 len: len as u32,
                 missed: 0,
+                dropped: None,
                 bytes: vec![number as u8; len.min(100)],
             };
             assert_eq!(frame, expected);
@@ -237,6 +279,21 @@ mod tests {
         tap.take_received(&[1; 60], at(0));
         assert!(!reader.read(&mut frame));
         assert_eq!(reader.missed(), 7, "frames after the end are not missed");
+    }
+
+    #[test]
+    fn a_drop_is_noted_with_its_reason_if_the_tap_is_to() {
+        let mut frame = TapFrame::default();
+        for drops in [false, true] {
+            let (mut tap, mut reader) = tap(&TapSpec { drops, ..SPEC });
+            tap.take_received(&[7; 200], at(1));
+            tap.take_dropped(&[7; 200], DropReason::AfterNak, at(2));
+            assert!(reader.read(&mut frame));
+            assert_eq!((frame.dropped, frame.bytes.len()), (None, 100));
+            assert_eq!(reader.read(&mut frame), drops);
+        }
+        assert_eq!((frame.dropped, frame.is_sent), (Some(DropReason::AfterNak), false));
+        assert_eq!((frame.len, frame.bytes.len()), (200, NAMED));
     }
 
     #[test]

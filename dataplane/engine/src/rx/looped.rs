@@ -74,7 +74,10 @@ impl Receiver {
                 turn.held.keep(mbuf);
                 return None;
             }
-            Destination::Drop(reason) => shard.counters.count_drop(reason),
+            Destination::Drop(reason) => {
+                shard.counters.count_drop(reason);
+                turn.lanes[port].tap_dropped(&mbuf, reason);
+            }
             Destination::Group => group::spread(&mbuf, &arrival, &self.exits, shard, turn),
             destination => {
                 let rest = self.exits.carry(destination, port, mbuf, &shard.counters);
