@@ -1,5 +1,6 @@
 """What is proven of the image, each as a function of the session."""
 
+import contextlib
 import os
 import re
 import signal
@@ -7,6 +8,8 @@ import time
 from pathlib import Path
 
 import application
+import monitoring
+import tools
 from engine import LEAST_RIGHTS, Docker, Failed
 
 MANIFESTS = Path(__file__).resolve().parents[2] / "kubernetes"
@@ -15,6 +18,13 @@ IMAGE = "localhost/uroce:latest"
 SERVER = ("uroce-perf", "rping", "-s", "-P", "-V", "--config", "/etc/uroce/node1.toml")
 CLIENT = ("uroce-perf", "rping", "-c", "-a", "192.0.2.1", "-V", "--config",
           "/etc/uroce/node2.toml")
+ALONE = """\
+version: "3.9"
+services:
+  export:
+    network_mode: none
+"""
+"""Takes a service of compose.yaml off the engine's network, which this test leaves alone."""
 
 
 def two_builds_one_digest(session):
@@ -161,21 +171,46 @@ def expect(podman, code, words, *arguments):
 
 
 def compose(session):
-    """The compose file runs under Docker: traffic, health, a killed server that comes back."""
-    docker, file = Docker(session.work), MANIFESTS.parent / "compose.yaml"
+    """compose.yaml under Docker: traffic, health, a killed server that comes back, Prometheus."""
+    docker = Docker(session.work)
     try:
         docker.load(session.work / "one.tar")
-        docker.compose(file, "up", "--detach")
-        server, client = "uroce_server_1", "uroce_client_1"
-        grows(docker, client)
-        rights(docker.main_process(server))
-        docker.wait_until(server, "{{.State.Health.Status}}", "healthy")
-        os.kill(docker.main_process(server), signal.SIGKILL)
-        docker.wait_for(client, "it disconnected after")
-        grows(docker, client)
-        docker.compose(file, "down", "--volumes", "--timeout", "2")
+        with composed(session, docker) as (server, client, exporter):
+            rights(docker.main_process(exporter))
+            docker.wait_until(server, "{{.State.Health.Status}}", "healthy")
+            os.kill(docker.main_process(server), signal.SIGKILL)
+            docker.wait_for(client, "it disconnected after")
+            grows(docker, client)
+            process = docker.main_process(exporter)
+            monitoring.prometheus(session, MANIFESTS.parent / "grafana", process, 2)
     finally:
         docker.close()
+
+
+def podman_compose(session):
+    """compose.yaml under podman-compose: traffic, and the metrics of both nodes."""
+    session.podman.composer = tools.podman_compose(session.cache)
+    with composed(session, session.podman):
+        pass
+
+
+@contextlib.contextmanager
+def composed(session, engine):
+    """Runs the nodes and the exporter of compose.yaml while the block runs, and yields the names of
+    their containers. The exporter has no network but its own loopback."""
+    alone = session.work / "alone.yaml"
+    alone.write_text(ALONE)
+    files = (MANIFESTS.parent / "compose.yaml", alone)
+    names = "server", "client", "export"
+    try:
+        engine.compose(files, "up", "--detach", *names)
+        server, client, exporter = (f"uroce_{name}_1" for name in names)
+        grows(engine, client)
+        rights(engine.main_process(server))
+        monitoring.metrics(engine.main_process(exporter), 2)
+        yield server, client, exporter
+    finally:
+        engine.compose(files, "down", "--volumes", "--timeout", "2")
 
 
 def rights(pid, user=65534, capabilities=0):
@@ -195,5 +230,5 @@ def rights(pid, user=65534, capabilities=0):
 
 CASES = (
     two_builds_one_digest, contents, local_fabric, death_and_restart, another_user, pod,
-    compose, injection, one_variable, refusals,
+    compose, podman_compose, injection, one_variable, refusals,
 )

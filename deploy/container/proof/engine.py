@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import shlex
 import shutil
 import subprocess
 import time
@@ -88,6 +89,25 @@ class Podman:
         """Starts a container with the least rights in the background."""
         self.ask("run", "--detach", f"--name={name}", *self.unwatched(), *LEAST_RIGHTS, *arguments)
 
+    def compose(self, files, *arguments):
+        """Runs docker-compose or podman-compose with the services of these files, also those of the
+        profile "monitoring"."""
+        chosen = [word for file in files for word in ("-f", str(file))]
+        command = [*self.compose_command(), "-p", "uroce", *chosen, "--profile", "monitoring",
+                   *arguments]
+        done = subprocess.run(command, env=self.environment, capture_output=True, text=True,
+                              timeout=90)
+        if done.returncode != 0:
+            raise Failed(f"{command[0]} {arguments[0]}: {(done.stdout + done.stderr)[-900:]}")
+
+    def compose_command(self):
+        """podman-compose of PyPI, and a program by which it finds this storage. Debian 12's gives a
+        container two networks if its service has none."""
+        program = self.work / "podman"
+        program.write_text(f'#!/bin/sh\nexec {shlex.join(self.prefix)} "$@"\n')
+        program.chmod(0o755)
+        return [str(self.composer), "--podman-path", str(program)]
+
     def unwatched(self):
         """Options against health checks by systemd, which may not be there."""
         return ("--no-healthcheck",)
@@ -164,13 +184,9 @@ class Docker(Podman):
         """Loads an image from a file."""
         self.ask("load", "--quiet", "--input", str(file))
 
-    def compose(self, file, *arguments):
-        """Runs docker-compose."""
-        command = ["docker-compose", "-p", "uroce", "-f", str(file), *arguments]
-        done = subprocess.run(command, env=self.environment, capture_output=True, text=True,
-                              timeout=90)
-        if done.returncode != 0:
-            raise Failed(f"docker-compose {arguments[0]}: {done.stderr[-900:]}")
+    def compose_command(self):
+        """docker-compose."""
+        return ["docker-compose"]
 
     def close(self):
         """Ends the daemon and what it runs."""

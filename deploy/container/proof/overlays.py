@@ -12,6 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import monitoring
 from cases import MANIFESTS, grows, rights
 from engine import Failed, Skipped
 from link import Link
@@ -19,10 +20,7 @@ from link import Link
 NET_RAW = 1 << 13
 USER = 65534
 SWITCH_FOLDER = "/run/uroce-switch"
-METRICS = """\
-import urllib.request
-print(urllib.request.urlopen("http://127.0.0.1:9749/metrics").read().decode())
-"""
+WAYS = ("af-packet", "af-xdp", "sriov-vfio", "vhost-user")
 TOGETHER = """\
 apiVersion: kustomize.config.k8s.io/v1beta1
 kind: Kustomization
@@ -43,15 +41,19 @@ def manifests(session):
 
 
 def chart(session):
-    """The Helm chart has no fault, is valid, and gives the Pods of the overlays."""
+    """The Helm chart has no fault, is valid, and gives all manifests of overlays and components."""
     tools, folder, texts = session.tools, MANIFESTS / "chart", []
     tools.run("helm", "lint", "--strict", folder)
-    for way in ("af-packet", "af-xdp", "sriov-vfio", "vhost-user"):
-        words = ["template", "uroce", folder, "--set", f"way={way}", "--set"]
-        texts.append(tools.run("helm", *words, "monitoring=true,networkPolicy=true"))
-        pods = tools.run("helm", *words, "monitoring=false")
-        overlay = tools.run("kubectl", "kustomize", MANIFESTS / "overlays" / way)
-        tools.read("same", f"{pods}\n---\nother\n---\n{overlay}")
+    for way in WAYS:
+        for components in ((), ("monitoring",), ("network-policy",),
+                           ("monitoring", "network-policy")):
+            chosen = [f"monitoring={json.dumps('monitoring' in components)}",
+                      f"networkPolicy={json.dumps('network-policy' in components)}", f"way={way}"]
+            made = tools.run("helm", "template", "uroce", folder, "--set", ",".join(chosen))
+            overlay = with_components(session, way, *components)
+            tools.read("same", f"{made}\n---\nother\n---\n{overlay}")
+        # The last has everything that a way can have.
+        texts.append(made)
     tools.read("check", "\n---\n".join(texts))
     try:
         tools.run("helm", "template", "uroce", folder, "--set", "way=nonsense")
@@ -73,10 +75,7 @@ def af_packet(session):
             rights(podman.main_process(name), 0, NET_RAW)
         exporter = podman.main_process("client-export")
         rights(exporter, 0)
-        done = subprocess.run(["nsenter", "-n", "-t", str(exporter), sys.executable, "-c", METRICS],
-                              capture_output=True, text=True, timeout=30)
-        if "roce_rx_" not in done.stdout:
-            raise Failed(f"no metrics: {(done.stdout + done.stderr)[-600:]}")
+        monitoring.metrics(exporter)
 
 
 def benchmark(session):

@@ -1,7 +1,7 @@
 """Reads manifests from its standard input, with the packages of tools.py.
 
   check   validates each against the schemas of Kubernetes, strictly, of 1.31 and all newer releases
-  same    compares Pods and configurations before and after a document "---" of the text "other"
+  same    compares all manifests before a document "---" of the text "other" with those after it
   pods    prints a Pod for each Pod and each template of one, and the ConfigMaps and claims
 """
 
@@ -33,7 +33,7 @@ def check(documents):
 
 
 def same(documents):
-    """Returns the names of Pods and ConfigMaps that the two halves do not have in common."""
+    """Returns the names of manifests that the two halves do not have in common."""
     middle = documents.index("other")
     one, other = normal(documents[:middle]), normal(documents[middle + 1:])
     return [f"{name} differs" for name in sorted({*one, *other})
@@ -41,20 +41,24 @@ def same(documents):
 
 
 def normal(documents):
-    """Pods and ConfigMaps by name, without what may differ: Kustomize's names of ConfigMaps have a
-    hash, and comments are comments."""
+    """Manifests by kind and name, without what may differ: Kustomize's names of ConfigMaps have a
+    hash, comments are comments, and containers and volumes have names instead of an order."""
     found = {}
     for document in documents:
-        if document["kind"] == "ConfigMap":
-            found["node"] = {
+        kind, name = document["kind"], document["metadata"]["name"]
+        if kind == "ConfigMap":
+            name = document["metadata"]["name"] = "node"
+            document["data"] = {
                 file: [line for line in text.splitlines() if not line.startswith("#")]
                 for file, text in document["data"].items()
             }
-        if document["kind"] == "Pod":
+        if kind == "Pod":
             for volume in document["spec"]["volumes"]:
                 if "configMap" in volume:
                     volume["configMap"]["name"] = "node"
-            found[document["metadata"]["name"]] = document
+            for part in ("containers", "volumes"):
+                document["spec"][part].sort(key=lambda each: each["name"])
+        found[f"{kind} {name}"] = document
     return found
 
 

