@@ -37,6 +37,8 @@ packages_of() {
     # the image.
     containers) echo podman runc catatonit containernetworking-plugins docker.io docker-compose \
         buildah iproute2 util-linux python3-venv ;;
+    # The MPI program of an image without uroce, for the tests of the image.
+    mpi) echo openmpi-bin libopenmpi-dev gcc libc6-dev ;;
     # Open vSwitch with DPDK, at whose ports several programs share a NIC.
     switch) echo openvswitch-switch-dpdk ;;
     # promtool, which checks the text of `uroce export`, and dpdk-telemetry.py.
@@ -48,7 +50,7 @@ packages_of() {
     runtimes) echo openjdk-17-jdk-headless golang-go ;;
     *)
         echo "packages: unknown purpose '$1'; one of build, golden, tools, cost, interop, apps," \
-            "engines, switch, image, containers, telemetry, cli, runtimes" >&2
+            "engines, switch, image, containers, mpi, telemetry, cli, runtimes" >&2
         return 2
         ;;
     esac

@@ -1,7 +1,8 @@
-//! NICs that a device plugin of Kubernetes gives a container, by environment variables.
+//! NICs that Kubernetes gives a container, by environment variables.
 //!
 //! The SR-IOV network device plugin sets `PCIDEVICE_RESOURCE` to the PCI addresses of one resource,
-//! separated by commas, and `PCIDEVICE_RESOURCE_INFO` to more about them.
+//! separated by commas, and `PCIDEVICE_RESOURCE_INFO` to more about them. The DRA driver for SR-IOV
+//! sets `SRIOVNETWORK_PCI_ADDRESSES` to those of all claims of the Pod, separated by commas.
 
 use super::{Config, ConfigError, Ethdev};
 
@@ -10,6 +11,7 @@ use super::{Config, ConfigError, Ethdev};
 pub(super) const AUTO: &str = "auto";
 const PREFIX: &str = "PCIDEVICE_";
 const INFO: &str = "_INFO";
+const CLAIMED: &str = "SRIOVNETWORK_PCI_ADDRESSES";
 
 /// Replaces [`AUTO`] by the NICs in these environment variables.
 ///
@@ -20,7 +22,9 @@ pub(super) fn resolve(
     config: &mut Config,
     variables: impl Iterator<Item = (String, String)>,
 ) -> Result<(), ConfigError> {
-    let is_given = |(name, _): &(String, String)| name.starts_with(PREFIX) && !name.ends_with(INFO);
+    let is_given = |(name, _): &(String, String)| {
+        name == CLAIMED || name.starts_with(PREFIX) && !name.ends_with(INFO)
+    };
     let mut given: Vec<(String, String)> = variables.filter(is_given).collect();
     given.sort();
     let all = given.iter().flat_map(|(_, addresses)| addresses.split(','));
@@ -44,15 +48,15 @@ pub(super) fn resolve(
 
 fn missing(device: &str, port: usize, count: usize) -> ConfigError {
     let found = match count {
-        0 => "no environment variable PCIDEVICE_… names a NIC".to_owned(),
-        _ => format!("the environment variables PCIDEVICE_… name {count} NICs and no more"),
+        0 => format!("no environment variable PCIDEVICE_… or {CLAIMED} names a NIC"),
+        _ => format!("the environment variables PCIDEVICE_… and {CLAIMED} name {count} NICs"),
     };
     ConfigError::Value {
         field: format!("device.{device}.port.{port}.ethdev"),
         reason: format!(
-            "\"auto\" is a NIC of Kubernetes' device plugin, and {found}: ask for it in the Pod \
-             (resources.limits of the container, such as intel.com/sriov_vfio: 1), or name its PCI \
-             address"
+            "\"auto\" is a NIC that Kubernetes gives, and {found}: ask for it in the Pod \
+             (resources.limits of the container, such as intel.com/sriov_vfio: 1, or \
+             resources.claims), or name its PCI address"
         ),
     }
 }
@@ -88,6 +92,18 @@ mod tests {
             ("PATH", "/usr/bin"),
         ]);
         let expected = ["0000:02:00.1", "0000:09:00.0", "0000:02:00.2", "0000:09:00.0"]
+            .map(|nic| format!("Pci({nic:?})"));
+        assert_eq!(found.unwrap(), expected);
+    }
+
+    #[test]
+    fn nics_of_claims_come_after_those_of_device_plugins() {
+        let found = resolved(&[
+            ("SRIOVNETWORK_PCI_ADDRESSES", "0000:02:00.3,0000:02:00.4"),
+            ("SRIOVNETWORK_PCI_ADDRESSES_OTHER", "0000:02:00.5"),
+            ("PCIDEVICE_A", "0000:02:00.1"),
+        ]);
+        let expected = ["0000:02:00.1", "0000:09:00.0", "0000:02:00.3", "0000:09:00.0"]
             .map(|nic| format!("Pci({nic:?})"));
         assert_eq!(found.unwrap(), expected);
     }

@@ -4,6 +4,7 @@
   cases      what is proven of the image
   limits     what is proven of containers that lack something
   overlays   what is proven of the manifests
+  monitoring metrics, read within the network of a container
   tools      kubectl, helm and the schemas of Kubernetes
 """
 
@@ -39,7 +40,7 @@ class Session:
         self.arguments = arguments
         self.cache = REPOSITORY / "target/container/cache"
         self.podman = Podman(work)
-        self.made = None
+        self.made = {}
         self.background = ThreadPoolExecutor(1)
         # Downloads while the image is built.
         self.coming = self.background.submit(Tools, self.cache)
@@ -50,11 +51,20 @@ class Session:
         return self.coming.result()
 
     def application(self):
-        """The image of an application, which is made in the background from the first call on."""
-        if not self.made:
-            file = self.work / "application.tar"
-            self.made = self.background.submit(application.build, file, self.cache)
-        return self.made
+        """The file with the image of perftest."""
+        return self.coming_image("application.tar", application.build)
+
+    def mpi(self):
+        """The file with the image of an MPI program. Raises Skipped without its compiler."""
+        if not shutil.which("mpicc.openmpi"):
+            raise Skipped("needs apt-get install openmpi-bin libopenmpi-dev")
+        return self.coming_image("mpi.tar", application.build_mpi)
+
+    def coming_image(self, name, build):
+        """An image that is made in the background from the first call on."""
+        if name not in self.made:
+            self.made[name] = self.background.submit(build, self.work / name, self.cache)
+        return self.made[name]
 
     def build(self, name, umask=0o022):
         """Builds the image into a file, loads it, and returns its digest."""

@@ -1,4 +1,5 @@
-"""An image that knows nothing of uroce: Debian's perftest and rdmacm-utils, as they are shipped."""
+"""Images that know nothing of uroce: Debian's perftest and rdmacm-utils, and Debian's Open MPI, as
+they are shipped."""
 
 import subprocess
 import sys
@@ -13,19 +14,42 @@ from failure import BuildFailure  # noqa: E402, F401
 
 TAG = "localhost/application:latest"
 PROGRAMS = ("perftest", "rdmacm-utils", "ibverbs-utils")
+MPI_TAG = "localhost/mpi:latest"
+MPI_PROGRAMS = ("openmpi-bin", "dash", "coreutils")
+MPI_CHECK = Path(__file__).resolve().parents[2] / "lab/engines/mpi_check.c"
 
 
-def build(file, cache):
-    """Makes the image from what apt would install on an empty machine. Returns the file."""
+def build(file, cache, tag=TAG, programs=PROGRAMS, finish=None):
+    """Makes an image from what apt would install on an empty machine. `finish` is called with its
+    root. Returns the file."""
     with tempfile.TemporaryDirectory(prefix="uroce-application-") as scratch:
         root = Path(scratch) / "root"
         root.mkdir()
-        for name in packages.fetch(cache, list(PROGRAMS)):
+        for name in packages.fetch(cache, list(programs)):
             subprocess.run(["dpkg-deb", "-x", str(cache / "debs" / name), str(root)], check=True)
         (root / "tmp").mkdir(exist_ok=True)
         (root / "tmp").chmod(0o1777)
-        archive.write(file, root, TAG, 0, {})
+        if finish:
+            finish(root)
+        archive.write(file, root, tag, 0, {})
     return file
+
+
+def build_mpi(file, cache):
+    """Makes the image of an MPI program: Open MPI, a shell, and mpi_check of the laboratory, which
+    verifies every byte."""
+    def finish(root):
+        packages.run(["mpicc.openmpi", "-O2", "-o", str(root / "usr/bin/mpi_check"),
+                      str(MPI_CHECK)])
+        # As Debian merges it: the image's PATH is /usr/bin.
+        for path in (root / "bin").iterdir():
+            path.rename(root / "usr/bin" / path.name)
+        (root / "bin").rmdir()
+        (root / "bin").symlink_to("usr/bin")
+        # mpirun looks its user up.
+        (root / "etc").mkdir(exist_ok=True)
+        (root / "etc/passwd").write_text("nobody:x:65534:65534::/:/bin/sh\n")
+    return build(file, cache, MPI_TAG, MPI_PROGRAMS, finish)
 
 
 def without_glibc(file):

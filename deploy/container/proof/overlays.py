@@ -15,7 +15,7 @@ from pathlib import Path
 import monitoring
 from cases import MANIFESTS, grows, rights
 from engine import Failed, Skipped
-from link import Link
+from link import NAME, Link
 
 NET_RAW = 1 << 13
 USER = 65534
@@ -33,7 +33,7 @@ def manifests(session):
     """All manifests are valid for Kubernetes 1.31 and newer, as they are and by Kustomize."""
     tools = session.tools
     texts = [file.read_text() for file in MANIFESTS.glob("*.yaml")]
-    for folder in [*MANIFESTS.glob("overlays/*"), MANIFESTS / "benchmark"]:
+    for folder in [*MANIFESTS.glob("overlays/*"), MANIFESTS / "benchmark", MANIFESTS / "mpi"]:
         texts.append(tools.run("kubectl", "kustomize", folder))
     texts.append(with_components(session, "af-packet", "monitoring", "network-policy"))
     # Together, since the schemas are large.
@@ -90,6 +90,21 @@ def benchmark(session):
         report = json.loads((Path(volume) / "write_bw.json").read_text())
         if not report:
             raise Failed("the report is empty")
+
+
+def mpi(session):
+    """mpi: the Pods of the indexed Job are ranks of Debian's Open MPI, injected, without ssh."""
+    podman, fabric = session.podman, session.work / "mpi"
+    podman.load(session.mpi().result())
+    fabric.mkdir(mode=0o700)
+    os.chown(fabric, USER, USER)
+    text = rendered(session, "mpi").replace("/run/uroce-fabric", str(fabric))
+    names = ("mpi-0", "mpi-1")
+    with Link(podman), pods(session, text, lambda _: [f"--network={NAME}"], names):
+        for step in ("ring", "allreduce", "alltoall", "one-sided"):
+            podman.wait_for("mpi-0-rank", f"{step} ok", 30)
+        for name in names:
+            podman.wait_until(f"{name}-rank", "{{.State.Status}} {{.State.ExitCode}}", "exited 0")
 
 
 def vhost_user(session):
@@ -151,13 +166,13 @@ def with_components(session, overlay, *components):
 
 
 @contextlib.contextmanager
-def pods(session, text, options):
-    """Runs a server and a client, each with what it mounts, and with the engine's options that a
+def pods(session, text, options, names=("server", "client")):
+    """Runs Pods of these names, each with what it mounts, and with the engine's options that a
     function of their names returns."""
     named = {re.search(r"^  name: (\S+)$", document, re.MULTILINE)[1]: document
              for document in text.split("---\n")}
     with contextlib.ExitStack() as stack:
-        for name in ("server", "client"):
+        for name in names:
             pod = named[name]
             mounted = [document for other, document in named.items()
                        if "\nkind: Pod\n" not in document and f" {other}\n" in pod]
@@ -167,4 +182,4 @@ def pods(session, text, options):
         yield
 
 
-CASES = (manifests, chart, af_packet, benchmark, vhost_user)
+CASES = (manifests, chart, af_packet, benchmark, mpi, vhost_user)

@@ -1,16 +1,21 @@
 """Reads manifests from its standard input, with the packages of tools.py.
 
   check   validates each against the schemas of Kubernetes, strictly, of 1.31 and all newer releases
+          that have its interface
   same    compares all manifests before a document "---" of the text "other" with those after it
-  pods    prints a Pod for each Pod and each template of one, and the ConfigMaps and claims
+  pods    prints a Pod for each Pod, each template of one and each index of a Job, and the ConfigMaps
+          and claims
 """
 
+import copy
 import sys
 
 import kubernetes_validate
 import yaml
 
 OLDEST = 31
+OLDEST_OF = {"resource.k8s.io/v1": 34}
+"""The first release that has an interface, where it is newer than OLDEST."""
 KINDS = ("ConfigMap", "PersistentVolumeClaim", "Pod")
 CUSTOM = ("monitoring.coreos.com/", "k8s.cni.cncf.io/")
 """Groups of custom resources, which have no schema in Kubernetes."""
@@ -23,7 +28,7 @@ def check(documents):
     for document in documents:
         if document["apiVersion"].startswith(CUSTOM):
             continue
-        for release in range(OLDEST, newest + 1):
+        for release in range(OLDEST_OF.get(document["apiVersion"], OLDEST), newest + 1):
             try:
                 kubernetes_validate.validate(document, f"1.{release}", strict=True)
             except Exception as error:
@@ -66,11 +71,29 @@ def pods(documents):
     """Returns Pods and what they mount; a Job's template is a Pod of the Job's name."""
     found = [document for document in documents if document["kind"] in KINDS]
     for document in documents:
-        template = document.get("spec", {}).get("template")
-        if template:
-            metadata = {**template.get("metadata", {}), "name": document["metadata"]["name"]}
-            found.append({**template, "apiVersion": "v1", "kind": "Pod", "metadata": metadata})
+        spec, name = document.get("spec", {}), document["metadata"]["name"]
+        if spec.get("completionMode") == "Indexed":
+            found += [indexed(spec["template"], name, at) for at in range(spec["completions"])]
+        elif "template" in spec:
+            found.append(named(spec["template"], name))
     return found
+
+
+def named(template, name):
+    """The Pod of a template."""
+    pod = {**copy.deepcopy(template), "apiVersion": "v1", "kind": "Pod"}
+    pod.setdefault("metadata", {})["name"] = name
+    return pod
+
+
+def indexed(template, name, index):
+    """The Pod of an index of a Job, with what Kubernetes adds: the index and the Job's label."""
+    pod = named(template, f"{name}-{index}")
+    pod["metadata"].setdefault("labels", {})["batch.kubernetes.io/controller-uid"] = "job"
+    for container in pod["spec"]["containers"]:
+        variable = {"name": "JOB_COMPLETION_INDEX", "value": str(index)}
+        container.setdefault("env", []).append(variable)
+    return pod
 
 
 def main():
