@@ -1,10 +1,10 @@
 """Reads manifests from its standard input, with the packages of tools.py.
 
-  check   validates each against the schemas of Kubernetes, strictly, of 1.31 and all newer releases
+  check   validates each strictly against the schemas of Kubernetes, of 1.31 and all newer releases
           that have its interface
-  same    compares all manifests before a document "---" of the text "other" with those after it
-  pods    prints a Pod for each Pod, each template of one and each index of a Job, and the ConfigMaps
-          and claims
+  same    compares all manifests before a document of the text "other" with those after it
+  pods    prints a Pod for each Pod, each template of one and each index of a Job, and the
+          ConfigMaps and claims
 """
 
 import copy
