@@ -4,6 +4,7 @@
   cases      what is proven of the image
   limits     what is proven of containers that lack something
   overlays   what is proven of the manifests
+  speed      what containers cost, with --full
   monitoring metrics, read within the network of a container
   tools      kubectl, helm and the schemas of Kubernetes
 """
@@ -24,12 +25,15 @@ import application
 import cases
 import limits
 import overlays
+import speed
 from engine import Failed, Podman, Skipped
 from tools import Tools
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 FAILURES = (Failed, application.BuildFailure, OSError, ValueError, subprocess.SubprocessError)
 CASES = (*cases.CASES, *limits.CASES, *overlays.CASES)
+FULL = (*cases.FULL, *speed.CASES)
+"""What takes long or needs a quiet machine: cases of --full."""
 
 
 class Session:
@@ -83,6 +87,11 @@ class Session:
             raise Failed(f"podman calls the image {loaded}, its digest is {built[1]}")
         return loaded
 
+    def binaries(self):
+        """The directory of the programs that the image has."""
+        target = Path(os.environ.get("CARGO_TARGET_DIR", REPOSITORY / "target"))
+        return self.arguments.binaries or target / "release"
+
     def volume(self, name):
         """The option that mounts a directory, which containers share, at /run/uroce."""
         directory = self.work / name
@@ -121,6 +130,9 @@ def parse():
                         help="built programs and libraries, instead of a release build")
     parser.add_argument("--only", default="", metavar="CASES",
                         help="names of cases, separated by commas")
+    parser.add_argument("--full", action="store_true",
+                        help="also what takes long or needs a quiet machine: "
+                        f"{', '.join(case.__name__ for case in FULL)}")
     return parser.parse_args()
 
 
@@ -131,7 +143,8 @@ def main():
         print("SKIP: containers: need root and podman")
         return 2
     only = [name for name in arguments.only.split(",") if name]
-    wanted = [case for case in CASES if not only or case.__name__ in only]
+    every = (*CASES, *FULL) if arguments.full else CASES
+    wanted = [case for case in every if not only or case.__name__ in only]
     # As after an interrupt at the keyboard: containers, daemons and files are removed.
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     failures = 0

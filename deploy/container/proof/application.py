@@ -1,6 +1,7 @@
-"""Images that know nothing of uroce: Debian's perftest and rdmacm-utils, and Debian's Open MPI, as
-they are shipped."""
+"""Images that know nothing of uroce: Debian's perftest and rdmacm-utils, Debian's Open MPI, and
+Mooncake's wheel with Debian's Python, as they are shipped."""
 
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -8,15 +9,22 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "image"))
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "env"))
+
 import archive  # noqa: E402
 import packages  # noqa: E402
+import pypi  # noqa: E402
 from failure import BuildFailure  # noqa: E402, F401
 
 TAG = "localhost/application:latest"
 PROGRAMS = ("perftest", "rdmacm-utils", "ibverbs-utils")
 MPI_TAG = "localhost/mpi:latest"
 MPI_PROGRAMS = ("openmpi-bin", "dash", "coreutils")
-MPI_CHECK = Path(__file__).resolve().parents[2] / "lab/engines/mpi_check.c"
+ENGINES = Path(__file__).resolve().parents[2] / "lab/engines"
+MPI_CHECK = ENGINES / "mpi_check.c"
+MOONCAKE_TAG = "localhost/mooncake:latest"
+MOONCAKE = ("mooncake-transfer-engine-non-cuda==0.3.13.post1",)
+MOONCAKE_NEEDS = ("python3", "libcurl4", "libibverbs1", "libnuma1", "libstdc++6", "libgcc-s1")
 
 
 def build(file, cache, tag=TAG, programs=PROGRAMS, finish=None):
@@ -50,6 +58,19 @@ def build_mpi(file, cache):
         (root / "etc").mkdir(exist_ok=True)
         (root / "etc/passwd").write_text("nobody:x:65534:65534::/:/bin/sh\n")
     return build(file, cache, MPI_TAG, MPI_PROGRAMS, finish)
+
+
+def build_mooncake(file, cache):
+    """Makes the image of Mooncake's transfer engine, with the laboratory's program, which verifies
+    every byte. Raises pypi.Unavailable."""
+    made = pypi.make(cache, "mooncake", MOONCAKE, ["--no-deps"])
+    [installed] = made.glob("lib/python3*/site-packages")
+
+    def finish(root):
+        for folder in installed.glob("mooncake*"):
+            shutil.copytree(folder, root / "usr/lib/python3/dist-packages" / folder.name)
+        shutil.copy(ENGINES / "mooncake_nodes.py", root / "usr/share/mooncake_nodes.py")
+    return build(file, cache, MOONCAKE_TAG, MOONCAKE_NEEDS, finish)
 
 
 def without_glibc(file):

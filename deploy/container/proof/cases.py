@@ -9,8 +9,9 @@ from pathlib import Path
 
 import application
 import monitoring
+import pypi
 import tools
-from engine import LEAST_RIGHTS, Docker, Failed
+from engine import LEAST_RIGHTS, Docker, Failed, Skipped
 
 MANIFESTS = Path(__file__).resolve().parents[2] / "kubernetes"
 HEALTH = ("uroce", "-s", "1", "show", "port", "info", "all")
@@ -135,6 +136,28 @@ def one_variable(session):
     podman.ask("rm", "--force", "--time", "0", "server")
 
 
+def mooncake(session):
+    """Mooncake's transfer engine, of an image without uroce, runs over the injected library."""
+    podman, fabric = session.podman, session.volume("mooncake-run")
+    file = session.work / "mooncake.tar"
+    try:
+        application.build_mooncake(file, session.cache)
+    except pypi.Unavailable as failure:
+        raise Skipped(f"Mooncake cannot be had from PyPI: {failure}")
+    podman.load(file)
+    file.unlink()
+    directory = session.work / "mooncake"
+    directory.mkdir()
+    directory.chmod(0o777)
+    podman.container(f"--volume={directory}:/uroce", IMAGE, "install", "/uroce")
+    said = podman.container(f"--volume={directory}:/uroce:ro", fabric, "--memory=2g",
+                            "--env=XDG_RUNTIME_DIR=/run/uroce", application.MOONCAKE_TAG,
+                            "/uroce/uroce-run", "python3", "-B", "/usr/share/mooncake_nodes.py",
+                            "2", "8", "2", "rdma", timeout=90)
+    if "mooncake ok" not in said.splitlines():
+        raise Failed(f"Mooncake printed: {said[-900:]}")
+
+
 def refusals(session):
     """What cannot work ends with a line that names it: no volume, a read-only one, musl."""
     podman, directory = session.podman, session.work / "injected"
@@ -232,3 +255,4 @@ CASES = (
     two_builds_one_digest, contents, local_fabric, death_and_restart, another_user, pod,
     compose, podman_compose, injection, one_variable, refusals,
 )
+FULL = (mooncake,)
