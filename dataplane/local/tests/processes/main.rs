@@ -441,7 +441,6 @@ fn a_program_that_closes_all_descriptors_keeps_its_own_files_and_spins_nowhere()
     let mut process = Process::start(scratch.path(), 0, "close");
     let begin = Instant::now();
     assert_eq!(send_surely(&mut queue, begin, &frame(1, 2, 0, 0, 100)), Sent::Taken);
-    process.say("close");
     until("its end is reported", || {
         queue.begin(now(begin));
         receive(&mut queue, |_| {});
