@@ -313,7 +313,8 @@ pub enum Ethdev {
     /// [`uroce_engine::port::vdev`] for strings that suit an MTU.
     Vdev(String),
     /// A NIC, by PCI address `0000:01:00.0`; or `auto`, the next of those that a device plugin of
-    /// Kubernetes has given this container (environment variables `PCIDEVICE_…`).
+    /// Kubernetes has given this container (environment variables `PCIDEVICE_…`); or
+    /// `auto:RESOURCE`, the next of one resource, such as `auto:intel.com/sriov_vfio`.
     Pci(String),
     /// The local fabric: all other processes of this machine that name the same directory, given by
     /// its absolute path. Each has a number from 1 to 64, see [`PortConfig::member`].

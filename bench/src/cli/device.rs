@@ -12,7 +12,7 @@ pub(crate) struct DeviceArgs {
     #[arg(long, value_name = "DEVARGS", conflicts_with = "pci")]
     pub(crate) vdev: Option<String>,
     /// PCI address of a NIC bound to a DPDK driver, e.g. 0000:01:00.0; auto takes the one that a
-    /// device plugin of Kubernetes has given the container
+    /// device plugin of Kubernetes has given the container, auto:RESOURCE one of that resource
     #[arg(long, value_name = "ADDR")]
     pub(crate) pci: Option<String>,
     /// Take memory from reserved hugepages, which a NIC without an IOMMU needs

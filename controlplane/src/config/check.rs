@@ -166,8 +166,10 @@ fn check_ethdev(ethdev: &Ethdev, field: &str) -> Result<(), ConfigError> {
                 |text: &str| !text.is_empty() && text.chars().all(|c| c.is_ascii_hexdigit());
             let parts: Vec<&str> = address.split([':', '.']).collect();
             let fits = (3..=4).contains(&parts.len()) && parts.into_iter().all(digits);
-            let fits = fits || address == given::AUTO;
-            require(fits, field, "a PCI address has the form 0000:01:00.0, or is \"auto\"")
+            let fits = fits || given::is_auto(address);
+            let form =
+                "a PCI address has the form 0000:01:00.0, or is \"auto\" or \"auto:RESOURCE\"";
+            require(fits, field, form)
         }
         Ethdev::Local(directory) => {
             require(directory.is_absolute(), field, "a directory is named by its absolute path")
