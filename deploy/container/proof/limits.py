@@ -1,16 +1,19 @@
 """What is proven of limits: a container that lacks something says so, with the field of the
 manifest that mends it, and ends with exit code 2."""
 
+import os
 import re
 import time
 from pathlib import Path
 
 from cases import IMAGE, expect
-from engine import Failed
+from engine import LEAST_RIGHTS, Failed, Skipped
+from hugepages import Hugepages
 
 CONFIGURATION = """\
 [eal]
 memory_mb = 128
+{eal}
 
 [[device]]
 name = "uroce0"
@@ -52,21 +55,51 @@ def rights_and_nics(session):
     expect(podman, 2, "ffff:ff:1f.7", "--env=PCIDEVICE_INTEL_COM_SRIOV_VFIO=ffff:ff:1f.7", *command)
     expect(podman, 2, "ffff:ff:1f.7", "--env=PCIDEVICE_X=ffff:ff:1f.7", IMAGE, *PERF,
            "--pci", "auto", "--ip", "192.0.2.1/24")
+    two = ("--env=PCIDEVICE_A=ffff:ff:1f.6", "--env=PCIDEVICE_INTEL_COM_FAST=ffff:ff:1f.7")
+    expect(podman, 2, "ffff:ff:1f.7", *two, IMAGE, *PERF, "--pci", "auto:intel.com/fast",
+           "--ip", "192.0.2.1/24")
 
 
 def cpu_set(session):
-    """Lcores by number run on the container's CPUs; a listed CPU of another is refused."""
+    """Lcores by number run where CPU 0 is missing, listed ones on their CPUs and nowhere else."""
     podman = session.podman
-    other = configuration(session, "other", device="lcores = [1]")
-    own = "--cpuset-cpus=0"
-    expect(podman, 2, "cpuset", own, other, IMAGE, *PERF, "--config", "/etc/other.toml")
-    podman.start("bound", own, configuration(session, "number"), IMAGE, *PERF, "--config",
+    if not {0, 1} <= os.sched_getaffinity(0):
+        raise Skipped("needs the CPUs 0 and 1")
+    listed = configuration(session, "listed", device="lcores = [1]")
+    command = (listed, IMAGE, *PERF, "--config", "/etc/listed.toml")
+    expect(podman, 2, "cpuset", "--cpuset-cpus=0", *command)
+    podman.start("listed", "--cpuset-cpus=0,1", *command)
+    # The kernel allows 0-1; one CPU is what the program has chosen itself.
+    lcores = {allowed_cpus(thread) for thread in threads(podman, "listed") if is_lcore(thread)}
+    if lcores != {"1"}:
+        raise Failed(f"the lcore of CPU 1 may run on {lcores}")
+    podman.ask("rm", "--force", "--time", "0", "listed")
+    # A program that takes CPU 0 for granted does not start here.
+    without = "--cpuset-cpus=1"
+    podman.start("number", without, configuration(session, "number"), IMAGE, *PERF, "--config",
                  "/etc/number.toml")
-    for thread in threads(podman, "bound"):
-        allowed = re.search(r"^Cpus_allowed_list:\s+(\S+)", (thread / "status").read_text(), re.M)
-        if allowed[1] != "0":
-            raise Failed(f"a thread may run on the CPUs {allowed[1]}")
-    podman.ask("rm", "--force", "--time", "0", "bound")
+    threads(podman, "number")
+    podman.ask("rm", "--force", "--time", "0", "number")
+    podman.container(without, IMAGE, *PERF, "--in-process", "--verify", "-n", "200")
+
+
+def hugepages(session):
+    """A limit of hugepages, as Kubernetes sets it, that is too low for the memory is refused."""
+    with Hugepages(session) as podman:
+        huge = (IMAGE, *PERF, "--in-process", "--huge")
+        podman.limit({"2MB": 32 << 20, "1GB": 0})
+        expect(podman, 2, "resources.limits.hugepages-2Mi", *huge)
+        # Memory that is not of hugepages does not count.
+        podman.container(IMAGE, *PERF, "--in-process", "--verify", "-n", "200")
+        podman.limit({"2MB": 96 << 20, "1GB": 0})
+        memory = configuration(session, "huge", eal="huge = true")
+        expect(podman, 2, "memory_mb = 96 or less", memory, IMAGE, *PERF, "--config",
+               "/etc/huge.toml")
+        # One size without a limit is enough.
+        podman.limit({"2MB": 32 << 20})
+        done = podman.run("run", "--rm", "--no-healthcheck", *LEAST_RIGHTS, *huge)
+        if "resources.limits.hugepages" in done.stdout:
+            raise Failed(f"refused though 1 GB pages have no limit: {done.stdout[-600:]}")
 
 
 def cpu_quota(session):
@@ -87,10 +120,10 @@ def cpu_quota(session):
     podman.ask("rm", "--force", "--time", "0", "poll")
 
 
-def configuration(session, name, device="", ethdev=NULL):
+def configuration(session, name, device="", ethdev=NULL, eal=""):
     """The option that mounts a configuration as /etc/NAME.toml."""
     file = session.work / f"{name}.toml"
-    file.write_text(CONFIGURATION.format(device=device, ethdev=ethdev))
+    file.write_text(CONFIGURATION.format(device=device, ethdev=ethdev, eal=eal))
     file.chmod(0o644)
     return f"--volume={file}:/etc/{name}.toml:ro"
 
@@ -101,10 +134,21 @@ def threads(podman, name, seconds=15):
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         found = list(folder.glob("*"))
-        if any("lcore" in (thread / "comm").read_text() for thread in found):
+        if any(is_lcore(thread) for thread in found):
             return found
         time.sleep(0.1)
     raise Failed(f"{name} has no lcore: {podman.logs(name)[-600:]}")
+
+
+def is_lcore(thread):
+    """Tells whether a thread is an lcore's."""
+    return "lcore" in (thread / "comm").read_text()
+
+
+def allowed_cpus(thread):
+    """The CPUs on which a thread may run."""
+    status = (thread / "status").read_text()
+    return re.search(r"^Cpus_allowed_list:\s+(\S+)", status, re.MULTILINE)[1]
 
 
 def ticks(podman, name):
@@ -113,4 +157,4 @@ def ticks(podman, name):
     return int(fields[11]) + int(fields[12])
 
 
-CASES = (memory_and_files, rights_and_nics, cpu_set, cpu_quota)
+CASES = (memory_and_files, rights_and_nics, cpu_set, cpu_quota, hugepages)

@@ -1,0 +1,74 @@
+"""podman whose containers have a limit of hugepages, as Kubernetes' runtimes set it.
+
+podman has no option for it, so a hook puts the limit into the container's specification of the OCI
+runtime. Where control groups of version 1 lack the controller, it is mounted for podman alone.
+"""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+from engine import Podman, Skipped
+
+GROUPS = Path("/sys/fs/cgroup")
+FOLDER = GROUPS / "hugetlb"
+HOOK = """\
+import json, sys
+specification = json.load(sys.stdin)
+limits = json.load(open(sys.argv[1]))
+specification["linux"]["resources"]["hugepageLimits"] = [
+    {"pageSize": size, "limit": limit} for size, limit in limits.items()]
+json.dump(specification, sys.stdout)
+"""
+MOUNTED = 'mount -t cgroup -o hugetlb none "$0" && exec "$@"'
+
+
+class Hugepages(Podman):
+    """podman with the images of the session's, while a block runs."""
+
+    def __init__(self, session):
+        self.session = session
+        self.work = session.work / "hugepages"
+        self.limits = self.work / "limits"
+        self.environment = session.podman.environment
+        self.is_folder_made = False
+        self.prefix = [*session.podman.prefix, "--hooks-dir", str(self.work)]
+
+    def __enter__(self):
+        self.work.mkdir()
+        (self.work / "hook.py").write_text(HOOK)
+        command = {"path": sys.executable,
+                   "args": ["python3", str(self.work / "hook.py"), str(self.limits)]}
+        hook = {"version": "1.0.0", "hook": command, "when": {"always": True},
+                "stages": ["precreate"]}
+        (self.work / "limit.json").write_text(json.dumps(hook))
+        self.limits.write_text("{}")
+        if not (FOLDER.is_mount() or is_unified()):
+            self.mount()
+        return self
+
+    def mount(self):
+        """Has podman mount the controller in a namespace of its own, each time that it runs."""
+        if not FOLDER.exists():
+            FOLDER.mkdir()
+            self.is_folder_made = True
+        own = ["unshare", "--mount", "sh", "-c", MOUNTED, str(FOLDER)]
+        self.prefix = [*own, *self.prefix]
+        if self.run("version").returncode != 0:
+            self.__exit__()
+            raise Skipped("the controller of hugepages cannot be mounted")
+
+    def limit(self, limits):
+        """Sets the limits of the next containers, in bytes by size."""
+        self.limits.write_text(json.dumps(limits))
+
+    def __exit__(self, *_):
+        if self.is_folder_made:
+            os.rmdir(FOLDER)
+
+
+def is_unified():
+    """Tells whether control groups of version 2 have the controller where containers find it."""
+    controllers = GROUPS / "cgroup.controllers"
+    return controllers.exists() and "hugetlb" in controllers.read_text().split()
