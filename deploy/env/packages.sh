@@ -33,10 +33,10 @@ packages_of() {
         libfabric1 libfabric-bin iproute2 ibverbs-providers python3-venv ;;
     # deploy/container/build: its own language, and strip and objdump.
     image) echo python3 binutils ;;
-    # Engines, their runtime and networks, and an environment for tools from PyPI, for the tests of
-    # the image.
+    # Engines, their runtime and networks, an environment for tools from PyPI, and mmdebstrap for
+    # Debian as an image, for the tests of the image.
     containers) echo podman runc catatonit containernetworking-plugins docker.io docker-compose \
-        buildah iproute2 util-linux python3-venv ;;
+        buildah iproute2 util-linux python3-venv mmdebstrap ;;
     # The MPI program of an image without uroce, for the tests of the image.
     mpi) echo openmpi-bin libopenmpi-dev gcc libc6-dev ;;
     # Open vSwitch with DPDK, at whose ports several programs share a NIC.

@@ -46,6 +46,9 @@ def parse():
     parser.add_argument("--output", type=Path, metavar="FILE",
                         default=REPOSITORY / "target/container/uroce.tar",
                         help="the image, in the format of `docker save`; default: %(default)s")
+    parser.add_argument("--tree", type=Path, metavar="DIR",
+                        help="make a directory of the image's files there, as the Containerfile "
+                        "wants, and no image")
     parser.add_argument("--cache", type=Path, metavar="DIR",
                         default=REPOSITORY / "target/container/cache",
                         help="downloaded packages; default: %(default)s")
@@ -71,18 +74,28 @@ def build(arguments):
     binaries = arguments.binaries or compile()
     epoch = int(os.environ.get("SOURCE_DATE_EPOCH") or git("log", "-1", "--format=%ct") or 0)
     downloaded = packages.download(arguments.cache.resolve())
+    if arguments.tree:
+        arguments.tree.mkdir(parents=True)
+        make(arguments.tree, downloaded, binaries, epoch)
+        return
     arguments.output.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="uroce-image-") as scratch:
         root = Path(scratch) / "root"
         root.mkdir()
-        tree.make(root, downloaded, binaries, epoch)
-        size = tree.size(root)
-        if size > SIZE_MAX:
-            raise BuildFailure(f"{size} bytes are more than {SIZE_MAX}")
+        size = make(root, downloaded, binaries, epoch)
         digest = archive.write(arguments.output, root, arguments.tag, epoch, labels(downloaded))
     print(f"{arguments.output}: {arguments.tag}, {size / 1e6:.1f} MB, {digest}")
     if arguments.engine:
         load(arguments)
+
+
+def make(root, downloaded, binaries, epoch):
+    """Makes the files of the image, and returns their bytes."""
+    tree.make(root, downloaded, binaries, epoch)
+    size = tree.size(root)
+    if size > SIZE_MAX:
+        raise BuildFailure(f"{size} bytes are more than {SIZE_MAX}")
+    return size
 
 
 def compile():
@@ -110,7 +123,8 @@ def labels(downloaded):
         "libraries for other images (install DIR)",
         "org.opencontainers.image.version": version,
         "org.opencontainers.image.licenses": "MIT OR Apache-2.0",
-        "io.uroce.dpdk": dpdk.version,
+        # Without the Debian revision, which the packages' list has: the Containerfile has it, too.
+        "io.uroce.dpdk": ".".join(dpdk.version.split(".")[:2]),
         "io.uroce.sbom": "/var/lib/dpkg/status.d",
     }
     if revision := git("rev-parse", "HEAD"):

@@ -6,7 +6,6 @@ Everything in it follows from the tree and the time, so two builds give one dige
 import hashlib
 import io
 import json
-import stat
 import tarfile
 import time
 
@@ -37,12 +36,8 @@ def write(file, root, tag, epoch, labels):
 
 
 def pack(file, root, epoch):
-    """Packs the tree, sorted by name, owned by root. Modes do not follow the umask, neither this
-    process's nor that with which the checkout was made, and nothing is setuid."""
+    """Packs the tree, sorted by name, owned by root."""
     def normal(entry):
-        is_open = entry.isdir() or entry.mode & 0o111
-        if not entry.issym():
-            entry.mode = 0o1777 if entry.mode & stat.S_ISVTX else 0o755 if is_open else 0o644
         entry.uid = entry.gid = 0
         entry.uname = entry.gname = ""
         entry.mtime = epoch

@@ -51,13 +51,20 @@ class Package:
 
 
 def abi():
-    """The number at the end of the names of DPDK's packages, such as 23."""
-    listed = run(["dpkg-query", "-W", "-f", "${Package}\n", "librte-eal*"]).split()
-    numbers = [name.removeprefix("librte-eal") for name in listed]
-    numbers = [number for number in numbers if number.isdigit()]
+    """The number at the end of the names of DPDK's packages, such as 23: of those that are
+    installed, otherwise of those that apt has."""
+    listed = run(["dpkg-query", "-W", "-f", "${Package} ${db:Status-Status}\n"]).splitlines()
+    installed = [line.split()[0] for line in listed if line.endswith(" installed")]
+    numbers = abis(installed) or abis(run(["apt-cache", "pkgnames", "librte-eal"]).split())
     if not numbers:
-        raise BuildFailure("DPDK is not installed: apt-get install libdpdk-dev")
+        raise BuildFailure("apt has no DPDK: apt-get update; images are made of Debian 12's")
     return max(numbers, key=int)
+
+
+def abis(names):
+    """The numbers of DPDK's packages among these names."""
+    found = [re.fullmatch(r"librte-eal(\d+)", name) for name in names]
+    return [match[1] for match in found if match]
 
 
 def wanted():

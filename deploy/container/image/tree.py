@@ -12,6 +12,7 @@
 import os
 import re
 import shutil
+import stat
 from pathlib import Path
 
 import packages
@@ -20,6 +21,8 @@ from failure import BuildFailure
 CONFIGURATIONS = Path(__file__).resolve().parents[1] / "etc"
 LIBRARIES = Path("usr/lib/x86_64-linux-gnu")
 INJECTED = Path("usr/lib/uroce")
+LAUNCHER = "uroce-launch"
+"""Name of the launcher among given programs."""
 USER = 65534
 """User and group of the image's processes: Debian's nobody and nogroup."""
 C_LIBRARY = re.compile(
@@ -52,7 +55,8 @@ def make(root, downloaded, binaries, epoch):
     shutil.copytree(CONFIGURATIONS, root / "etc/uroce")
     programs(root, binaries)
     injected(root, binaries)
-    age(root, epoch)
+    for path in [root, *root.rglob("*")]:
+        settle(path, epoch)
 
 
 def write(root, name, text):
@@ -74,7 +78,7 @@ def injected(root, binaries):
     lib = root / INJECTED / "lib"
     dpdk = lib / "dpdk"
     (dpdk / "pmds").mkdir(parents=True)
-    launcher(root / INJECTED / "uroce-run")
+    launcher(root / INJECTED / "uroce-run", binaries / LAUNCHER)
     put(binaries / "uroce-run", root / INJECTED / "bin/uroce-run")
     # Where uroce-run expects its libraries, seen from bin.
     (lib / "uroce").symlink_to(".")
@@ -91,8 +95,12 @@ def injected(root, binaries):
     check_imports([*lib.glob("*.so*"), *dpdk.rglob("*.so*")])
 
 
-def launcher(target):
-    """Compiles the program that starts in any image."""
+def launcher(target, built):
+    """Makes the program that starts in any image, unless it has been built already."""
+    if built.exists():
+        shutil.copyfile(built, target)
+        target.chmod(0o755)
+        return
     source = Path(__file__).resolve().parents[1] / "launch.rs"
     packages.run([
         "rustc", "--edition=2024", "-O", "-C", "target-feature=+crt-static", "-C", "strip=symbols",
@@ -121,10 +129,14 @@ def check_imports(libraries):
             raise BuildFailure(f"{library.name} needs glibc {needs}; uroce-run says 2.34")
 
 
-def age(root, epoch):
-    """Gives all files one time."""
-    for path in [root, *root.rglob("*")]:
-        os.utime(path, (epoch, epoch), follow_symlinks=False)
+def settle(path, epoch):
+    """Gives a file its time and its mode. Modes do not follow the umask, neither this process's nor
+    that with which the checkout was made, and nothing is setuid."""
+    found = path.lstat().st_mode
+    if not stat.S_ISLNK(found):
+        is_open = stat.S_ISDIR(found) or found & 0o111
+        path.chmod(0o1777 if found & stat.S_ISVTX else 0o755 if is_open else 0o644)
+    os.utime(path, (epoch, epoch), follow_symlinks=False)
 
 
 def size(root):

@@ -6,6 +6,7 @@
   overlays   what is proven of the manifests
   speed      what containers cost, with --full
   monitoring metrics, read within the network of a container
+  containerfile, services   what is proven of the Containerfile, and of services of systemd
   tools      kubectl, helm and the schemas of Kubernetes
 """
 
@@ -22,16 +23,20 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import application
+import base
 import cases
+import containerfile
 import limits
 import overlays
+import services
 import speed
 from engine import Failed, Podman, Skipped
 from tools import Tools
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 FAILURES = (Failed, application.BuildFailure, OSError, ValueError, subprocess.SubprocessError)
-CASES = (*cases.CASES, *limits.CASES, *overlays.CASES)
+CASES = (*cases.CASES, *limits.CASES, *overlays.CASES, *containerfile.CASES,
+         *services.CASES)
 FULL = (*cases.FULL, *speed.CASES)
 """What takes long or needs a quiet machine: cases of --full."""
 
@@ -45,6 +50,7 @@ class Session:
         self.cache = REPOSITORY / "target/container/cache"
         self.podman = Podman(work)
         self.made = {}
+        self.debian = None
         self.background = ThreadPoolExecutor(1)
         # Downloads while the image is built.
         self.coming = self.background.submit(Tools, self.cache)
@@ -69,6 +75,12 @@ class Session:
         if name not in self.made:
             self.made[name] = self.background.submit(build, self.work / name, self.cache)
         return self.made[name]
+
+    def base(self):
+        """The file system of Debian 12, which is made at the first call."""
+        if not self.debian:
+            self.debian = base.make(self.cache)
+        return self.debian
 
     def build(self, name, umask=0o022):
         """Builds the image into a file, loads it, and returns its digest."""

@@ -1,0 +1,211 @@
+"""What is proven of services: systemd's unit under a systemd of its own, in a container of Debian
+12, and podman's quadlet.
+"""
+
+import configparser
+import contextlib
+import os
+import subprocess
+import time
+from pathlib import Path
+
+from cases import CLIENT, HEALTH, IMAGE, MANIFESTS, rights
+from engine import Failed, Skipped
+
+UNITS = MANIFESTS.parent / "systemd"
+QUADLET = MANIFESTS.parent / "quadlet"
+GENERATOR = Path("/usr/lib/systemd/system-generators/podman-system-generator")
+DEBIAN, MACHINE = "localhost/debian:latest", "localhost/machine:latest"
+EXPOSED_MAX, EXPOSED_MAX_PACKETS = 10, 20
+"""Most exposure of a unit, in tenths of what `systemd-analyze security` prints."""
+NET_RAW = 1 << 13
+INSTALLED = f"""\
+FROM {DEBIAN}
+COPY --from={IMAGE} /usr/lib/x86_64-linux-gnu/ /usr/lib/x86_64-linux-gnu/
+COPY --from={IMAGE} /usr/bin/uroce /usr/bin/uroce-perf /usr/bin/
+COPY --from={IMAGE} /etc/uroce/ /etc/uroce/
+COPY . /etc/
+"""
+FINITE = """\
+[Service]
+Type=oneshot
+Restart=no
+ExecStart=
+ExecStart=/usr/bin/uroce-perf rping -c -a 192.0.2.1 -V -C 2000 --config /etc/uroce/%i.toml
+"""
+"""Makes an instance a client that ends after some pings."""
+PACKETS = """\
+[[device]]
+name = "uroce0"
+idle = "sleep"
+
+[[device.port]]
+ethdev = {{ vdev = "net_af_packet0,iface={interface}" }}
+ip = ["{address}/24"]
+"""
+NAMESPACES = ("--cap-add=SYS_ADMIN,SYS_PTRACE", "--security-opt=seccomp=unconfined",
+              "--security-opt=apparmor=unconfined")
+"""What systemd needs to confine services. It cannot set the kernel's parameters: /proc/sys is
+read-only in a container without privilege."""
+ENDS = {"raw1": ("raw-one", "192.0.2.1"), "raw2": ("raw-two", "192.0.2.2")}
+"""Instances of packet sockets, with their interfaces and addresses."""
+
+
+def unit(session):
+    """uroce@.service: few rights by systemd's own measure, and two instances exchange data."""
+    with machine(session) as systemd:
+        exposed(systemd, "uroce@node1.service", EXPOSED_MAX)
+        talk(session, systemd, "node1", "node2", 0)
+        show = ("systemctl", "show", "--property=MemoryMax", "--value", "uroce@node1")
+        if (limit := systemd(*show).strip()) != str(512 << 20):
+            raise Failed(f"MemoryMax is {limit}")
+
+
+def unit_of_packets(session):
+    """uroce@.service with af-packet.conf: two instances at a cable, with CAP_NET_RAW alone."""
+    with machine(session) as systemd:
+        process = str(session.podman.main_process("machine"))
+        (one, _), (other, _) = ENDS.values()
+        for words in (("add", one, "type", "veth", "peer", "name", other),
+                      ("set", one, "up"), ("set", other, "up")):
+            subprocess.run(["nsenter", "-n", "-t", process, "ip", "link", *words], check=True)
+        exposed(systemd, "uroce@raw1.service", EXPOSED_MAX_PACKETS)
+        talk(session, systemd, *ENDS, NET_RAW)
+
+
+def exposed(systemd, unit, most):
+    """Raises if a unit is faulty or has more rights than it may."""
+    systemd("systemd-analyze", "verify", unit)
+    systemd("systemd-analyze", "security", f"--threshold={most}", unit)
+
+
+def talk(session, systemd, server, client, capabilities):
+    """Starts a server and a client that ends well; checks the server's rights."""
+    systemd("systemctl", "start", f"uroce@{server}")
+    end = time.monotonic() + 20
+    while "listening" not in (log := systemd("journalctl", "-u", f"uroce@{server}")):
+        if time.monotonic() > end:
+            raise Failed(f"uroce@{server} does not listen: {log[-900:]}")
+        time.sleep(0.2)
+    try:
+        systemd("systemctl", "start", f"uroce@{client}")
+    except Failed as failure:
+        log = systemd("journalctl", "-u", f"uroce@{client}")
+        raise Failed(f"{failure}; {log[-900:]}")
+    show = ("systemctl", "show", "--property=MainPID", "--value", f"uroce@{server}")
+    inner = systemd(*show).strip()
+    [outer] = [entry for entry in session.podman.ask("top", "machine", "hpid", "pid").splitlines()
+               if entry.split()[1] == inner]
+    user = systemd("stat", "--format=%u", f"/proc/{inner}").strip()
+    if user == "0":
+        raise Failed("the service runs as root")
+    rights(int(outer.split()[0]), user, capabilities)
+
+
+@contextlib.contextmanager
+def machine(session):
+    """A container with systemd as its first process, uroce and the units. Gives a function that
+    runs a command in it."""
+    podman = session.podman
+    install(session)
+    podman.ask("run", "--detach", "--name=machine", *NAMESPACES, "--systemd=always",
+               "--network=none", "--no-healthcheck", MACHINE, "/lib/systemd/systemd")
+
+    def systemd(*command):
+        return podman.ask("exec", "machine", *command)
+
+    try:
+        end = time.monotonic() + 30
+        while (state := podman.run("exec", "machine", "systemctl", "is-system-running").stdout
+               .strip()) not in ("running", "degraded"):
+            if time.monotonic() > end:
+                raise Failed(f"systemd is {state}: {podman.logs('machine')[-600:]}")
+            time.sleep(0.2)
+        yield systemd
+    finally:
+        podman.run("rm", "--force", "--time", "0", "machine")
+
+
+def install(session):
+    """Makes the image of the machine, once."""
+    podman, context = session.podman, session.work / "machine"
+    if context.exists():
+        return
+    units = context / "systemd/system"
+    units.mkdir(parents=True)
+    (units / "uroce@.service").write_text((UNITS / "uroce@.service").read_text())
+    for name in ("node2", "raw2"):
+        drop_in(units, name, "client.conf", FINITE)
+    for name, (interface, address) in ENDS.items():
+        drop_in(units, name, "af-packet.conf", (UNITS / "af-packet.conf").read_text())
+        text = PACKETS.format(interface=interface, address=address)
+        (context / "uroce").mkdir(exist_ok=True)
+        (context / f"uroce/{name}.toml").write_text(text)
+    file = session.work / "machine.containerfile"
+    file.write_text(INSTALLED)
+    podman.ask("import", "--quiet", str(session.base()), DEBIAN, timeout=300)
+    podman.ask("build", "--quiet", "--pull=never", "--tag", MACHINE, "--file", str(file),
+               str(context), timeout=300)
+
+
+def drop_in(units, instance, name, text):
+    """Puts a file beside the unit of an instance."""
+    folder = units / f"uroce@{instance}.service.d"
+    folder.mkdir(exist_ok=True)
+    (folder / name).write_text(text)
+
+
+OPTIONS = {
+    "User": "--user={User}:{Group}", "Group": "", "DropCapability": "--cap-drop={DropCapability}",
+    "NoNewPrivileges": "--security-opt=no-new-privileges", "ReadOnly": "--read-only",
+    "Network": "--network={Network}", "Volume": "--volume={Volume}", "PodmanArgs": "{PodmanArgs}",
+}
+"""podman's options for the keys, as podman-systemd.unit(5) has them; switches are on here."""
+FACTS = ("{{json .EffectiveCaps}} {{json .BoundingCaps}} {{.HostConfig.ReadonlyRootfs}} "
+         "{{.HostConfig.Memory}} {{.Path}} {{json .Args}}")
+
+
+def quadlet(session):
+    """The quadlet's container has the rights of the Pod's, and serves a client by its volume."""
+    podman, keys = session.podman, section("uroce.container", "Container")
+    if section("uroce.volume", "Volume"):
+        raise Failed("the volume has keys of which this test knows nothing")
+    # podman's name for the volume of a file.
+    keys["Volume"] = keys["Volume"].replace("uroce.volume", "systemd-uroce")
+    podman.ask("volume", "create", "systemd-uroce")
+    image, command = keys.pop("Image"), keys.pop("Exec").split()
+    options = [option for key in keys if (option := OPTIONS[key].format(**keys))]
+    podman.ask("run", "--detach", "--name=quadlet", "--no-healthcheck", *options, image, *command)
+    try:
+        podman.wait_for("quadlet", "listening")
+        rights(podman.main_process("quadlet"))
+        podman.ask("exec", "quadlet", *HEALTH)
+        podman.container(f"--volume={keys['Volume']}", IMAGE, *CLIENT, "-C", "2000")
+        with podman.played(MANIFESTS / "overlays/fabric/pair.yaml"):
+            one, other = (podman.inspect(name, FACTS) for name in ("quadlet", "uroce-pair-server"))
+        if one != other:
+            raise Failed(f"the quadlet has {one}, the Pod {other}")
+    finally:
+        podman.run("rm", "--force", "--time", "0", "quadlet")
+    generated(session)
+
+
+def generated(session):
+    """podman's generator takes the files, where podman has one."""
+    if not GENERATOR.exists():
+        raise Skipped("the generator is not run here: needs podman 4.4. The options were run")
+    environment = {**os.environ, "QUADLET_UNIT_DIRS": str(QUADLET)}
+    done = subprocess.run([GENERATOR, "--dryrun"], env=environment, capture_output=True, text=True)
+    if done.returncode != 0 or "--cap-drop=all" not in done.stdout:
+        raise Failed(f"the generator: {(done.stdout + done.stderr)[-900:]}")
+
+
+def section(file, name):
+    """The keys of a section of a quadlet's file; none is there twice."""
+    parser = configparser.ConfigParser(delimiters="=", interpolation=None)
+    parser.optionxform = str
+    parser.read(QUADLET / file)
+    return dict(parser[name])
+
+
+CASES = (unit, unit_of_packets, quadlet)
