@@ -1,6 +1,6 @@
 //! Fuzz targets of the commands: any line, and any bytes from a process.
 
-use uroce_command::answer::{Counter, Gid, LcoreRuntime, PortStats, Process};
+use uroce_command::answer::{Counter, Gid, LcoreRuntime, PortStats, Process, Trace, TracedPacket};
 use uroce_command::frame::{self, Decoder};
 use uroce_command::tree::{Fault, Line, complete, help, parse};
 use uroce_command::{Answer, Refusal, Reply, Request, render};
@@ -102,6 +102,9 @@ fn lines() -> Vec<Vec<u8>> {
         "help show",
         "load \"a b\"",
         "sleep 5",
+        "trace qp 0x11 packets 9",
+        "mon qp 7 int 20 count 2",
+        "save config x",
     ]
     .map(|line| line.as_bytes().to_vec())
     .to_vec()
@@ -160,12 +163,26 @@ fn replies() -> Vec<Vec<u8>> {
         value: u64::MAX,
         meaning: "m".into(),
     };
+    let packet = TracedPacket {
+        time_ns: u64::MAX,
+        is_sent: true,
+        port: 0,
+        packet: "p\u{1b}".into(),
+        dest_qpn: None,
+        psn: Some(u32::MAX),
+        len: 0,
+        aeth: Some("\r".into()),
+        verdict: String::new(),
+    };
+    let trace = Trace { device: "d".into(), qp: 7, end: None, missed: 1, packets: vec![packet] };
     let runtime = LcoreRuntime { cycles: 1, idle_cycles: u64::MAX, ..LcoreRuntime::default() };
     [
         Reply::Last(Answer::Process(process)),
         Reply::More(Answer::Gid(vec![gid])),
         Reply::More(Answer::Counters(vec![counter])),
         Reply::More(Answer::Runtime(vec![runtime])),
+        Reply::More(Answer::Trace(vec![trace])),
+        Reply::Last(Answer::ConfigFile("\u{1b}[2J\n".into())),
         Reply::Last(Answer::PortStats(vec![PortStats::default()])),
         Reply::Refused(Refusal::NoSuchObject("x".into())),
     ]

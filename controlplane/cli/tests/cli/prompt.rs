@@ -103,6 +103,10 @@ fn tab_completes_words_and_numbers_that_exist() {
     terminal.shows("NIC statistics for port 1 ");
     terminal.types("show qp 0x\t\t");
     terminal.shows(&format!("{:#08x}", lab.right.qp.qpn().value()));
+    terminal.types("\u{15}trace qp 0x\t\t");
+    terminal.shows(&format!("{:#08x}", lab.right.qp.qpn().value()));
+    terminal.types("\u{15}monitor port \t\t");
+    terminal.shows("0  1");
     terminal.types("\u{15}quit\r");
     assert_eq!(terminal.ends(), Some(0));
 }
