@@ -5,6 +5,7 @@ mod fault;
 mod objects;
 mod pairs;
 mod paths;
+mod ping;
 mod statistics;
 mod trace;
 
@@ -16,6 +17,7 @@ pub use capture::Capture;
 pub use fault::Fault;
 pub use objects::{Completion, Connected, FwdStats, Made, Memory};
 pub use paths::{Connection, Group, Migration, Rate, Route};
+pub use ping::Ping;
 pub use statistics::{LcoreRuntime, QpGroup, QpTraffic, Scraped, StageRuntime};
 pub use trace::{Trace, TracedPacket};
 
@@ -125,6 +127,8 @@ pub enum Answer {
     Completions(Vec<Completion>),
     /// To `stop` and `show fwd stats`.
     Fwd(Vec<FwdStats>),
+    /// To `ping`.
+    Ping(Ping),
     /// To `listen` and `connect`.
     Connected(Connected),
     /// One sentence about what was done.

@@ -8,6 +8,7 @@ mod capture;
 mod fault;
 mod objects;
 mod paths;
+mod ping;
 mod port;
 mod qp;
 mod statistics;
@@ -56,6 +57,7 @@ pub fn text(answer: &Answer) -> String {
         Answer::Memory(memory) => objects::memory(memory),
         Answer::Completions(completions) => objects::completions(completions),
         Answer::Fwd(ports) => objects::forwarded(ports),
+        Answer::Ping(of) => ping::ping(of),
         Answer::Connected(of) => objects::connected(of),
         Answer::Text(text) => format!("{text}\n"),
         Answer::Runtime(lcores) => lcores.iter().map(statistics::runtime).collect(),

@@ -8,6 +8,7 @@ mod forward;
 mod migration;
 mod number;
 mod objects;
+mod ping;
 mod set;
 mod trace;
 mod traffic;
@@ -25,6 +26,7 @@ pub use objects::{
     Access, Create, CreateQp, Dereg, Destroy, Modify, ModifyQp, PathMigState, QpState, QpType,
     Query, Reg,
 };
+pub use ping::{PING_INTERVAL_MAX, PING_TIMEOUT_MAX, PINGS_MAX, Ping};
 pub use set::{LinkOf, Set};
 pub use trace::{PACKETS_MAX, Trace};
 pub use traffic::{CmState, Link, Local, Poll, Post, Remote, WAIT_MAX, Wait};
@@ -89,6 +91,8 @@ pub enum Request {
     /// Wait for a state
     #[cfg_attr(feature = "tree", command(subcommand))]
     Wait(Wait),
+    /// Ask the connection manager of a peer for signs of life (SIDR), and measure the times
+    Ping(Ping),
     /// Listen for connections, and accept each with an RC queue pair of its own
     Listen(Listen),
     /// Connect a new RC queue pair to a listener

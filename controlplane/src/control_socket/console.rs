@@ -15,6 +15,7 @@ mod forward;
 mod migration;
 mod modify;
 mod objects;
+mod ping;
 mod trace;
 mod traffic;
 
@@ -146,6 +147,7 @@ impl Console {
             Request::Trace(trace) => self.trace(trace, devices),
             Request::Poll(poll) => return self.poll(poll),
             Request::Wait(wait) => return traffic::wait(wait, devices),
+            Request::Ping(ping) => return Console::ping(ping, devices),
             Request::Listen(listen) => self.listen(listen, devices),
             Request::Connect(connect) => return self.connect(connect, devices),
             Request::Disconnect(disconnect) => self.disconnect(disconnect, devices),

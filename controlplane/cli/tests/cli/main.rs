@@ -16,6 +16,7 @@ mod migration;
 mod monitor;
 mod objects;
 mod own;
+mod ping;
 mod prompt;
 mod scripts;
 mod statistics;

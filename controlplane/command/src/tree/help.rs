@@ -20,7 +20,7 @@ const SECTIONS: &[(&str, &str, &[&str])] = &[
     ("capture", "Capture and trace", &["capture", "trace", "monitor"]),
     ("objects", "Objects", &["create", "reg", "dereg", "destroy", "modify", "query"]),
     ("migration", "Path migration", &["rearm", "migrate", "cm"]),
-    ("traffic", "Traffic", &["post", "poll", "listen", "connect", "disconnect"]),
+    ("traffic", "Traffic", &["post", "poll", "ping", "listen", "connect", "disconnect"]),
     ("config", "Configuration", &["set", "save"]),
 ];
 
