@@ -51,8 +51,12 @@ fn both_ends_of_a_write_are_traced() {
     assert_eq!((first.is_sent, first.port, first.len), (true, 1, 4096));
     assert_eq!((first.dest_qpn, first.time_ns), (Some(right), 0));
     let (requests, answers): (Vec<_>, Vec<_>) = sent.iter().partition(|packet| packet.is_sent);
+    // A busy machine may answer so late that some are sent again.
+    let (again, requests): (Vec<_>, Vec<_>) =
+        requests.into_iter().partition(|packet| packet.verdict == "again");
     assert!(requests.iter().skip(1).all(|packet| packet.verdict == "next"), "{requests:?}");
     let psns: Vec<u32> = requests.iter().map(|packet| packet.psn.expect("a PSN")).collect();
+    assert!(again.iter().all(|packet| packet.psn.is_some_and(|psn| psns.contains(&psn))));
     assert!(psns.windows(2).all(|two| two[1] == (two[0] + 1) & 0xff_ffff), "{psns:?}");
     assert!(!answers.is_empty(), "acknowledgements");
     for ack in answers {

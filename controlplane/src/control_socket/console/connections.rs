@@ -303,6 +303,7 @@ impl Console {
                 continue;
             }
             let seen = or_nothing(served.calls.call(move |thread| Ok(thread.connection_seen(id))))?;
+            let seen = seen.filter(|seen| !seen.is_orphan);
             let is_ours = self.connections.has((served.key, id));
             if is_ours || seen.is_some() {
                 found.push(FoundCm { served: Arc::clone(served), id, seen, is_ours });

@@ -23,6 +23,8 @@ pub(crate) struct ConnSeen {
     pub(crate) alternate: Option<(IpAddr, IpAddr)>,
     /// Requests that wait, of an id that listens.
     pub(crate) waiting: Option<u32>,
+    /// Its owner has given it up; it stays until the last messages are over.
+    pub(crate) is_orphan: bool,
 }
 
 impl Service {
@@ -66,6 +68,7 @@ impl Service {
             peer_qpn: of.agreed.map(|agreed| agreed.peer_qpn),
             alternate: of.alternate.map(|way| way.addresses()),
             waiting: None,
+            is_orphan: of.is_orphan,
         }
     }
 }
@@ -81,5 +84,6 @@ fn listener_seen(id: CmId, of: &Listener) -> ConnSeen {
         peer_qpn: None,
         alternate: None,
         waiting: of.backlog.map(|_| of.waiting),
+        is_orphan: false,
     }
 }
