@@ -78,7 +78,8 @@ impl Asked {
     fn answer(&self) -> Result<Option<Duration>, Failure> {
         let outcome = self.outcome.0.lock().unwrap_or_else(PoisonError::into_inner);
         match &*outcome {
-            None => Ok(None),
+            // The peer's process has ended.
+            None | Some((_, ConnEvent::Unreachable)) => Ok(None),
             Some((_, ConnEvent::ConnectError(error))) => Err((*error).into()),
             // Any status is a sign of life.
             Some((end, _)) => Ok(Some(end.saturating_duration_since(self.begin))),

@@ -34,6 +34,8 @@ impl Console {
                     cm.call(id, |it, common| it.reject(reason, &[], common, context))
                 })
             });
+            // Also the id of a request whose peer has given up has no other owner.
+            destroy(id, served);
         }
     }
 
