@@ -34,7 +34,7 @@ impl Console {
                     cm.call(id, |it, common| it.reject(reason, &[], common, context))
                 })
             });
-            // Also the id of a request whose peer has given up has no other owner.
+            // The id has no other owner, even if the peer has given its request up.
             destroy(id, served);
         }
     }
