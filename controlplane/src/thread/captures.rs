@@ -75,6 +75,10 @@ impl Thread {
 
     /// Ends the copying of frames for a capture that has ended by itself.
     fn capture_ended(&mut self, number: u64) {
+        if self.is_traced() {
+            // The taps are a trace's by now.
+            return;
+        }
         let captures = &self.captures.all;
         if let Some((_, capture)) = captures.iter().find(|(of, _)| *of == number) {
             // An error means that the lcore has died.

@@ -64,22 +64,16 @@ impl Thread {
 
     /// Ends the trace, and forgets it.
     pub(crate) fn clear_trace(&mut self) {
-        if self.is_traced() {
+        // One that has ended by itself may not have told of it yet.
+        if self.traces.trace.take().is_some() {
             self.clear_taps();
         }
-        self.traces.trace = None;
     }
 
     /// Ends the copying of frames for a trace that has ended by itself.
     fn trace_ended(&mut self, number: u64) {
-        // A capture may have its own taps by now.
         if self.traces.made == number && self.traces.trace.is_some() {
-            let captured = self.captured_ports();
-            let free = self.ports.numbers().filter(|port| !captured.contains(port));
-            for port in free.collect::<Vec<_>>() {
-                // An error means that the lcore has died.
-                let _ = self.control.clear_tap(port);
-            }
+            self.clear_taps();
         }
     }
 
@@ -101,8 +95,10 @@ impl Thread {
         Ok(taps)
     }
 
+    /// Removes the taps of all ports but those that a capture has.
     fn clear_taps(&mut self) {
-        for port in self.ports.numbers() {
+        let captured = self.captured_ports();
+        for port in self.ports.numbers().filter(|port| !captured.contains(port)) {
             // An error means that the lcore has died.
             let _ = self.control.clear_tap(port);
         }

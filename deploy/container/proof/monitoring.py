@@ -19,14 +19,20 @@ METRICS = "http://127.0.0.1:9749/metrics"
 QUERY = "http://127.0.0.1:9090/api/v1/query?query="
 
 
-def metrics(process, processes=1):
-    """Raises unless an exporter, a process of this machine, tells of so many other processes, or
+def metrics(process, processes=1, seconds=30):
+    """Waits until an exporter, a process of this machine, tells of so many other processes, or
     more."""
-    done = get(process, METRICS)
-    answer = [line for line in done.stdout.splitlines()
-              if line.startswith("roce_process_up") and line.endswith(" 1")]
-    if len(answer) < processes or "roce_rx_" not in done.stdout:
-        raise Failed(f"{len(answer)} processes have metrics: {(done.stdout + done.stderr)[-600:]}")
+    end = time.monotonic() + seconds
+    while True:
+        done = get(process, METRICS)
+        answer = [line for line in done.stdout.splitlines()
+                  if line.startswith("roce_process_up") and line.endswith(" 1")]
+        if len(answer) >= processes and "roce_rx_" in done.stdout:
+            return
+        if time.monotonic() > end:
+            raise Failed(f"{len(answer)} processes have metrics in {seconds} s: "
+                         f"{(done.stdout + done.stderr)[-600:]}")
+        time.sleep(0.5)
 
 
 def prometheus(session, folder, process, processes):

@@ -7,27 +7,15 @@ import re
 import statistics
 import subprocess
 import time
+from pathlib import Path
 
 from cases import CLIENT, IMAGE, SERVER
 from engine import LEAST_RIGHTS, Failed
 
+# Those of the image, at /run/uroce.
+CONFIGURATIONS = Path(__file__).resolve().parents[1] / "etc"
 ROUNDS, STARTS = 9, 5
 LEAST_RATIO, START_SECONDS_MAX = 0.95, 2.0
-CONFIGURATION = """\
-[eal]
-memory_mb = 128
-
-[[device]]
-name = "uroce0"
-driver = "poller"
-idle = "sleep"
-
-[[device.port]]
-ethdev = {{ local = "{folder}/uroce/fabric" }}
-member = {member}
-mtu = 4200
-"""
-"""As the image's node1.toml and node2.toml, at a folder of this machine."""
 WRITES = ("write_bw", "-D", "1")
 IN_POD = tuple(option for option in LEAST_RIGHTS if not option.startswith("--network"))
 
@@ -72,7 +60,8 @@ def rate_outside(session):
     commands = []
     for member in (1, 2):
         file = folder / f"node{member}.toml"
-        file.write_text(CONFIGURATION.format(folder=folder, member=member))
+        of_image = (CONFIGURATIONS / file.name).read_text()
+        file.write_text(of_image.replace("/run/uroce/", f"{folder}/"))
         commands.append([str(program), *WRITES, "--config", str(file)])
     environment = {**os.environ, "XDG_RUNTIME_DIR": str(folder)}
     with subprocess.Popen(commands[0], env=environment, stdout=subprocess.PIPE,

@@ -128,7 +128,8 @@ fn what_does_not_exist_is_not_traced_and_a_trace_ends_with_its_device() {
     let Lab { left: side, .. } = lab;
     drop(side);
     assert!(fails(&format!("trace qp {left}")).contains("no QP"));
-    assert!(shown().iter().all(|trace| trace.device == "right"));
+    let left: Vec<_> = shown().into_iter().map(|trace| trace.device).collect();
+    assert_eq!(left, ["right"]);
     says("clear trace");
 }
 

@@ -11,17 +11,23 @@ use crate::control_socket::Served;
 use crate::control_socket::console::{Console, Failure};
 use crate::rdma_cm::{CmId, ConnEvent, ConnParam, ConnQp, ConnectRequest};
 
+/// Most events of a device that are handled before clients are served again: a peer can cause any
+/// number of requests.
+const EVENTS_MAX: usize = 32;
+
 impl Console {
-    /// Handles the events of listeners and connections.
+    /// Handles some events of listeners and connections. If others are left, the server is woken.
     pub(in crate::control_socket) fn take_events(&mut self, devices: &[Arc<Served>]) {
         for served in devices {
             let Some(inbox) = self.connections.inboxes.get(&served.key).cloned() else { continue };
-            while let Some((id, event)) = inbox.next() {
+            for _ in 0..EVENTS_MAX {
+                let Some((id, event)) = inbox.next() else { break };
                 match event {
                     ConnEvent::ConnectRequest(request) => self.requested(id, &request, served),
                     event => self.happened((served.key, id), event, served),
                 }
             }
+            inbox.wake_if_any();
         }
     }
 

@@ -25,6 +25,13 @@ impl Inbox {
         self.lock().pop_front()
     }
 
+    /// Wakes the server if events are left.
+    pub(super) fn wake_if_any(&self) {
+        if let Some(server) = self.server.as_ref().filter(|_| !self.lock().is_empty()) {
+            server.wake.signal();
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, VecDeque<(CmId, ConnEvent)>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
