@@ -60,6 +60,10 @@ fn what_cannot_be_asked_is_refused() {
     let absent = fails("ping 192.0.2.77 count 1");
     assert!(absent.contains("(ETIMEDOUT)"), "{absent}");
     assert!(fails("ping 192.0.2.2 device nowhere").contains("no device nowhere (ENOENT)"));
+    for long in ["count 241 interval 0", "count 61", "count 7 interval 10000"] {
+        let refused = fails(&format!("ping 192.0.2.2 {long}"));
+        assert!(refused.contains("requests take longer than 60000 ms (EINVAL)"), "{refused}");
+    }
     for usage in ["ping", "ping host", "ping ::1 count 0", "ping ::1 count 1001"] {
         assert_eq!(ask(usage).status.code(), Some(2), "{usage}");
     }
@@ -71,7 +75,8 @@ fn what_cannot_be_asked_is_refused() {
 fn a_client_that_goes_leaves_no_request() {
     let _lab = Lab::new();
     let pid = std::process::id().to_string();
-    let arguments = ["-s", &pid, "ping", "192.0.2.2", "count", "1000", "interval", "10"];
+    let line = "ping 192.0.2.2 count 1000 interval 10 timeout 50";
+    let arguments: Vec<&str> = ["-s", &pid].into_iter().chain(line.split(' ')).collect();
     let mut client = uroce(&arguments).spawn().expect("the program runs");
     std::thread::sleep(Duration::from_millis(300));
     client.kill().expect("it runs");

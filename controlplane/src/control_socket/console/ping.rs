@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use uroce_command::Answer;
 use uroce_command::answer;
-use uroce_command::request::{PING_INTERVAL_MAX, PING_TIMEOUT_MAX, PINGS_MAX, Ping};
+use uroce_command::request::{PING_INTERVAL_MAX, PING_TIMEOUT_MAX, PINGS_MAX, Ping, WAIT_MAX};
 
 use super::objects::device_named;
 use super::{Begun, Console, Failure, Served};
@@ -162,6 +162,11 @@ impl Pinging {
 impl Console {
     pub(super) fn ping(ping: &Ping, devices: &[Arc<Served>]) -> Result<Begun, Failure> {
         let served = device_named(ping.device.as_deref(), devices)?;
+        if ping.count.saturating_mul(ping.interval.max(ping.timeout)) > WAIT_MAX {
+            let cause = format!("{} requests take longer than {WAIT_MAX} ms", ping.count);
+            let remedy = "fewer requests: count N; or a shorter pause: interval MS";
+            return Err(Failure::new(Errno::INVAL, cause, remedy));
+        }
         let ms = |ms: u32, max: u32| Duration::from_millis(ms.min(max).into());
         let mut pinging = Pinging {
             served: Arc::clone(served),
