@@ -37,6 +37,8 @@ packages_of() {
     # Debian as an image, for the tests of the image.
     containers) echo podman runc catatonit containernetworking-plugins docker.io docker-compose \
         buildah iproute2 util-linux python3-venv mmdebstrap ;;
+    # kubelet from Debian's source, for deploy/kubernetes/node; docker.io brings containerd.
+    node) echo golang-go dpkg-dev containerd ;;
     # The MPI program of an image without uroce, for the tests of the image.
     mpi) echo openmpi-bin libopenmpi-dev gcc libc6-dev ;;
     # Open vSwitch with DPDK, at whose ports several programs share a NIC.
@@ -50,7 +52,7 @@ packages_of() {
     runtimes) echo openjdk-17-jdk-headless golang-go ;;
     *)
         echo "packages: unknown purpose '$1'; one of build, golden, tools, cost, interop, apps," \
-            "engines, switch, image, containers, mpi, telemetry, cli, runtimes" >&2
+            "engines, switch, image, containers, node, mpi, telemetry, cli, runtimes" >&2
         return 2
         ;;
     esac
@@ -109,10 +111,23 @@ packages_known() {
     apt-cache show --no-all-versions "$@" >/dev/null 2>&1
 }
 
-# Runs apt-get as root, without questions, with all output on stderr.
+# Runs apt-get as root, without questions, with all output on stderr. The services of what it
+# installs (Docker, Prometheus, Open vSwitch) do not start: Debian's policy for that is set while it
+# runs, unless the machine has one.
 packages_apt() {
     local -a as_root=()
     ((EUID == 0)) || as_root=(sudo)
-    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
+    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive sh -c "$packages_without_services" packages \
         apt-get -qq -y -o DPkg::Lock::Timeout=120 -o Dpkg::Use-Pty=0 "$@" </dev/null >&2
 }
+
+# A command, its arguments, which runs under that policy.
+packages_without_services='
+policy=/usr/sbin/policy-rc.d
+if [ ! -e "$policy" ]; then
+    trap "rm -f $policy" EXIT
+    trap "exit 1" HUP INT TERM
+    printf "#!/bin/sh\nexit 101\n" >"$policy"
+    chmod 755 "$policy"
+fi
+"$@"'

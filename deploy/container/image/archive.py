@@ -13,14 +13,17 @@ USER = "65534:65534"
 HEALTH = ["CMD", "uroce", "-s", "1", "show", "port", "info", "all"]
 """Asks the container's first process: it answers if its control-plane thread works."""
 
+HELP = ["uroce", "--help"]
+"""The command of a container that is given none."""
 
-def write(file, root, tag, epoch, labels):
+
+def write(file, root, tag, epoch, labels, command=HELP):
     """Writes the image, and returns its digest: that of its configuration."""
     layer = file.with_suffix(".layer")
     try:
         pack(layer, root, epoch)
         digest = digest_of(layer)
-        configuration = json.dumps(config(digest, epoch, labels), sort_keys=True).encode()
+        configuration = json.dumps(config(digest, epoch, labels, command), sort_keys=True).encode()
         identity = hashlib.sha256(configuration).hexdigest()
         manifest = [{"Config": f"{identity}.json", "RepoTags": [tag], "Layers": ["layer.tar"]}]
         with tarfile.open(file, "w", format=tarfile.GNU_FORMAT) as archive:
@@ -48,7 +51,7 @@ def pack(file, root, epoch):
             archive.add(path, path.relative_to(root), recursive=False, filter=normal)
 
 
-def config(layer, epoch, labels):
+def config(layer, epoch, labels, command):
     """The configuration of the image."""
     created = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(epoch))
     return {
@@ -58,7 +61,7 @@ def config(layer, epoch, labels):
         "config": {
             "User": USER,
             "Env": ["PATH=/usr/bin", "XDG_RUNTIME_DIR=/run/uroce"],
-            "Cmd": ["uroce", "--help"],
+            "Cmd": command,
             "Healthcheck": {"Test": HEALTH, "Interval": 5_000_000_000, "Timeout": 3_000_000_000,
                             "StartPeriod": 3_000_000_000, "Retries": 3},
             "Labels": labels,

@@ -76,7 +76,7 @@ def wanted():
 def download(cache):
     """Downloads what is not in the cache, and returns all packages in order of their names."""
     (cache / "debs/partial").mkdir(parents=True, exist_ok=True)
-    (cache / "status").write_text("")
+    (cache / "status").touch()
     files = fetch(cache, wanted())
     identity = [name for name in fetch(cache, [IDENTITY]) if name.startswith(f"{IDENTITY}_")]
     return [read(cache / "debs" / name) for name in sorted({*files, *identity})]
@@ -87,6 +87,9 @@ def fetch(cache, names):
     apt = [
         "apt-get", "-qq", "-y", "-o", f"Dir::State::status={cache}/status",
         "-o", f"Dir::Cache::archives={cache}/debs", "-o", "APT::Install-Recommends=false",
+        # What apt makes of its lists, which takes seconds, is kept for the next call.
+        "-o", f"Dir::Cache::srcpkgcache={cache}/source.bin",
+        "-o", f"Dir::Cache::pkgcache={cache}/package.bin",
         "-o", "Debug::NoLocking=true", "-o", "APT::Sandbox::User=root",
         "-o", "APT::Keep-Downloaded-Packages=true",
     ]

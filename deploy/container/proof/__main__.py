@@ -7,10 +7,15 @@
   speed      what containers cost, with --full
   monitoring metrics, read within the network of a container
   containerfile, services   what is proven of the Containerfile, and of services of systemd
+  base       Debian 12 as an image
   tools      kubectl, helm and the schemas of Kubernetes
+
+The cases run in two lanes beside each other, since most of them wait most of the time. Those of a
+lane run in turn, and share names of containers.
 """
 
 import argparse
+import contextlib
 import os
 import re
 import shutil
@@ -18,6 +23,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -35,14 +41,16 @@ from tools import Tools
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 FAILURES = (Failed, application.BuildFailure, OSError, ValueError, subprocess.SubprocessError)
-CASES = (*cases.CASES, *limits.CASES, *overlays.CASES, *containerfile.CASES,
-         *services.CASES)
+LANES = (
+    (*cases.CASES, *limits.CASES, *overlays.CASES, *services.CASES),
+    (*cases.BESIDE, *overlays.BESIDE, *containerfile.BESIDE, *services.BESIDE),
+)
 FULL = (*cases.FULL, *speed.CASES)
 """What takes long or needs a quiet machine: cases of --full."""
 
 
 class Session:
-    """The engines and files that the cases share."""
+    """The engines and files that the cases share. `manifests` is a copy to write to."""
 
     def __init__(self, work, arguments):
         self.work = work
@@ -50,15 +58,26 @@ class Session:
         self.cache = REPOSITORY / "target/container/cache"
         self.podman = Podman(work)
         self.made = {}
-        self.debian = None
+        self.debian = base.Debian(self.cache, work)
+        self.manifests = shutil.copytree(cases.MANIFESTS, work / "kubernetes")
         self.background = ThreadPoolExecutor(1)
+        self.has_ended = threading.Event()
         # Downloads while the image is built.
         self.coming = self.background.submit(Tools, self.cache)
+        if not arguments.only:
+            self.debian.begin()
 
     @property
     def tools(self):
         """kubectl, helm and the schemas. Raises Skipped if they cannot be had."""
         return self.coming.result()
+
+    def prepare(self):
+        """Has images of later cases made beside the next ones. Their packages are downloaded to
+        where the builds have theirs, so this is not called beside a build."""
+        self.application()
+        with contextlib.suppress(Skipped):
+            self.mpi()
 
     def application(self):
         """The file with the image of perftest."""
@@ -75,12 +94,6 @@ class Session:
         if name not in self.made:
             self.made[name] = self.background.submit(build, self.work / name, self.cache)
         return self.made[name]
-
-    def base(self):
-        """The file system of Debian 12, which is made at the first call."""
-        if not self.debian:
-            self.debian = base.make(self.cache)
-        return self.debian
 
     def build(self, name, umask=0o022):
         """Builds the image into a file, loads it, and returns its digest."""
@@ -128,9 +141,16 @@ class Session:
         # The program listens a moment after its device has opened.
         time.sleep(1)
 
+    def end(self):
+        """Ends what runs, so that a case that is under way fails instead of going on."""
+        self.has_ended.set()
+        self.debian.close()
+        self.podman.end()
+
     def close(self):
-        """Ends everything."""
-        self.background.shutdown()
+        """Removes everything."""
+        self.end()
+        self.background.shutdown(cancel_futures=True)
         self.podman.close()
 
 
@@ -155,21 +175,44 @@ def main():
         print("SKIP: containers: need root and podman")
         return 2
     only = [name for name in arguments.only.split(",") if name]
-    every = (*CASES, *FULL) if arguments.full else CASES
-    wanted = [case for case in every if not only or case.__name__ in only]
+    rows = [cases.FIRST, *LANES, FULL if arguments.full else ()]
+    if unknown := {*only} - {case.__name__ for row in rows for case in row}:
+        print(f"no case has the name {', '.join(sorted(unknown))}", file=sys.stderr)
+        return 2
+    first, *lanes, last = [[case for case in row if not only or case.__name__ in only]
+                           for row in rows]
     # As after an interrupt at the keyboard: containers, daemons and files are removed.
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
-    failures = 0
     with tempfile.TemporaryDirectory(prefix="uroce-containers-") as work:
         # Containers of another user find the volumes in it.
         os.chmod(work, 0o755)
         session = Session(Path(work), arguments)
         try:
-            for case in wanted:
-                failures += not passes(case, session)
+            failures = run(first, session)
+            if not only:
+                session.prepare()
+            failures += beside(lanes, session)
+            # Figures want a quiet machine.
+            failures += run(last, session)
         finally:
             session.close()
     return 1 if failures else 0
+
+
+def beside(lanes, session):
+    """Runs the cases of several lanes beside each other, and returns how many have failed."""
+    with ThreadPoolExecutor(len(lanes)) as pool:
+        running = [pool.submit(run, lane, session) for lane in lanes]
+        try:
+            return sum(lane.result() for lane in running)
+        except BaseException:
+            session.end()
+            raise
+
+
+def run(lane, session):
+    """Runs cases in turn until the session ends, and returns how many have failed."""
+    return sum(not passes(case, session) for case in lane if not session.has_ended.is_set())
 
 
 def passes(case, session):

@@ -33,8 +33,6 @@ def two_builds_one_digest(session):
     one, other = session.build("one.tar"), session.build("other.tar", umask=0o077)
     if one != other:
         raise Failed(f"two builds differ: {one}, {other}")
-    # Made beside the next cases, and not beside the builds, which use the same downloads.
-    session.application()
 
 
 def contents(session):
@@ -252,8 +250,9 @@ def rights(pid, user=65534, capabilities=0):
             raise Failed(f"{name} of the container's process is {found}, not {value}")
 
 
+FIRST = (two_builds_one_digest,)
 CASES = (
-    two_builds_one_digest, contents, local_fabric, death_and_restart, another_user, pod,
-    compose, podman_compose, injection, one_variable, refusals,
+    contents, local_fabric, death_and_restart, another_user, pod, injection, one_variable, refusals,
 )
+BESIDE = (compose, podman_compose)
 FULL = (mooncake,)

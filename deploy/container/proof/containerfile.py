@@ -29,12 +29,13 @@ def containerfile(session):
     """The Containerfile makes the same files and the same configuration, without a registry."""
     podman, text = session.podman, FILE.read_text()
     first = re.search(r"^FROM (\S+) AS tree$", text, re.MULTILINE)[1]
-    podman.ask("import", "--quiet", str(session.base()), first, timeout=300)
+    podman.ask("tag", session.debian.image(podman), first)
     context = session.work / "context"
     give(session, context, re.findall(r"^COPY (\S+) \1$", text, re.MULTILINE))
     revision = label(podman, IMAGE, "org.opencontainers.image.revision")
     podman.ask(
-        "build", "--quiet", "--format=docker", "--pull=never", "--network=host", "--tag", OTHER,
+        "build", "--quiet", "--layers=false",
+        "--format=docker", "--pull=never", "--network=host", "--tag", OTHER,
         "--volume=/etc/apt:/etc/apt:ro", f"--volume={session.cache.resolve()}:{CACHE}",
         f"--build-arg=REVISION={revision}", "--file", str(FILE), str(context), timeout=300,
     )
@@ -53,7 +54,9 @@ def give(session, context, folders):
     given.mkdir(parents=True)
     target = Path(os.environ.get("CARGO_TARGET_DIR", REPOSITORY / "target")) / "release"
     for name in PROGRAMS:
-        shutil.copy((session.arguments.binaries or target) / name, given)
+        # Without what the build would leave out, which is most of a debug build.
+        subprocess.run(["strip", "--strip-debug", "-o", str(given / name),
+                        str((session.arguments.binaries or target) / name)], check=True)
     [command] = re.findall(r"\(rustc (.*?) -o uroce-launch (\S+)\)",
                            FILE.read_text().replace("\n#", ""))
     subprocess.run(["rustc", *command[0].split(), "-o", str(given / "uroce-launch"),
@@ -103,4 +106,4 @@ def compare(what, one, other):
         raise Failed(f"{len(names)} {what} differ; ours and the Containerfile's {first}")
 
 
-CASES = (containerfile,)
+BESIDE = (containerfile,)

@@ -143,10 +143,13 @@ class Podman:
         """A field of a container's state or configuration."""
         return self.ask("inspect", "--format", template, name).strip()
 
-    def close(self):
-        """Ends all containers and removes the storage."""
+    def end(self):
+        """Ends all containers."""
         self.run("pod", "rm", "--all", "--force", "--time", "0")
         self.run("rm", "--all", "--force", "--time", "0")
+
+    def close(self):
+        """Removes the storage of containers that have ended."""
         self.run("rmi", "--all", "--force")
         subprocess.run(["umount", "--lazy", str(self.work / "root/overlay")], capture_output=True)
         shutil.rmtree(self.work, ignore_errors=True)

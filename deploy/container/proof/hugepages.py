@@ -6,6 +6,7 @@ runtime. Where control groups of version 1 lack the controller, it is mounted fo
 
 import json
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -22,6 +23,12 @@ specification["linux"]["resources"]["hugepageLimits"] = [
 json.dump(specification, sys.stdout)
 """
 MOUNTED = 'mount -t cgroup -o hugetlb none "$0" && exec "$@"'
+PARENT = "libpod_parent"
+"""podman's group, above those of its containers. While it is there, so is the hierarchy, mounted or
+not."""
+
+OWN = ("unshare", "--mount", "sh", "-c", MOUNTED, str(FOLDER))
+"""Before a command: runs it where the controller is mounted."""
 
 
 class Hugepages(Podman):
@@ -32,7 +39,7 @@ class Hugepages(Podman):
         self.work = session.work / "hugepages"
         self.limits = self.work / "limits"
         self.environment = session.podman.environment
-        self.is_folder_made = False
+        self.is_folder_made = self.is_mounted = False
         self.prefix = [*session.podman.prefix, "--hooks-dir", str(self.work)]
 
     def __enter__(self):
@@ -53,8 +60,8 @@ class Hugepages(Podman):
         if not FOLDER.exists():
             FOLDER.mkdir()
             self.is_folder_made = True
-        own = ["unshare", "--mount", "sh", "-c", MOUNTED, str(FOLDER)]
-        self.prefix = [*own, *self.prefix]
+        self.is_mounted = True
+        self.prefix = [*OWN, *self.prefix]
         if self.run("version").returncode != 0:
             self.__exit__()
             raise Skipped("the controller of hugepages cannot be mounted")
@@ -64,6 +71,10 @@ class Hugepages(Podman):
         self.limits.write_text(json.dumps(limits))
 
     def __exit__(self, *_):
+        if self.is_mounted:
+            # Groups are removed as empty folders; one with a process stays.
+            subprocess.run([*OWN, "find", str(FOLDER / PARENT), "-depth", "-type", "d", "-exec",
+                            "rmdir", "{}", ";"], capture_output=True)
         if self.is_folder_made:
             os.rmdir(FOLDER)
 

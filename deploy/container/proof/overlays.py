@@ -8,8 +8,8 @@ import contextlib
 import json
 import os
 import re
-import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import monitoring
@@ -42,7 +42,7 @@ def manifests(session):
 
 def chart(session):
     """The Helm chart has no fault, is valid, and gives all manifests of overlays and components."""
-    tools, folder, texts = session.tools, MANIFESTS / "chart", []
+    tools, folder, texts, pairs = session.tools, MANIFESTS / "chart", [], []
     tools.run("helm", "lint", "--strict", folder)
     for way in WAYS:
         for components in ((), ("monitoring",), ("network-policy",),
@@ -51,9 +51,10 @@ def chart(session):
                       f"networkPolicy={json.dumps('network-policy' in components)}", f"way={way}"]
             made = tools.run("helm", "template", "uroce", folder, "--set", ",".join(chosen))
             overlay = with_components(session, way, *components)
-            tools.read("same", f"{made}\n---\nother\n---\n{overlay}")
+            pairs += [made, "other", overlay, "end"]
         # The last has everything that a way can have.
         texts.append(made)
+    tools.read("same", "\n---\n".join(pairs))
     tools.read("check", "\n---\n".join(texts))
     try:
         tools.run("helm", "template", "uroce", folder, "--set", "way=nonsense")
@@ -154,11 +155,7 @@ def rendered(session, folder):
 def with_components(session, overlay, *components):
     """An overlay with components, by Kustomize."""
     # Kustomize takes no folder outside of one that contains all of them, nor a link.
-    folder = session.work / "kubernetes"
-    if not folder.exists():
-        subprocess.run(["cp", "-r", str(MANIFESTS), str(folder)], check=True)
-    own = folder / "-".join((overlay, *components))
-    own.mkdir(exist_ok=True)
+    own = Path(tempfile.mkdtemp(dir=session.manifests))
     names = ", ".join(f"../components/{name}" for name in components)
     text = TOGETHER.format(overlay=f"../overlays/{overlay}", components=names)
     (own / "kustomization.yaml").write_text(text)
@@ -182,4 +179,5 @@ def pods(session, text, options, names=("server", "client")):
         yield
 
 
-CASES = (manifests, chart, af_packet, benchmark, mpi, vhost_user)
+CASES = (af_packet, benchmark, mpi, vhost_user)
+BESIDE = (manifests, chart)

@@ -2,15 +2,16 @@
 
   check   validates each strictly against the schemas of Kubernetes, of 1.31 and all newer releases
           that have its interface
-  same    compares all manifests before a document of the text "other" with those after it
+  same    compares manifests: all before a document of the text "other" with those after it, up to
+          the text "end"; then the next
   pods    prints a Pod for each Pod, each template of one and each index of a Job, and the
           ConfigMaps and claims
 """
 
 import copy
+import functools
 import sys
 
-import kubernetes_validate
 import yaml
 
 OLDEST = 31
@@ -23,6 +24,12 @@ CUSTOM = ("monitoring.coreos.com/", "k8s.cni.cncf.io/")
 
 def check(documents):
     """Returns what is wrong with the manifests, a line each."""
+    # Needed here alone, and slow to import.
+    import kubernetes_validate
+
+    # It reads megabytes for each manifest, most of them again and again.
+    contents = kubernetes_validate.utils.schema_contents
+    kubernetes_validate.utils.schema_contents = functools.cache(contents)
     newest = int(kubernetes_validate.latest_version().split(".")[1])
     faults = []
     for document in documents:
@@ -38,11 +45,15 @@ def check(documents):
 
 
 def same(documents):
-    """Returns the names of manifests that the two halves do not have in common."""
-    middle = documents.index("other")
-    one, other = normal(documents[:middle]), normal(documents[middle + 1:])
-    return [f"{name} differs" for name in sorted({*one, *other})
-            if one.get(name) != other.get(name)]
+    """Returns the names of manifests that the two parts of a comparison do not have in common."""
+    faults = []
+    while documents:
+        middle, end = documents.index("other"), documents.index("end")
+        one, other = normal(documents[:middle]), normal(documents[middle + 1:end])
+        faults += [f"{name} differs" for name in sorted({*one, *other})
+                   if one.get(name) != other.get(name)]
+        documents = documents[end + 1:]
+    return faults
 
 
 def normal(documents):

@@ -9,18 +9,19 @@ import subprocess
 import time
 from pathlib import Path
 
+import base
 from cases import CLIENT, HEALTH, IMAGE, MANIFESTS, rights
 from engine import Failed, Skipped
 
 UNITS = MANIFESTS.parent / "systemd"
 QUADLET = MANIFESTS.parent / "quadlet"
 GENERATOR = Path("/usr/lib/systemd/system-generators/podman-system-generator")
-DEBIAN, MACHINE = "localhost/debian:latest", "localhost/machine:latest"
+MACHINE = "localhost/machine:latest"
 EXPOSED_MAX, EXPOSED_MAX_PACKETS = 10, 20
 """Most exposure of a unit, in tenths of what `systemd-analyze security` prints."""
 NET_RAW = 1 << 13
 INSTALLED = f"""\
-FROM {DEBIAN}
+FROM {base.IMAGE}
 COPY --from={IMAGE} /usr/lib/x86_64-linux-gnu/ /usr/lib/x86_64-linux-gnu/
 COPY --from={IMAGE} /usr/bin/uroce /usr/bin/uroce-perf /usr/bin/
 COPY --from={IMAGE} /etc/uroce/ /etc/uroce/
@@ -143,9 +144,9 @@ def install(session):
         (context / f"uroce/{name}.toml").write_text(text)
     file = session.work / "machine.containerfile"
     file.write_text(INSTALLED)
-    podman.ask("import", "--quiet", str(session.base()), DEBIAN, timeout=300)
-    podman.ask("build", "--quiet", "--pull=never", "--tag", MACHINE, "--file", str(file),
-               str(context), timeout=300)
+    session.debian.image(podman)
+    podman.ask("build", "--quiet", "--layers=false", "--pull=never", "--tag", MACHINE, "--file",
+               str(file), str(context), timeout=300)
 
 
 def drop_in(units, instance, name, text):
@@ -208,4 +209,5 @@ def section(file, name):
     return dict(parser[name])
 
 
-CASES = (unit, unit_of_packets, quadlet)
+CASES = (quadlet,)
+BESIDE = (unit, unit_of_packets)
