@@ -18,6 +18,7 @@ class Built:
 
 
 PERF = Built("uroce-perf", "UROCE_PERF", ("uroce-bench",))
+CLI = Built("uroce", "UROCE_CLI", ("uroce-cli",))
 # uroce-run, with the drop-in library and the path shim.
 RUN = Built("uroce-run", "UROCE_RUN", ("uroce-verbs-abi", "uroce-shim"))
 

@@ -26,6 +26,7 @@ BOOT_SECONDS = 60
 GRACE_SECONDS = 5
 # Seconds for fetching a file of a few megabytes from a guest.
 FETCH_SECONDS = 30
+VIRTIO = "virtio-net-pci,romfile="
 # The last line of a command's output, which `agent` adds.
 LAST_LINE = re.compile(rb"\nexit (\d+)\n\Z")
 
@@ -68,6 +69,8 @@ class Output:
 class Guest:
     """A guest. `boot` starts it, `stop` ends it, and a context manager does both."""
 
+    processors = 1
+
     def __init__(self, image, number, folder, link):
         self.image = image
         self.addresses = Addresses(number)
@@ -103,25 +106,31 @@ class Guest:
     def command(self):
         """QEMU's command line."""
         here = self.addresses
-        kernel_line = (
-            f"console=ttyS0 quiet panic=-1 "
-            f"ROCE4={here.ipv4}/24 ROCE6={here.ipv6}/64 "
-            f"CONTROL={here.control}/{network.CONTROL_PREFIX}"
-        )
         words = [
             "qemu-system-x86_64", "-nodefaults", "-no-user-config", "-display", "none",
-            "-no-reboot", "-accel", "tcg", "-smp", "1", *self.link.machine(),
+            "-no-reboot", "-accel", "tcg", "-smp", str(self.processors), *self.link.machine(),
             "-kernel", str(self.image.kernel), "-initrd", str(self.image.initramfs),
-            "-append", kernel_line, "-serial", f"file:{self.console}",
+            "-append", self.kernel_line(), "-serial", f"file:{self.console}",
             "-qmp", f"unix:{self.monitor_path},server=on,wait=off",
         ]
         control = f"tap,id=control,ifname=ctl{here.number},script=no,downscript=no,vnet_hdr=off"
-        device = "virtio-net-pci,romfile="
         return words + [
-            *self.link.netdev("roce"),
-            "-device", f"{device},netdev=roce,mac={here.mac(0)}{self.link.device_options()}",
-            "-netdev", control, "-device", f"{device},netdev=control,mac={here.mac(1)}",
+            *self.roce_devices(),
+            "-netdev", control, "-device", f"{VIRTIO},netdev=control,mac={here.mac(1)}",
         ]
+
+    def kernel_line(self):
+        """The kernel's command line, with the variables of `init`."""
+        here = self.addresses
+        return (f"console=ttyS0 quiet panic=-1 "
+                f"ROCE4={here.ipv4}/24 ROCE6={here.ipv6}/64 "
+                f"CONTROL={here.control}/{network.CONTROL_PREFIX}")
+
+    def roce_devices(self):
+        """QEMU's options for the devices that carry RoCE, before that of the control interface."""
+        mac = self.addresses.mac(0)
+        return [*self.link.netdev("roce"),
+                "-device", f"{VIRTIO},netdev=roce,mac={mac}{self.link.device_options()}"]
 
     def waited(self):
         """Seconds that its threads, those of the processor and of the devices, have waited for a
@@ -130,18 +139,21 @@ class Guest:
         return sum(int(task.read_text().split()[1]) for task in tasks) / 1e9
 
     def wait_until_ready(self):
-        """Returns when commands run and Soft-RoCE has its addresses. Raises LabFailure if that
-        fails."""
+        """Returns when the guest is ready. Raises LabFailure if that fails."""
         deadline = time.monotonic() + BOOT_SECONDS
         reason = ""
         while self.process.poll() is None and time.monotonic() < deadline:
             try:
-                self.find_gids()
+                self.check_ready()
                 return
             except (OSError, LabFailure) as error:
                 reason = error
             time.sleep(0.1)
         raise LabFailure(f"{self.name} did not boot: {reason}\n{self.last_words()}")
+
+    def check_ready(self):
+        """Succeeds when commands run and Soft-RoCE has its addresses."""
+        self.find_gids()
 
     def find_gids(self):
         """Reads the indices of the addresses in Soft-RoCE's GID table."""

@@ -37,6 +37,8 @@ PROGRAMS = [
 # time, so no module names them as a dependency.
 MODULES = ["virtio_pci", "virtio_net", "ib_uverbs", "rdma_rxe", "rdma_ucm",
            "sch_prio", "cls_u32", "sch_netem"]
+# Give an emulated NIC to DPDK, behind an IOMMU or without one (deploy/nics).
+MODULES += ["vfio_iommu_type1", "vfio_pci", "uio_pci_generic"]
 MODULES_WHERE_BUILT = ["crc32_generic", "crc32c_generic"]
 MULTIARCH = "lib/x86_64-linux-gnu"
 

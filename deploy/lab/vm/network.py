@@ -70,6 +70,11 @@ def bring_up(name, mtu):
     ip("link", "set", name, "addrgenmode", "none", "mtu", str(mtu), "up")
 
 
+def exists(name):
+    """Whether there is an interface of this name."""
+    return os.path.isdir(f"/proc/sys/net/ipv4/conf/{name}")
+
+
 def statistic(interface, name):
     """Reads a counter that the kernel has for an interface."""
     shown = json.loads(ip("-json", "-statistics", "link", "show", interface))

@@ -1,0 +1,1 @@
+"""deploy/nics: uroce over each NIC that QEMU emulates and DPDK drives, each really started."""

@@ -1,0 +1,83 @@
+"""A guest with NICs for DPDK: q35 with an emulated IOMMU, and a tap for each NIC."""
+
+from vm import guest, network
+
+# Slots on the root bus, behind the devices of the chipset.
+FIRST_SLOT = 4
+MEMORY = "1100M"
+# Longest frame of the taps.
+TAP_MTU = 9000
+
+
+class Taps:
+    """The taps of a guest's NICs, and the guest's machine."""
+
+    needs_peer_to_boot = False
+
+    def __init__(self, number, nic, ports, iommu=True):
+        self.nic = nic
+        self.iommu = iommu
+        self.interfaces = [f"nic{number}p{port}" for port in range(ports)]
+
+    def prepare(self):
+        """Makes the taps, with a queue for each queue of the NIC. A former guest has left its."""
+        for interface in self.interfaces:
+            if network.exists(interface):
+                network.ip("link", "delete", interface)
+            queues = ["multi_queue"] if self.nic.queues > 1 else []
+            network.ip("tuntap", "add", "dev", interface, "mode", "tap", *queues)
+            network.bring_up(interface, TAP_MTU)
+
+    def machine(self):
+        """The chipset with its IOMMU, and a processor as DPDK needs it."""
+        words = ["-m", MEMORY, "-cpu", "max"]
+        if not self.iommu:
+            return [*words, "-machine", "q35"]
+        return [*words, "-machine", "q35,kernel-irqchip=split", "-device",
+                "intel-iommu,intremap=on,caching-mode=on,device-iotlb=on"]
+
+
+class NicGuest(guest.Guest):
+    """A guest that gives the NICs of its link to DPDK."""
+
+    # For two lcores.
+    processors = 2
+
+    def __init__(self, image, number, folder, link, hugepages=0):
+        super().__init__(image, number, folder, link)
+        self.hugepages = hugepages
+
+    @property
+    def pci(self):
+        """PCI addresses of the NICs."""
+        return [f"0000:00:{FIRST_SLOT + at:02x}.0" for at in range(len(self.link.interfaces))]
+
+    def kernel_line(self):
+        """The kernel's command line, with the variables of nics/init."""
+        bind = "vfio-pci" if self.link.iommu else "uio_pci_generic"
+        # On a busy machine the kernel would find that its timer does not tick, and panic.
+        line = (f"console=ttyS0 quiet panic=-1 no_timer_check "
+                f"NICS={','.join(self.pci)} BIND={bind} "
+                f"CONTROL={self.addresses.control}/{network.CONTROL_PREFIX}")
+        line += " intel_iommu=on" if self.link.iommu else ""
+        return line + (f" HUGEPAGES={self.hugepages}" if self.hugepages else "")
+
+    def roce_devices(self):
+        """The NICs, each with its tap."""
+        words = []
+        nic = self.link.nic
+        queues = f",queues={nic.queues}" if nic.queues > 1 else ""
+        for at, interface in enumerate(self.link.interfaces):
+            words += ["-netdev", f"tap,id=roce{at},ifname={interface},script=no,downscript=no,"
+                                 f"vnet_hdr=off{queues}",
+                      "-device", f"{nic.device},netdev=roce{at},romfile=,bus=pcie.0,"
+                                 f"addr={FIRST_SLOT + at:#x},mac={self.addresses.mac(at + 2)}"]
+        return words
+
+    def check_ready(self):
+        """Succeeds when commands run."""
+        self.check("true", 5)
+
+    def set_cable(self, port, up):
+        """Cuts the cable of a port, or mends it."""
+        self.monitor("set_link", {"name": f"roce{port}", "up": up})

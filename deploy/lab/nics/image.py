@@ -1,0 +1,83 @@
+"""The guest's root folder for deploy/nics: that of the laboratory, and uroce with DPDK over it.
+
+The kernel unpacks an initramfs of several archives in their order, and a later file replaces an
+earlier one of its name. So the second archive has only what is added: `init`, the programs of this
+machine with their libraries, and the drivers of DPDK.
+"""
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+from report.failure import LabFailure
+from vm import image
+
+HERE = Path(__file__).resolve().parent
+# Drivers that a guest may load; each brings the libraries that it needs.
+DRIVERS = ("net_e1000", "net_vmxnet3", "net_virtio", "net_ring", "bus_pci", "bus_vdev",
+           "mempool_ring")
+
+
+class Layered:
+    """An image whose initramfs has further archives behind the laboratory's."""
+
+    def __init__(self, base, programs, folder):
+        self.kernel = base.kernel
+        self.release = base.release
+        self.initramfs = folder / "initramfs.cpio"
+        over = folder / "over.cpio"
+        root = folder / "root"
+        fill(root, programs)
+        image.pack(root, over)
+        with open(self.initramfs, "wb") as output:
+            for archive in (base.initramfs, over):
+                output.write(archive.read_bytes())
+                # An archive begins at a multiple of four bytes.
+                output.write(bytes(-output.tell() % 4))
+        shutil.rmtree(root)
+        over.unlink()
+
+
+def fill(root, programs):
+    """Fills the folder with the programs, without their symbols, and what they load."""
+    (root / "bin").mkdir(parents=True)
+    libraries = root / image.MULTIARCH
+    libraries.mkdir(parents=True)
+    shutil.copy(HERE / "init", root / "init")
+    objects = drivers()
+    target = root / objects[0].parent.relative_to("/")
+    target.mkdir(parents=True)
+    for driver in objects:
+        # A driver is also a library of others. Two files of it would register it twice.
+        library = driver.name.rpartition(".")[0]
+        shutil.copy(driver, libraries / library)
+        (target / driver.name).symlink_to(f"/{image.MULTIARCH}/{library}")
+    for program in programs:
+        image.run(["strip", "-o", root / "bin" / Path(program).name, program])
+    for item in [*programs, *objects]:
+        copy_libraries(item, root, libraries)
+
+
+def drivers():
+    """The files of the drivers in the folder where EAL looks for them, with the whole version in
+    their names, by which it takes them."""
+    libdir = image.run(["pkg-config", "--variable=libdir", "libdpdk"]).strip()
+    found = [path for name in DRIVERS
+             for path in Path(libdir).glob(f"dpdk/pmds-*/librte_{name}.so.*")
+             if path.name.count(".") == 3]
+    if len(found) != len(DRIVERS):
+        raise LabFailure(f"DPDK's drivers are not all in {libdir}/dpdk: {', '.join(DRIVERS)}")
+    return found
+
+
+def copy_libraries(item, root, libraries):
+    """Copies the libraries that the loader of this machine finds for a file."""
+    listing = subprocess.run(["ldd", item], capture_output=True, text=True).stdout
+    if "not found" in listing:
+        raise LabFailure(f"{item} needs a library that this machine lacks:\n{listing}")
+    for path in re.findall(r"(/\S+) \(0x", listing):
+        target = root / "lib64" if "ld-linux" in path else libraries
+        target.mkdir(exist_ok=True)
+        if not (target / Path(path).name).exists():
+            shutil.copy(path, target / Path(path).name)

@@ -1,0 +1,72 @@
+"""deploy/NICS.md: what each NIC was seen to do, and what to do where something is missing."""
+
+from report.result import FAIL, NOT_RUN, PASS
+
+from .drivers import NICS, WAYS, remedy
+from .properties import PROPERTIES
+
+HEAD = """# NICs
+
+Written by `deploy/nics --write`: QEMU emulated each NIC in a guest with Debian's kernel {release}
+and DPDK {dpdk}, uroce drove it there, and a second uroce on the machine was its peer. Whether a
+driver starts and what it can do shows here; its speed does not.
+
+A NIC that QEMU cannot emulate is in the last table.
+"""
+
+WORD = {PASS: "yes", FAIL: "**no**", NOT_RUN: "not run"}
+
+# Of each family that DPDK 22.11 has a driver for and QEMU emulates nothing of.
+NOT_EMULATED = (
+    ("mlx5", "NVIDIA ConnectX-4 Lx and newer, BlueField",
+     "stays with the kernel's driver; needs libibverbs of the vendor's provider"),
+    ("ice, i40e, ixgbe", "Intel 800, 700, 500", "bind to vfio-pci"),
+    ("igb, igc", "Intel I350, I210, I225", "bind to vfio-pci; QEMU emulates igb from release 8"),
+    ("iavf, ixgbevf", "virtual functions of these", "bind to vfio-pci"),
+    ("ena", "Amazon EC2",
+     "bind to vfio-pci; without an IOMMU to igb_uio or uio_pci_generic, with hugepages"),
+    ("gve", "Google Compute Engine", "bind to vfio-pci"),
+    ("netvsc, mana", "Microsoft Azure",
+     "netvsc: bind to uio_hv_generic; mana stays with the kernel"),
+)
+
+
+def text(results, release, dpdk):
+    """The page. `results` are those of the whole matrix."""
+    by_cell = {(each["property"], each["nic"], each["way"]): each for each in results}
+    lines = [HEAD.format(release=release, dpdk=dpdk), "## Properties", "",
+             f"The guest has an IOMMU and no hugepages ({WAYS[0].name}).", ""]
+    lines += row("", *(nic.name for nic in NICS)) + row("---", *("---" for _ in NICS))
+    for prop in PROPERTIES:
+        cells = [by_cell[prop.name, nic.name, WAYS[0].name] for nic in NICS]
+        lines += row(f"{prop.name}: {prop.what}", *(WORD[cell["verdict"]] for cell in cells))
+    lines += ["", "## Ways to give a NIC to DPDK", "", "Start and MTU 1500.", ""]
+    lines += row("", *(nic.name for nic in NICS)) + row("---", *("---" for _ in NICS))
+    for way in WAYS:
+        cells = [by_cell[PROPERTIES[0].name, nic.name, way.name] for nic in NICS]
+        lines += row(f"{way.name}: {way.what}", *(WORD[cell["verdict"]] for cell in cells))
+    lines += ["", "## The NICs", ""]
+    for nic in NICS:
+        lines.append(f"- {nic.name}: {nic.what}; DPDK's driver {nic.driver}.")
+    lines += missing(results)
+    lines += ["", "## Not run here", "", "From the documentation of DPDK.", ""]
+    lines += row("driver", "NICs", "what it needs") + row("---", "---", "---")
+    for driver, nics, needs in NOT_EMULATED:
+        lines += row(driver, nics, needs)
+    return "\n".join(lines) + "\n"
+
+
+def row(*cells):
+    """A row of a table, as a list of one line."""
+    return ["| " + " | ".join(cells) + " |"]
+
+
+def missing(results):
+    """What does not hold, with the reason and what to do."""
+    lines = []
+    for each in results:
+        if each["verdict"] == PASS:
+            continue
+        lines.append(f"- {each['nic']}, {each['way']}, {each['property']}: {each['reason']}. "
+                     f"{remedy(each['nic'], each['property'])}".rstrip())
+    return ["", "## What is missing", "", *(lines or ["Nothing."])]

@@ -1,0 +1,95 @@
+"""The properties of a NIC: what is run for each, and the verdict.
+
+Each starts a process of its own in the guest, so that the NIC starts, and stops, as often as there
+are properties.
+"""
+
+from dataclasses import dataclass
+
+from .ends import PATIENCE, Outcome, Setting
+from .failover import failover
+
+# Seconds in which a change of the link must be seen: the control plane looks four times a second.
+LINK_SECONDS = 10
+OTHER_MAC = "02:00:00:77:00:01"
+BYTES = 65536
+
+
+@dataclass(frozen=True)
+class Property:
+    """A property of a NIC."""
+
+    name: str
+    what: str
+    """As the head of the page's section describes it."""
+    check: object
+    """A function of both ends that gives an Outcome."""
+    short: bool = False
+    """Whether the short form has it."""
+    every_way: bool = False
+    """Whether it is run in each way in which the guest gives the NIC to DPDK."""
+
+
+def traffic(program, setting, count=100, size=BYTES, *more):
+    """A check: messages of a program arrive, each byte as it was sent."""
+    gid = "1" if setting.family == 6 else "0"
+    size = [] if program == "atomic_bw" else ["-s", str(size)]
+
+    def check(ends):
+        return ends.run([program, "-n", str(count), *size, "-m", str(setting.path_mtu), "-x", gid,
+                         "--verify", *PATIENCE, *more], setting)
+    return check
+
+
+def link(ends):
+    """The link is up, goes down when the cable is cut, and comes back, as often as that happens."""
+    with ends.device(Setting()) as ask:
+        for up in (True, False, True, False, True):
+            ends.guest.set_cable(0, up)
+            state = "up" if up else "down"
+            answer = ask(f"wait link 0 {state} timeout {LINK_SECONDS * 1000}")
+            if answer.status != 0:
+                done = "mended" if up else "cut"
+                return Outcome(f"{state} is not seen when the cable is {done}", log=answer.text)
+    return Outcome()
+
+
+def restart(ends):
+    """The NIC works after its process was killed with frames in flight."""
+    check = traffic("write_bw", Setting(), 50)
+    with ends.device(Setting()):
+        ends.guest.run("killall -9 uroce", 10)
+    return check(ends)
+
+
+def two_lcores(ends):
+    """Eight QPs of two lcores send, and receive acknowledgements."""
+    setting = Setting(lcores=2)
+    return ends.run(["write_bw", "-n", "20", "-s", str(BYTES), "-m", "1024", "-q", "8",
+                     "--lcore-thread", "--verify", *PATIENCE], setting)
+
+
+PROPERTIES = (
+    Property("start, MTU 1500", "starts; WRITE with path MTU 1024, verified",
+             traffic("write_bw", Setting()), short=True, every_way=True),
+    Property("MTU 4200", "READ with path MTU 4096, verified",
+             traffic("read_bw", Setting(4200, 4096))),
+    Property("MTU 9000", "SEND with path MTU 4096, verified",
+             traffic("send_bw", Setting(9000, 4096)), short=True),
+    Property("atomics", "FETCH_ADD, verified", traffic("atomic_bw", Setting())),
+    Property("multicast", "IPv6: neighbours are found by their multicast groups",
+             traffic("send_bw", Setting(family=6), 50), short=True),
+    Property("promiscuous", "an Ethernet address that is not the NIC's own",
+             traffic("write_bw", Setting(mac=OTHER_MAC), 50)),
+    Property("VLAN", "frames with a VLAN tag, MTU 4200",
+             traffic("write_bw", Setting(4200, 4096, vlan=77), 50)),
+    Property("two lcores", "eight QPs of two lcores, verified", two_lcores),
+    Property("link", "cable cut and mended, twice", link, short=True),
+    Property("failover", "the cable of the first of two NICs is cut under a connection", failover),
+    Property("restart", "process killed, then started again", restart),
+)
+
+
+def measure(prop, ends):
+    """Runs one property and returns the outcome."""
+    return prop.check(ends)
