@@ -95,14 +95,15 @@ class Session:
             self.made[name] = self.background.submit(build, self.work / name, self.cache)
         return self.made[name]
 
-    def build(self, name, umask=0o022):
+    def build(self, name, umask=0o022, options=(), environment=None):
         """Builds the image into a file, loads it, and returns its digest."""
         file = self.work / name
         command = [str(REPOSITORY / "deploy/container/build"), "--output", str(file), "--cache",
-                   str(self.cache)]
+                   str(self.cache), *options]
         if self.arguments.binaries:
             command += ["--binaries", str(self.arguments.binaries)]
-        done = subprocess.run(command, capture_output=True, text=True, umask=umask)
+        done = subprocess.run(command, capture_output=True, text=True, umask=umask,
+                              env=environment)
         print(done.stderr + done.stdout, end="", flush=True)
         built = re.search(r"sha256:(\w{64})", done.stdout)
         if done.returncode != 0 or not built:

@@ -155,6 +155,29 @@ class Podman:
         shutil.rmtree(self.work, ignore_errors=True)
 
 
+class Buildah:
+    """buildah's storage, for an image that deploy/container/build loads."""
+
+    def __init__(self, work):
+        self.work = work / "buildah"
+        self.work.mkdir()
+        configuration = self.work / "storage.conf"
+        configuration.write_text(f'[storage]\ndriver = "overlay"\ngraphroot = "{self.work}/root"\n'
+                                 f'runroot = "{self.work}/run"\n')
+        self.environment = {**os.environ, "CONTAINERS_STORAGE_CONF": str(configuration)}
+
+    def digests(self):
+        """The digests of all images."""
+        command = ["buildah", "images", "--no-trunc", "--quiet"]
+        done = subprocess.run(command, env=self.environment, capture_output=True, text=True)
+        return done.stdout.replace("sha256:", "").split()
+
+    def close(self):
+        """Removes the storage."""
+        subprocess.run(["umount", "--lazy", str(self.work / "root/overlay")], capture_output=True)
+        shutil.rmtree(self.work, ignore_errors=True)
+
+
 class Docker(Podman):
     """Docker, with a daemon of its own while this lives."""
 

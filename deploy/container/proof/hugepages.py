@@ -5,7 +5,7 @@ runtime. Where control groups of version 1 lack the controller, it is mounted fo
 """
 
 import json
-import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -75,8 +75,9 @@ class Hugepages(Podman):
             # Groups are removed as empty folders; one with a process stays.
             subprocess.run([*OWN, "find", str(FOLDER / PARENT), "-depth", "-type", "d", "-exec",
                             "rmdir", "{}", ";"], capture_output=True)
-        if self.is_folder_made:
-            os.rmdir(FOLDER)
+        if self.is_folder_made and not FOLDER.is_mount():
+            # Another podman, which takes the folder for a controller's, makes files in it.
+            shutil.rmtree(FOLDER, ignore_errors=True)
 
 
 def is_unified():
