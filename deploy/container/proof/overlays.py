@@ -54,13 +54,14 @@ def chart(session):
             pairs += [made, "other", overlay, "end"]
         # The last has everything that a way can have.
         texts.append(made)
+    texts.append(tools.run("helm", "template", "uroce", folder, "--set", "way=fabric"))
+    pairs += [texts[-1], "other", with_components(session, "fabric"), "end"]
     tools.read("same", "\n---\n".join(pairs))
     tools.read("check", "\n---\n".join(texts))
-    try:
-        tools.run("helm", "template", "uroce", folder, "--set", "way=nonsense")
-    except Failed:
-        return
-    raise Failed("a way that does not exist is accepted")
+    for faulty in ("way=nonsense", "way=fabric,monitoring=true"):
+        with contextlib.suppress(Failed):
+            tools.run("helm", "template", "uroce", folder, "--set", faulty)
+            raise ValueError(f"{faulty} is accepted")
 
 
 def af_packet(session):
