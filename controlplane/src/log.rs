@@ -1,5 +1,5 @@
-//! Log of control paths, for human readers: off unless the environment variable `UROCE_LOG` asks
-//! for it.
+//! Log of control paths, for human readers: off unless the environment variable `UROCE_LOG` or a
+//! command of the console asks for it.
 //!
 //! `UROCE_LOG` is a filter in the syntax of `tracing-subscriber`'s `EnvFilter`, for example `debug`
 //! or `info,uroce_controlplane::rdma_cm=debug`. Levels: `info` for devices, links and events of
@@ -7,8 +7,8 @@
 //! uroce itself. Nothing is logged per packet.
 //!
 //! Invariants
-//! - No subscriber is installed without `UROCE_LOG`, or if the program has one of its own. Without
-//!   a subscriber, an event costs a comparison with a static level.
+//! - No subscriber is installed before one of them asks for it, or if the program has one of its
+//!   own. Without a subscriber, an event costs a comparison with a static level.
 //! - Nothing here ends the program or a thread: errors of writing are ignored.
 //! - A line is written to descriptor 2 only while the descriptor refers to the file that it
 //!   referred to when the log began. The program may have closed its stderr and opened a file or
@@ -18,17 +18,99 @@
 
 use std::ffi::OsStr;
 use std::io::{self, Write};
-use std::sync::Once;
+use std::sync::{Mutex, Once, PoisonError};
 
 use rustix::fs::{Stat, fstat};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
+use uroce_command::request::LogLevel;
 use uroce_engine::ControlError;
 use uroce_transport::QpChange;
 use uroce_wire::Qpn;
 
 /// Environment variable with the filter.
 const VARIABLE: &str = "UROCE_LOG";
+/// Longest name of a part of the log.
+const NAME_MAX: usize = 100;
+/// Most parts of the filter that commands have set.
+const PARTS: usize = 32;
+
+/// The log, once it was asked for.
+static LOG: Mutex<Option<Log>> = Mutex::new(None);
+
+/// The log's filter.
+struct Log {
+    /// Its parts. A later one wins against an earlier one for the same module.
+    parts: Vec<String>,
+    /// Makes another filter the log's.
+    set: Box<dyn Fn(EnvFilter) -> bool + Send>,
+}
+
+/// Reason for which the log is not changed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum LogError {
+    /// The program has a subscriber, or its stderr is closed.
+    #[error("the program writes its own log, or has closed its stderr")]
+    NotOurs,
+    /// There can be no module of this name.
+    #[error("{0:?} is no part of the log")]
+    NoPart(String),
+}
+
+/// Sets the level of all parts of the log. Returns the filter.
+///
+/// # Errors
+///
+/// [`LogError::NotOurs`].
+pub(crate) fn set_all(level: LogLevel) -> Result<String, LogError> {
+    change(|parts| *parts = vec![level.name().to_owned()])
+}
+
+/// Sets the level of one part of the log: a module, or `global`. Returns the filter.
+///
+/// # Errors
+///
+/// [`LogError`].
+pub(crate) fn set_part(part: &str, level: LogLevel) -> Result<String, LogError> {
+    let is_name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_' || c == ':';
+    if part.is_empty() || part.len() > NAME_MAX || !part.chars().all(is_name) {
+        return Err(LogError::NoPart(part.to_owned()));
+    }
+    let begin = match part {
+        "global" => String::new(),
+        _ if part.starts_with("uroce") => format!("{part}="),
+        _ => format!("{}::{part}=", module_path!().trim_end_matches("::log")),
+    };
+    change(|parts| {
+        let is_other = |of: &String| match of.rsplit_once('=') {
+            Some((name, _)) => begin.strip_suffix('=') != Some(name),
+            None => !begin.is_empty(),
+        };
+        parts.retain(is_other);
+        if parts.len() == PARTS {
+            parts.remove(0);
+        }
+        parts.push(format!("{begin}{}", level.name()));
+    })
+}
+
+/// Changes the parts of the log's filter, and begins the log if there is none. Returns the filter.
+fn change(change: impl FnOnce(&mut Vec<String>)) -> Result<String, LogError> {
+    let mut log = LOG.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut parts = log.as_ref().map_or(Vec::new(), |log| log.parts.clone());
+    change(&mut parts);
+    let text = parts.join(",");
+    let filter = || EnvFilter::builder().parse(&text).map_err(|_| LogError::NoPart(text.clone()));
+    if log.is_none() {
+        *log = install(filter()?, Vec::new());
+    }
+    let log = log.as_mut().ok_or(LogError::NotOurs)?;
+    if !(log.set)(filter()?) {
+        return Err(LogError::NotOurs);
+    }
+    log.parts = parts;
+    Ok(text)
+}
 
 /// Starts the log if `UROCE_LOG` asks for it. Only the first call of a process has an effect.
 pub(crate) fn start() {
@@ -37,7 +119,11 @@ pub(crate) fn start() {
         let Some(text) = std::env::var_os(VARIABLE) else { return };
         match filter(&text) {
             Ok(None) => {}
-            Ok(Some(filter)) => install(filter),
+            Ok(Some(filter)) => {
+                let mut log = LOG.lock().unwrap_or_else(PoisonError::into_inner);
+                // A text that is not UTF-8 was refused.
+                *log = install(filter, vec![text.to_string_lossy().into_owned()]);
+            }
             Err(problem) => {
                 // An error means that stderr is closed.
                 let _ = writeln!(io::stderr(), "uroce: {VARIABLE} is ignored: {problem}");
@@ -55,15 +141,18 @@ fn filter(text: &OsStr) -> Result<Option<EnvFilter>, String> {
     EnvFilter::builder().parse(text).map(Some).map_err(|error| error.to_string())
 }
 
-fn install(filter: EnvFilter) {
-    let Ok(file) = fstat(io::stderr()) else { return };
-    let subscriber = tracing_subscriber::fmt()
+/// Begins the log. `None` if stderr is closed, or the program has a subscriber of its own, which
+/// gets the events.
+fn install(filter: EnvFilter, parts: Vec<String>) -> Option<Log> {
+    let file = fstat(io::stderr()).ok()?;
+    let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_ansi(false)
         .with_writer(Stderr { file: identity(&file) })
-        .finish();
-    // An error means that the program has a subscriber of its own, which gets the events.
-    let _ = tracing::subscriber::set_global_default(subscriber);
+        .with_filter_reloading();
+    let handle = builder.reload_handle();
+    tracing::subscriber::set_global_default(builder.finish()).ok()?;
+    Some(Log { parts, set: Box::new(move |filter| handle.reload(filter).is_ok()) })
 }
 
 /// Writer to stderr, while that is the file that it was when the log began.

@@ -180,6 +180,11 @@ impl PortWatch {
         }
     }
 
+    /// Tells whether the port's addresses are those of its netdev.
+    pub(crate) fn follows_addresses(&self) -> bool {
+        self.follows_addresses
+    }
+
     /// Tells whether armed QPs migrate away from the port when its link goes down.
     pub(crate) fn migrates_on_link_down(&self) -> bool {
         self.migrate_on_link_down

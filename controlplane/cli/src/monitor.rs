@@ -10,7 +10,7 @@ use std::io::{self, IsTerminal};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::termios::{OptionalActions, Termios, tcgetattr, tcsetattr};
+use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetpgrp, tcsetattr};
 use uroce_command::answer::{Counter, Event};
 use uroce_command::tree::{Monitor, Pace};
 use uroce_command::{Answer, Request, Select, Show, ShowPort, render};
@@ -46,7 +46,8 @@ pub(crate) fn run(session: &mut Session, monitor: Monitor) -> Outcome {
 
 /// Keys of a terminal, which are read one by one while this exists.
 struct Keys {
-    /// The terminal's settings before; `None` without a terminal.
+    /// The terminal's settings before; `None` without a terminal, and in the background, where its
+    /// keys are for others and a change of its settings would stop this program.
     before: Option<Termios>,
 }
 
@@ -54,6 +55,7 @@ impl Keys {
     fn watch() -> Keys {
         let stdin = io::stdin();
         let before = Some(&stdin).filter(|stdin| stdin.is_terminal());
+        let before = before.filter(|stdin| is_in_foreground(stdin));
         let before = before.and_then(|stdin| tcgetattr(stdin).ok());
         let set = |before: &Termios| {
             tcsetattr(&stdin, OptionalActions::Drain, &pager::by_key(before)).is_ok()
@@ -89,6 +91,12 @@ impl Drop for Keys {
             let _ = tcsetattr(io::stdin(), OptionalActions::Drain, before);
         }
     }
+}
+
+/// Returns whether the terminal's keys are for this program.
+fn is_in_foreground(terminal: &io::Stdin) -> bool {
+    // Only the terminal of its own session can stop a program; of another one there is an error.
+    tcgetpgrp(terminal).map_or(true, |group| group == rustix::process::getpgrp())
 }
 
 /// Reads keys. Returns whether one of them is Ctrl-C or `q`, or there are no more.

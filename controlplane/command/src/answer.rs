@@ -6,6 +6,7 @@ mod objects;
 mod pairs;
 mod paths;
 mod ping;
+mod queue;
 mod statistics;
 mod trace;
 
@@ -18,6 +19,7 @@ pub use fault::Fault;
 pub use objects::{Completion, Connected, FwdStats, Made, Memory};
 pub use paths::{Connection, Group, Migration, Rate, Route};
 pub use ping::Ping;
+pub use queue::QueueInfo;
 pub use statistics::{LcoreRuntime, QpGroup, QpTraffic, Scraped, StageRuntime};
 pub use trace::{Trace, TracedPacket};
 
@@ -77,6 +79,8 @@ pub enum Answer {
     PortXstats(Vec<PortXstats>),
     /// To `show port cap`.
     PortCap(Vec<PortCap>),
+    /// To `show rxq info` and `show txq info`.
+    QueueInfo(QueueInfo),
     /// To `show device`.
     Device(Vec<Device>),
     /// To `show gid`.
@@ -226,6 +230,9 @@ pub struct PortInfo {
     pub max_queue_pairs: u16,
     /// IP addresses.
     pub addresses: Vec<IpAddr>,
+    /// Rate in Mb/s at which its frames leave on purpose, by `set port rate` or its configuration.
+    #[serde(default)]
+    pub tx_rate_mbps: Option<u32>,
 }
 
 /// Counters of a port since it was opened or cleared, and rates since they were last shown.

@@ -30,6 +30,7 @@ pub fn text(answer: &Answer) -> String {
         Answer::PortStats(ports) => ports.iter().map(port::stats).collect(),
         Answer::PortXstats(ports) => ports.iter().map(port::xstats).collect(),
         Answer::PortCap(ports) => ports.iter().map(port::capabilities).collect(),
+        Answer::QueueInfo(queue) => port::queue(queue),
         Answer::Device(devices) => devices.iter().map(of_device).collect(),
         Answer::Gid(gids) => of_gids(gids),
         Answer::Qp(qps) => qp::list(qps),

@@ -5,10 +5,13 @@ mod cm;
 mod connections;
 mod fault;
 mod forward;
+mod ip;
+mod log;
 mod migration;
-mod number;
+pub(crate) mod number;
 mod objects;
 mod ping;
+mod port;
 mod set;
 mod trace;
 mod traffic;
@@ -20,6 +23,8 @@ pub use cm::SelectCm;
 pub use connections::{Cm, CmOf, Connect, Disconnect, Lap, Listen, Queues};
 pub use fault::{SetFault, Share};
 pub use forward::{All, BURSTS_MAX, Fwd, FwdMode, Start};
+pub use ip::{Ip, Prefix};
+pub use log::LogLevel;
 pub use migration::{Alt, AltPath, Migrate, Rearm};
 pub use number::Switch;
 pub use objects::{
@@ -27,6 +32,7 @@ pub use objects::{
     Query, Reg,
 };
 pub use ping::{PING_INTERVAL_MAX, PING_TIMEOUT_MAX, PINGS_MAX, Ping};
+pub use port::{Fixed, Port, ShowQueue};
 pub use set::{LinkOf, Set};
 pub use trace::{PACKETS_MAX, Trace};
 pub use traffic::{CmState, Link, Local, Poll, Post, Remote, WAIT_MAX, Wait};
@@ -84,6 +90,12 @@ pub enum Request {
     /// Take completions
     #[cfg_attr(feature = "tree", command(subcommand))]
     Poll(Poll),
+    /// Start and stop ports
+    #[cfg_attr(feature = "tree", command(subcommand))]
+    Port(Port),
+    /// Change addresses of ports
+    #[cfg_attr(feature = "tree", command(subcommand))]
+    Ip(Ip),
     /// Start forwarding in the mode of `set fwd`, and count frames from here
     Start(Start),
     /// Stop forwarding, and show what ports have received and sent since the start
@@ -124,6 +136,12 @@ pub enum Show {
     /// Ports, by DPDK's numbers, from 0
     #[cfg_attr(feature = "tree", command(subcommand))]
     Port(ShowPort),
+    /// Receive queues
+    #[cfg_attr(feature = "tree", command(subcommand))]
+    Rxq(ShowQueue),
+    /// Transmit queues
+    #[cfg_attr(feature = "tree", command(subcommand))]
+    Txq(ShowQueue),
     /// The process: number, program, devices, addresses
     Process,
     /// RoCE devices with their limits and ports
@@ -279,6 +297,8 @@ pub enum Clear {
     Errors,
     /// What `show runtime` has measured
     Runtime,
+    /// What `show events` has
+    Events,
     /// The last `trace` of each device, which ends if it still runs
     Trace,
     /// Faults on purpose, of all ports
@@ -295,6 +315,12 @@ pub enum Clear {
 pub enum ClearPort {
     /// What `show port stats` counts; other readers' counters stay
     Stats {
+        /// Number of a port, or `all`
+        #[cfg_attr(feature = "tree", arg(value_name = "PORT|all"))]
+        port: Select,
+    },
+    /// What `show port xstats` counts; other readers' counters stay
+    Xstats {
         /// Number of a port, or `all`
         #[cfg_attr(feature = "tree", arg(value_name = "PORT|all"))]
         port: Select,
@@ -329,20 +355,8 @@ impl std::str::FromStr for Select {
         if !text.is_empty() && "all".starts_with(text) {
             return Ok(Select::All);
         }
-        number(text).map(Select::One).map_err(|_| "not a number, 0x and a number, or all")
+        number::number(text).map(Select::One).map_err(|_| "not a number, 0x and a number, or all")
     }
-}
-
-/// Parses a decimal number, or a number after `0x`.
-pub(crate) fn number(text: &str) -> Result<u32, &'static str> {
-    let number = match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
-        // `from_str_radix` takes a sign.
-        Some(digits) if digits.starts_with(['+', '-']) => None,
-        Some(digits) => u32::from_str_radix(digits, 16).ok(),
-        None if text.starts_with('+') => None,
-        None => text.parse().ok(),
-    };
-    number.ok_or("not a number, or 0x and a number")
 }
 
 #[cfg(test)]

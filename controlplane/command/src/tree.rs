@@ -165,7 +165,11 @@ fn takes_either(command: &Command) -> bool {
 
 /// Returns the subcommand of this name, or the only one that begins so.
 fn find<'c>(command: &'c Command, word: &str) -> Result<&'c Command, Fault> {
-    let name = begins_one(command.get_subcommands().map(Command::get_name), word)?;
+    // What is not offered has to be typed as a whole.
+    if let Some(hidden) = command.find_subcommand(word).filter(|sub| sub.is_hide_set()) {
+        return Ok(hidden);
+    }
+    let name = begins_one(offered(command).map(Command::get_name), word)?;
     command.find_subcommand(name).ok_or(Fault::NotFound)
 }
 
@@ -183,8 +187,13 @@ fn begins_one<'n>(names: impl Iterator<Item = &'n str>, word: &str) -> Result<&'
     }
 }
 
+/// Returns the subcommands that help and completion name.
+fn offered(command: &Command) -> impl Iterator<Item = &Command> {
+    command.get_subcommands().filter(|sub| !sub.is_hide_set())
+}
+
 fn all_names(command: &Command) -> Vec<String> {
-    command.get_subcommands().map(|sub| sub.get_name().to_owned()).collect()
+    offered(command).map(|sub| sub.get_name().to_owned()).collect()
 }
 
 /// Translates clap's error about the arguments of a command.

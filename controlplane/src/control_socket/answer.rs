@@ -56,6 +56,7 @@ impl Kept {
 #[derive(Debug, Default)]
 struct Marks {
     ports: port::PortMarks,
+    events: device::EventMarks,
     statistics: statistics::Cleared,
 }
 
@@ -63,6 +64,7 @@ impl Marks {
     /// Forgets devices that are closed.
     fn keep(&mut self, devices: &[Arc<Served>]) {
         self.ports.keep(devices);
+        self.events.keep(devices);
         self.statistics.keep(devices);
     }
 }
@@ -110,13 +112,17 @@ impl Work {
     pub(super) fn step(&mut self, devices: &[Arc<Served>], kept: &mut Kept) -> Option<Reply> {
         let Kept { marks, console } = kept;
         match self.request {
-            Request::Show(Show::Fwd(_) | Show::Config(ShowConfig::Fwd))
+            Request::Show(
+                Show::Fwd(_) | Show::Rxq(_) | Show::Txq(_) | Show::Config(ShowConfig::Fwd),
+            )
             | Request::Clear(Clear::Fwd(_)) => self.act(devices, console),
             Request::Show(_)
             | Request::Clear(_)
             | Request::Capture(_)
             | Request::Scrape(_)
-            | Request::Set(Set::Fault(_)) => Some(self.tell(devices, marks)),
+            | Request::Set(Set::Fault(_) | Set::XstatsHideZero { .. }) => {
+                Some(self.tell(devices, marks))
+            }
             _ => self.act(devices, console),
         }
     }
@@ -144,6 +150,10 @@ impl Work {
     fn tell(&mut self, devices: &[Arc<Served>], marks: &mut Marks) -> Reply {
         if self.request == Request::Show(Show::Process) {
             return Reply::Last(Answer::Process(device::process(devices)));
+        }
+        if let Request::Set(Set::XstatsHideZero { hide }) = self.request {
+            marks.ports.hide_zero(hide.is_on());
+            return Reply::Last(Answer::Done);
         }
         if let Some(reply) = self.at_once(devices) {
             let failed = |error: RequestError| Reply::Refused(Refusal::Failed(error.to_string()));
@@ -244,6 +254,12 @@ fn part(
         Request::Show(Show::Migration { qp }) => paths::migrations(served, qp, at),
         Request::Show(Show::Rate { qp }) => paths::rates(served, qp, at),
         Request::Show(Show::Cm { cm }) => paths::connections(served, cm, at),
+        Request::Show(Show::Events { count }) => {
+            device::events(served, count, &marks.events).map(Part::whole)
+        }
+        Request::Clear(Clear::Events) => {
+            device::clear_events(served, &mut marks.events).map(Part::whole)
+        }
         Request::Show(Show::Neigh) => device::neighbours(served, at),
         Request::Show(Show::Trace) => trace::show(served).map(Part::whole),
         Request::Clear(Clear::Trace) => trace::clear(served).map(Part::whole),

@@ -16,6 +16,7 @@ mod migration;
 mod modify;
 mod objects;
 mod ping;
+mod ports;
 mod trace;
 mod traffic;
 
@@ -144,6 +145,10 @@ impl Console {
             Request::Migrate(migrate) => return self.migrate(migrate, devices),
             Request::Set(set) => return self.set(set, devices),
             Request::Post(post) => self.post(post),
+            Request::Port(port) => self.port(port, devices),
+            Request::Ip(ip) => Console::ip(*ip, devices),
+            Request::Show(Show::Rxq(queue)) => self.queue(*queue, false, devices),
+            Request::Show(Show::Txq(queue)) => self.queue(*queue, true, devices),
             Request::Trace(trace) => self.trace(trace, devices),
             Request::Poll(poll) => return self.poll(poll),
             Request::Wait(wait) => return traffic::wait(wait, devices),

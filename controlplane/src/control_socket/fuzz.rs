@@ -11,13 +11,16 @@ use std::time::Instant;
 
 use rustix::event::{PollFd, Timespec, poll};
 use uroce_command::frame::{self, Decoder};
-use uroce_command::{Clear, ClearPort, Refusal, Reply, Request, Scrape, Select, Show, ShowPort};
+use uroce_command::request::{Port, ShowQueue, Switch};
+use uroce_command::{
+    Clear, ClearPort, Refusal, Reply, Request, Scrape, Select, Set, Show, ShowPort,
+};
 use uroce_fuzz::{Input, Target};
 
 use super::answer::Kept;
 use super::client::Client;
 
-const REQUESTS: [Request; 7] = [
+const REQUESTS: [Request; 13] = [
     Request::Show(Show::Process),
     Request::Show(Show::Counters { qp: None, port: None }),
     Request::Show(Show::Runtime),
@@ -25,6 +28,12 @@ const REQUESTS: [Request; 7] = [
     Request::Show(Show::Qp { qp: Select::One(7) }),
     Request::Show(Show::Port(ShowPort::Stats { port: Select::All })),
     Request::Clear(Clear::Port(ClearPort::Stats { port: Select::One(0) })),
+    Request::Clear(Clear::Events),
+    Request::Show(Show::Rxq(ShowQueue::Info { port: 0, queue: 1 })),
+    Request::Port(Port::Start { port: Select::All }),
+    Request::Port(Port::Stop { port: Select::One(1), force: true }),
+    Request::Set(Set::XstatsHideZero { hide: Switch::On }),
+    Request::Stop,
 ];
 
 /// A client's end, the server's end, and what passed between them.

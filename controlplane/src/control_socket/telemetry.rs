@@ -76,7 +76,7 @@ fn answer(command: &str, parameters: Option<&str>) -> Option<telemetry::Answer> 
         ("device", _) => device(parameters),
         ("port/list", None) => {
             let show = Show::Port(ShowPort::Summary { port: Select::All });
-            Some(numbers(ask(show, None)?, "port", 0))
+            list(show, "port", None, 0)
         }
         ("pd/count", of) => objects(Show::Pd, of),
         ("mw/count", of) => objects(Show::Mw, of),
@@ -131,6 +131,18 @@ fn of_number(name: &str, parameters: &str) -> Option<telemetry::Answer> {
 
 /// Asks the devices of this process, or the one of this name, and joins the parts of their answers.
 fn ask(show: Show, device: Option<&str>) -> Option<Answer> {
+    let mut all = Answer::Done;
+    let mut is_one = true;
+    each(show, device, |part| {
+        is_one = all.join(part);
+        is_one
+    })?;
+    is_one.then_some(all)
+}
+
+/// Asks the devices of this process, or the one of this name, and hands over the parts of their
+/// answers until `take` returns false or there are no more. `None` if there is no answer.
+fn each(show: Show, device: Option<&str>, mut take: impl FnMut(Answer) -> bool) -> Option<()> {
     let (mut devices, mut kept) = (served(), Kept::default());
     if let Some(name) = device {
         devices.retain(|served| served.config.name == name);
@@ -139,18 +151,15 @@ fn ask(show: Show, device: Option<&str>) -> Option<Answer> {
         }
     }
     let mut work = Work::new(Request::Show(show), None);
-    let (begin, mut all) = (Instant::now(), Answer::Done);
+    let begin = Instant::now();
     while begin.elapsed() < PATIENCE {
         let (part, is_last) = match work.step(&devices, &mut kept)? {
             Reply::More(part) => (part, false),
             Reply::Last(part) => (part, true),
             Reply::Refused(_) => return None,
         };
-        if !all.join(part) {
-            return None;
-        }
-        if is_last {
-            return Some(all);
+        if !take(part) || is_last {
+            return Some(());
         }
     }
     None
@@ -213,15 +222,27 @@ fn flatten(prefix: &str, value: &Json, pairs: &mut Vec<(String, Value)>) {
     }
 }
 
-/// Returns a field of all rows, without the first ones.
-fn list(show: Show, field: &str, device: Option<&str>, skip: usize) -> Option<telemetry::Answer> {
-    Some(numbers(ask(show, device)?, field, skip))
-}
-
-fn numbers(answer: Answer, field: &str, skip: usize) -> telemetry::Answer {
-    let rows = rows(answer);
-    let all = rows.iter().filter_map(|row| row.get(field)?.as_u64());
-    telemetry::Answer::Numbers(all.skip(skip).take(LIST_MAX).collect())
+/// Returns a field of all rows, without the first ones. No more than a part of them is in memory at
+/// a time.
+fn list(
+    show: Show,
+    field: &str,
+    device: Option<&str>,
+    mut skip: usize,
+) -> Option<telemetry::Answer> {
+    let mut listed = Vec::new();
+    each(show, device, |part| {
+        let rows = rows(part);
+        for number in rows.iter().filter_map(|row| row.get(field)?.as_u64()) {
+            match skip {
+                0 if listed.len() < LIST_MAX => listed.push(number),
+                0 => {}
+                _ => skip -= 1,
+            }
+        }
+        listed.len() < LIST_MAX
+    })?;
+    Some(telemetry::Answer::Numbers(listed))
 }
 
 fn device(name: Option<&str>) -> Option<telemetry::Answer> {

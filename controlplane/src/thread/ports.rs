@@ -8,6 +8,7 @@ use super::frames::send;
 use super::{About, Thread};
 use crate::call::RequestError;
 use crate::netdev::NetdevState;
+use crate::path::prefix::IpPrefix;
 use crate::port_watch::{LinkChange, port_addresses};
 
 /// EtherType for local experiments (IEEE 802).
@@ -90,19 +91,52 @@ impl Thread {
         tracing::info!(port, ?state, "netdev");
         let (is_up, neighbours) = (state.up, &mut self.ports.neighbours[at]);
         let gids_changed = self.ports.watches[at].set_netdev(state, neighbours);
-        // The lcores stop accepting removed addresses before the change is reported. An error means
-        // that an lcore has died.
         if gids_changed {
-            let _ = self.control.set_addresses(port, port_addresses(neighbours));
+            self.accept_addresses(port);
         }
         self.ports.publish(port);
         let _ = self.control.set_link(port, is_up);
         if gids_changed {
-            self.counts.gid_changes += 1;
-            self.announce(port);
-            self.raise(port, EventKind::GidChange);
+            self.addresses_changed(port);
         }
         self.watch_links();
+    }
+
+    /// Adds an address to a port, or removes it. Returns whether that has changed anything; `None`
+    /// if the addresses are those of the port's netdev.
+    pub(crate) fn change_address(
+        &mut self,
+        port: u8,
+        prefix: IpPrefix,
+        is_added: bool,
+    ) -> Result<Option<bool>, RequestError> {
+        if self.ports.watch(port).follows_addresses() {
+            return Ok(None);
+        }
+        let own = self.ports.neighbours[usize::from(port) - 1].routes_mut().own_mut();
+        let others = own.prefixes().filter(|of| of.address() != prefix.address() || is_added);
+        let addresses: Vec<IpPrefix> = others.copied().chain(is_added.then_some(prefix)).collect();
+        if !own.update(&addresses) {
+            return Ok(Some(false));
+        }
+        self.accept_addresses(port);
+        self.ports.publish(port);
+        self.addresses_changed(port);
+        Ok(Some(true))
+    }
+
+    /// Makes the lcores accept frames to a port's present addresses, and to no others. They stop
+    /// accepting removed ones before the change is reported.
+    fn accept_addresses(&mut self, port: u8) {
+        let addresses = port_addresses(&self.ports.neighbours[usize::from(port) - 1]);
+        // An error means that an lcore has died.
+        let _ = self.control.set_addresses(port, addresses);
+    }
+
+    fn addresses_changed(&mut self, port: u8) {
+        self.counts.gid_changes += 1;
+        self.announce(port);
+        self.raise(port, EventKind::GidChange);
     }
 
     //= check M1 — a change of the link is reported; its effect on a QP is left to the retries

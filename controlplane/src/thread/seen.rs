@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use uroce_engine::port::{Capabilities, Link, Port, PortStats};
-use uroce_engine::{ControlError, QpInfo};
+use uroce_engine::{BottleneckConfig, ControlError, QpInfo};
 use uroce_wire::{Gid, Mac, Qpn};
 
 use super::Thread;
@@ -32,6 +32,7 @@ pub(crate) struct PortSeen {
     pub(crate) capabilities: Capabilities,
     pub(crate) link: Link,
     pub(crate) stats: PortStats,
+    pub(crate) bottleneck: Option<BottleneckConfig>,
 }
 
 impl Thread {
@@ -45,6 +46,7 @@ impl Thread {
                 capabilities: port.capabilities().clone(),
                 link: port.link(),
                 stats: port.stats(),
+                bottleneck: self.control.bottleneck(number),
             })
         };
         self.ports.numbers().filter_map(of_port).collect()

@@ -229,6 +229,33 @@ fn forwarded_frames_have_the_faults_of_the_port_through_which_they_leave() {
 }
 
 #[test]
+fn forwarded_frames_without_a_place_to_be_delayed_are_not_forwarded() {
+    let pools = [pool(), pool(), pool()];
+    let mut line = Line::of(1, 4200, pools.each_ref());
+    line.forward(IO);
+    let tx = FaultConfig { delay_us: 1_000_000, ..FaultConfig::default() };
+    line.between.control.set_faults(2, &PortFaults { tx, ..PortFaults::default() }).expect("two");
+    // Its packets are sent again and again, since nothing arrives.
+    let wish = QpWish { timeout: 12, ..QpWish::default() };
+    let (mut a, mut b) = (line.one.create_qp(&wish), line.other.create_qp(&wish));
+    let qpns = [a.qpn, b.qpn];
+    line.one.bring_up(&mut a, &addresses(2), qpns[1], &wish);
+    line.other.bring_up(&mut b, &addresses(1), qpns[0], &wish);
+    let local = line.one.register(a.pd, 1 << 20, AccessFlags::all());
+    let remote = line.other.register(b.pd, 1 << 20, AccessFlags::all());
+    let op = SendOp::Write { va: remote.va(), rkey: remote.keys.rkey, imm: None };
+    a.send(1, op, &[local.sge(0, 1 << 20)]);
+    eventually("a loss", || line.counter(EngineCounter::TxLost) > 0);
+    eventually("the same count", || {
+        let lost = line.counter(EngineCounter::TxLost);
+        line.between.control.unforwarded(2) == Ok(lost)
+    });
+    let forwarded = line.counter(EngineCounter::TxDelayed);
+    assert!(forwarded >= 511, "{forwarded}");
+    line.finish();
+}
+
+#[test]
 fn frames_leave_as_they_came_or_with_their_addresses_exchanged() {
     let mut line = Line::new(1);
     line.forward(IO);

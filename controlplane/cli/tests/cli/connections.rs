@@ -199,6 +199,54 @@ fn a_number_that_two_devices_have_needs_a_name() {
 }
 
 #[test]
+fn an_attempt_of_a_client_that_goes_is_given_up() {
+    let lab = Lab::new();
+    // Its program does not answer requests.
+    let _server = Listener::bind(&lab.right.context, "[::]:7471".parse().unwrap(), 4).unwrap();
+    let before = says("show qp").lines().count();
+    let pid = std::process::id().to_string();
+    let line = ["-s", &pid, "connect", "192.0.2.2", "7471", "timeout", "60000", "device", "left"];
+    let mut client = uroce(&line).spawn().expect("the program runs");
+    let qps = || says("show qp").lines().count();
+    eventually("the attempt", || qps() == before + 1);
+    client.kill().expect("it runs");
+    client.wait().expect("an end");
+    eventually("its end", || qps() == before);
+}
+
+#[test]
+fn the_connections_that_ended_first_are_forgotten_first() {
+    let _lab = Lab::new();
+    let script = format!("/tmp/uroce-ended-{}", std::process::id());
+    let to_left = "connect 192.0.2.1 7999 device right\n".repeat(64);
+    let to_right = "connect 192.0.2.2 7999 device left\n";
+    std::fs::write(&script, to_left + to_right).unwrap();
+    let pid = std::process::id().to_string();
+    let output = uroce(&["-s", &pid, "-f", &script]).output().expect("the program runs");
+    std::fs::remove_file(&script).unwrap();
+    assert_eq!(text(&output.stderr).matches("nothing listens there").count(), 65);
+    let ends = |id: u32, device: &str| fails(&format!("wait cm {id} established device {device}"));
+    assert!(ends(1, "right").contains("no CM 1 (ENOENT)"), "the first is forgotten");
+    assert!(ends(2, "right").contains("nothing listens there"), "the second is not");
+    assert!(ends(1, "left").contains("nothing listens there"), "nor is the last");
+}
+
+#[test]
+fn listeners_of_a_device_take_a_bounded_number_of_connections() {
+    let mut config = crate::lab::config();
+    config.devices[1].max_qps = 16;
+    let _lab = Lab::of(&config);
+    for port in [7471, 7472] {
+        connected(&format!("listen {port} device right depth 1"));
+        for _ in 0..4 {
+            connected(&format!("connect 192.0.2.2 {port} device left depth 1"));
+        }
+    }
+    let refused = fails("connect 192.0.2.2 7471 device left depth 1");
+    assert!(refused.contains("refuses: reason 3 (no resources available)"), "{refused}");
+}
+
+#[test]
 fn a_listener_takes_a_bounded_number_of_connections() {
     let _lab = Lab::new();
     connected("listen 7471 device right depth 1");

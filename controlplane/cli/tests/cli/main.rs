@@ -17,6 +17,7 @@ mod monitor;
 mod objects;
 mod own;
 mod ping;
+mod ports;
 mod prompt;
 mod scripts;
 mod statistics;

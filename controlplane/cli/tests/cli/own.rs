@@ -6,7 +6,7 @@ use std::process::{Output, Stdio};
 use crate::lab::{find_socket, text, uroce};
 
 /// Runs the program with these arguments and this standard input.
-fn run(arguments: &[&str], input: &str) -> Output {
+pub(crate) fn run(arguments: &[&str], input: &str) -> Output {
     let mut command = uroce(arguments);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().expect("the program runs");

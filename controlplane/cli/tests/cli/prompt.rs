@@ -3,12 +3,12 @@
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
-use std::path::PathBuf;
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
+use crate::capture::Folder;
 use crate::lab::{Lab, eventually, uroce};
 
 /// The program at a terminal.
@@ -16,17 +16,26 @@ pub(crate) struct Terminal {
     child: Child,
     keys: File,
     screen: Arc<Mutex<String>>,
-    state: PathBuf,
+    /// Removed with the last terminal that has it.
+    state: Arc<Folder>,
 }
 
 impl Terminal {
     pub(crate) fn open(name: &str) -> Terminal {
-        let state = PathBuf::from(format!("/tmp/uroce-prompt-{}-{name}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&state);
-        Terminal::open_again(state)
+        Terminal::open_again(Arc::new(Folder::new(&format!("prompt-{name}"))))
     }
 
-    fn open_again(state: PathBuf) -> Terminal {
+    fn open_again(state: Arc<Folder>) -> Terminal {
+        let pid = std::process::id().to_string();
+        let mut command = uroce(&["-s", &pid]);
+        command.env("NO_COLOR", "1").env("XDG_STATE_HOME", state.file(""));
+        let terminal = Terminal::run(command, state);
+        terminal.shows("uroce> ");
+        terminal
+    }
+
+    /// Starts a program at a terminal.
+    fn run(mut command: Command, state: Arc<Folder>) -> Terminal {
         let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
         grantpt(&master).unwrap();
         unlockpt(&master).unwrap();
@@ -37,10 +46,7 @@ impl Terminal {
         };
         let size = rustix::termios::Winsize { ws_row: 40, ws_col: 120, ws_xpixel: 0, ws_ypixel: 0 };
         rustix::termios::tcsetwinsize(master.as_fd(), size).unwrap();
-        let pid = std::process::id().to_string();
-        let mut command = uroce(&["-s", &pid]);
-        command.stdin(slave()).stdout(slave()).stderr(slave());
-        command.env("TERM", "xterm").env("NO_COLOR", "1").env("XDG_STATE_HOME", &state);
+        command.stdin(slave()).stdout(slave()).stderr(slave()).env("TERM", "xterm");
         let child = command.spawn().unwrap();
         let mut output = File::from(master.try_clone().unwrap());
         let screen = Arc::new(Mutex::new(String::new()));
@@ -52,9 +58,7 @@ impl Terminal {
                 writer.lock().unwrap().push_str(&String::from_utf8_lossy(&bytes[..len]));
             }
         });
-        let terminal = Terminal { child, keys: File::from(master), screen, state };
-        terminal.shows("uroce> ");
-        terminal
+        Terminal { child, keys: File::from(master), screen, state }
     }
 
     /// Types keys on an empty screen.
@@ -160,13 +164,13 @@ fn history_is_kept_and_searched() {
     terminal.types("show mr\r");
     terminal.shows("MR and MW");
     // Two sessions at a time, of which one is killed: what was typed in either is kept.
-    let mut other = Terminal::open_again(terminal.state.clone());
+    let mut other = Terminal::open_again(Arc::clone(&terminal.state));
     other.types("show srq\r");
     other.shows("SRQ");
     drop(other);
     terminal.types("quit\r");
     assert_eq!(terminal.ends(), Some(0));
-    let mut again = Terminal::open_again(terminal.state.clone());
+    let mut again = Terminal::open_again(Arc::clone(&terminal.state));
     again.types("\u{12}how s");
     again.shows("show srq");
     again.types("\r");
@@ -177,7 +181,6 @@ fn history_is_kept_and_searched() {
     again.shows("MR and MW");
     again.types("quit\r");
     assert_eq!(again.ends(), Some(0));
-    std::fs::remove_dir_all(&again.state).unwrap();
 }
 
 #[test]
@@ -212,4 +215,20 @@ fn a_long_answer_stops_after_each_screenful() {
     assert!(rows(&terminal) > 60);
     terminal.types("quit\r");
     assert_eq!(terminal.ends(), Some(0));
+}
+
+#[test]
+fn a_monitor_in_the_background_is_not_stopped() {
+    let _lab = Lab::new();
+    let program = env!("CARGO_BIN_EXE_uroce");
+    let line = format!(
+        "set -m; {program} -s {} monitor port 0 interval 20 count 2 & wait $!; echo ended: $?",
+        std::process::id()
+    );
+    // The shell's process group has the keys of the terminal.
+    let mut command = Command::new("setsid");
+    command.args(["--ctty", "--wait", "bash", "-c", &line]);
+    let terminal = Terminal::run(command, Arc::new(Folder::new("prompt-background")));
+    terminal.shows("RX-Mbit/s");
+    terminal.shows("ended: 0");
 }

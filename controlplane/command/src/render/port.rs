@@ -1,7 +1,7 @@
 //! Texts of ports, in testpmd's layout.
 
 use super::or_dash;
-use crate::answer::{PortCap, PortInfo, PortStats, PortXstats};
+use crate::answer::{PortCap, PortInfo, PortStats, PortXstats, QueueInfo};
 
 /// Returns the text of `show port info`.
 pub(super) fn info(port: &PortInfo) -> String {
@@ -22,6 +22,9 @@ pub(super) fn info(port: &PortInfo) -> String {
     line("Max possible TX queues", port.max_queue_pairs.to_string());
     line("RoCE device", format!("{}, port {}", port.device, port.number));
     line("Path MTU", or_dash(port.path_mtu));
+    if port.tx_rate_mbps.is_some() {
+        line("TX rate limit", speed(port.tx_rate_mbps));
+    }
     for address in &port.addresses {
         line("IP address", address.to_string());
     }
@@ -101,6 +104,20 @@ pub(super) fn capabilities(of: &PortCap) -> String {
         unused(of.rx_checksum),
         unused(of.tx_checksum),
         used(of.link_interrupt),
+    )
+}
+
+/// Returns the text of `show rxq info` and `show txq info`.
+pub(super) fn queue(of: &QueueInfo) -> String {
+    let stars = "*".repeat(21);
+    let (long, short) = if of.is_tx { ("TX", "TXDs") } else { ("RX", "RXDs") };
+    let mbufs = of.mbufs.map_or_else(|| "by default".to_owned(), |mbufs| mbufs.to_string());
+    format!(
+        "\n{stars} Infos for port {:<2}, {long} queue {:<2} {stars}\n\
+         Packet buffers: {mbufs}\n\
+         Number of {short}: {}\n\
+         Lcore: {}\n",
+        of.port, of.queue, of.descriptors, of.lcore,
     )
 }
 

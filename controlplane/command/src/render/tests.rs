@@ -3,6 +3,7 @@ use crate::answer::{PortInfo, PortStats, ProcessDevice, Qp};
 
 fn port() -> PortInfo {
     PortInfo {
+        tx_rate_mbps: Some(2500),
         port: 0,
         device: "uroce0".into(),
         number: 1,

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Select;
 #[cfg(feature = "tree")]
-use super::number;
+use super::number::number;
 
 /// Captures of frames.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -18,13 +18,13 @@ pub enum Capture {
     /// a regular file that is open for writing.
     Start {
         /// Number of a port
-        #[cfg_attr(feature = "tree", arg(long, value_name = "PORT", value_parser = number))]
+        #[cfg_attr(feature = "tree", arg(long, value_name = "PORT", value_parser = number::<u32>))]
         port: u32,
         /// The file, which must not exist; at most 4 GiB are written
         #[cfg_attr(feature = "tree", arg(long, value_name = "FILE"))]
         file: String,
         /// Number of a QP: only frames that it sends and those to it
-        #[cfg_attr(feature = "tree", arg(long, value_name = "QPN", value_parser = number))]
+        #[cfg_attr(feature = "tree", arg(long, value_name = "QPN", value_parser = number::<u32>))]
         #[serde(default)]
         qp: Option<u32>,
         /// Most bytes of each frame, from 64

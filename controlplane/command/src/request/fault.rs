@@ -5,20 +5,20 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 #[cfg(feature = "tree")]
-use super::number;
+use super::number::number;
 
 /// Changes of faults of a port. What is not given stays.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "tree", derive(clap::Args))]
 pub struct SetFault {
     /// Number of a port
-    #[cfg_attr(feature = "tree", arg(long, value_name = "PORT", value_parser = number))]
+    #[cfg_attr(feature = "tree", arg(long, value_name = "PORT", value_parser = number::<u32>))]
     pub port: u32,
     /// Only received frames; without rx and tx, both directions
     #[cfg_attr(feature = "tree", arg(long, conflicts_with = "tx"))]
     #[serde(default)]
     pub rx: bool,
-    /// Only frames that are sent
+    /// Only frames that are sent by QPs or forwarded, not those of the connection manager
     #[cfg_attr(feature = "tree", arg(long))]
     #[serde(default)]
     pub tx: bool,
@@ -42,7 +42,7 @@ pub struct SetFault {
     #[cfg_attr(feature = "tree", arg(long, value_name = "SEED"))]
     pub seed: Option<u64>,
     /// Number of a QP: only frames that it sends and those to it
-    #[cfg_attr(feature = "tree", arg(long, value_name = "QPN", value_parser = number))]
+    #[cfg_attr(feature = "tree", arg(long, value_name = "QPN", value_parser = number::<u32>))]
     pub qp: Option<u32>,
 }
 

@@ -7,8 +7,7 @@ use serde::{Deserialize, Serialize};
 /// # Errors
 ///
 /// What is expected instead.
-#[cfg(feature = "tree")]
-pub(super) fn number<T: TryFrom<u64>>(text: &str) -> Result<T, &'static str> {
+pub(crate) fn number<T: TryFrom<u64>>(text: &str) -> Result<T, &'static str> {
     let number = match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
         // `from_str_radix` takes a sign.
         Some(digits) if digits.starts_with(['+', '-']) => None,

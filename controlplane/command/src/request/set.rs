@@ -4,8 +4,11 @@ use serde::{Deserialize, Serialize};
 
 use super::fault::SetFault;
 use super::forward::FwdMode;
+use super::log::LogLevel;
+use super::number::Switch;
 #[cfg(feature = "tree")]
 use super::number::number;
+use super::port::Fixed;
 
 /// Objects of `set`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,6 +43,11 @@ pub enum Set {
         /// Take its link down, as an administrator does
         #[cfg_attr(feature = "tree", arg(long = "link-down"))]
         down: bool,
+        /// Rate at which its frames leave in Gbit/s, as if its link had no more; `off` for the
+        /// link's. What does not leave at once waits
+        #[cfg_attr(feature = "tree", arg(long, value_name = "GBPS|off", value_parser = rate))]
+        #[serde(default)]
+        rate: Option<u32>,
     },
     /// Take a link up
     #[cfg_attr(feature = "tree", command(name = "link-up", subcommand))]
@@ -50,6 +58,41 @@ pub enum Set {
     /// Faults on purpose of RoCEv2 frames, for tests: loss, duplicates, wrong order, wrong bits,
     /// delay
     Fault(SetFault),
+    /// Leave counters that are zero out of `show port xstats`
+    #[cfg_attr(feature = "tree", command(name = "xstats-hide-zero"))]
+    XstatsHideZero {
+        /// Whether they are left out
+        #[cfg_attr(feature = "tree", arg(value_name = "on|off"))]
+        hide: Switch,
+    },
+    /// Set how much the process writes to its log, which is its stderr; `trace qp` has packets
+    Verbose {
+        /// 0: nothing; 1: devices, links, events of ports; 2: also Modify QP, paths, connections;
+        /// 3: all
+        #[cfg_attr(feature = "tree", arg(value_name = "N", value_parser = number::<u16>))]
+        level: u16,
+    },
+    /// Set how much one part of the process writes to its log
+    Log {
+        /// `global`, or a module such as `rdma_cm`
+        #[cfg_attr(feature = "tree", arg(value_name = "TYPE"))]
+        part: String,
+        /// Level
+        #[cfg_attr(feature = "tree", arg(value_name = "LEVEL"))]
+        level: LogLevel,
+    },
+    /// Frames in a burst
+    #[cfg_attr(feature = "tree", command(hide = true))]
+    Burst(Fixed),
+    /// What an lcore does when idle
+    #[cfg_attr(feature = "tree", command(hide = true))]
+    Idle(Fixed),
+    /// Promiscuous mode
+    #[cfg_attr(feature = "tree", command(hide = true))]
+    Promisc(Fixed),
+    /// Reception of all multicast frames
+    #[cfg_attr(feature = "tree", command(hide = true))]
+    Allmulti(Fixed),
 }
 
 /// Parses a rate in Gbit/s, or `off`, which is 0. Returns kbit/s.

@@ -2,7 +2,7 @@
 
 use clap::{Arg, Command};
 
-use super::{arguments, find, root, takes_either, value_name, words};
+use super::{arguments, find, offered, root, takes_either, value_name, words};
 
 /// A word that may be typed, and what it means.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,7 +47,7 @@ pub fn complete(line: &str) -> Completion {
         let (words, value) = of_arguments(at, &words[depth..], begun);
         return Completion { start, words, value };
     }
-    let subs = at.get_subcommands().filter(|sub| sub.get_name().starts_with(begun));
+    let subs = offered(at).filter(|sub| sub.get_name().starts_with(begun));
     let words = subs.map(|sub| Candidate {
         word: sub.get_name().to_owned(),
         help: sub.get_about().map(ToString::to_string).unwrap_or_default(),

@@ -5,7 +5,7 @@ mod reference;
 use clap::{Arg, Command};
 
 use super::arguments::{keywords, takes_value};
-use super::{find, takes_either, value_name};
+use super::{find, offered, takes_either, value_name};
 
 pub use reference::{Entry, Section, sections};
 
@@ -22,6 +22,7 @@ const SECTIONS: &[(&str, &str, &[&str])] = &[
     ("migration", "Path migration", &["rearm", "migrate", "cm"]),
     ("traffic", "Traffic", &["post", "poll", "ping", "listen", "connect", "disconnect"]),
     ("config", "Configuration", &["set", "save"]),
+    ("ports", "Ports", &["port", "ip"]),
 ];
 
 /// A command with all its words.
@@ -118,7 +119,7 @@ fn leaves<'c>(command: &'c Command, words: Vec<&'c str>) -> Vec<Leaf<'c>> {
         leaves(sub, words)
     };
     let own = takes_either(command).then(|| Leaf { words: words.clone(), command });
-    own.into_iter().chain(command.get_subcommands().flat_map(longer)).collect()
+    own.into_iter().chain(offered(command).flat_map(longer)).collect()
 }
 
 #[cfg(test)]

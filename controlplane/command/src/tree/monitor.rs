@@ -2,7 +2,7 @@
 
 use clap::{Args, Subcommand, value_parser};
 
-use crate::request::number;
+use crate::request::number::number;
 
 /// Objects of `monitor`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Subcommand)]
@@ -16,7 +16,7 @@ pub enum Monitor {
     /// Show the rates of a port
     Port {
         /// Number of the port
-        #[arg(value_name = "PORT", value_parser = number)]
+        #[arg(value_name = "PORT", value_parser = number::<u32>)]
         port: u32,
         /// How often, and how many
         #[command(flatten)]
@@ -25,7 +25,7 @@ pub enum Monitor {
     /// Show the state and the rates of a queue pair
     Qp {
         /// Its number
-        #[arg(value_name = "QPN", value_parser = number)]
+        #[arg(value_name = "QPN", value_parser = number::<u32>)]
         qp: u32,
         /// How often, and how many
         #[command(flatten)]

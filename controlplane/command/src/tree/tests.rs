@@ -47,14 +47,14 @@ fn mistakes_have_three_lines() {
     let golden = [
         (
             "show prot stats 0",
-            "Bad arguments\n     ^^^^ expected one of: port process device gid qp path migration rate cm \
+            "Bad arguments\n     ^^^^ expected one of: port rxq txq process device gid qp path migration rate cm \
              mcast pd cq mr mw srq ah neigh route config fwd counters errors runtime events \
              capture trace fault\n     did you mean \"port\"?",
         ),
         (
             "dance",
             "Command not found\n^^^^^ expected one of: show clear capture trace create reg dereg destroy modify query rearm \
-             migrate set post poll start stop wait ping listen connect disconnect cm help sleep load load_echo monitor save version quit\ntype \"help\" for all commands",
+             migrate set post poll port ip start stop wait ping listen connect disconnect cm help sleep load load_echo monitor save version quit\ntype \"help\" for all commands",
         ),
         (
             "show port s 0",
@@ -170,7 +170,7 @@ fn objects_and_their_attributes_are_named_by_words() {
     assert_eq!(parse("load al").unwrap(), Some(load("al")));
     assert_eq!(request("migrate qp 7 --force"), request("mig qp 7 force"));
     assert_eq!(request("migrate port 1"), Request::Migrate(Migrate::Port { port: 1 }));
-    let down = Request::Set(Set::Port { port: 0, up: false, down: true });
+    let down = Request::Set(Set::Port { port: 0, up: false, down: true, rate: None });
     assert_eq!(request("set port 0 link-down"), down);
     assert_eq!(request("set qp 1 rate 2.5"), Request::Set(Set::Qp { qp: 1, rate: 2_500_000 }));
     assert_eq!(

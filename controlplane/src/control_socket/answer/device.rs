@@ -1,5 +1,6 @@
 //! Answers about processes, devices, their objects and counters.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -58,12 +59,14 @@ pub(super) fn show(served: &Served, show: Show) -> Result<Answer, RequestError> 
         Show::Config(ShowConfig::Cores) => Answer::Cores(cores(served)?),
         Show::Config(ShowConfig::Roce) => Answer::Settings(vec![roce(served)]),
         Show::Config(ShowConfig::Rxtx) => Answer::Settings(vec![rxtx(served)]),
-        Show::Events { count } => Answer::Events(events(served, count)?),
         // They have answers of their own.
         Show::Process
         | Show::Fwd(_)
         | Show::Config(ShowConfig::Fwd | ShowConfig::File)
         | Show::Port(_)
+        | Show::Rxq(_)
+        | Show::Txq(_)
+        | Show::Events { .. }
         | Show::Qp { .. }
         | Show::Path { .. }
         | Show::Migration { .. }
@@ -223,7 +226,33 @@ fn rxtx(served: &Served) -> Settings {
     Settings { device: config.name.clone(), settings }
 }
 
-fn events(served: &Served, count: u32) -> Result<Vec<Event>, RequestError> {
+/// For each device of which the events were cleared, by its key: the number of the first one since.
+#[derive(Debug, Default)]
+pub(super) struct EventMarks(HashMap<u64, u64>);
+
+impl EventMarks {
+    /// Forgets devices that are closed.
+    pub(super) fn keep(&mut self, devices: &[Arc<Served>]) {
+        self.0.retain(|key, _| devices.iter().any(|served| served.key == *key));
+    }
+}
+
+/// Makes the events up to now no events to show.
+pub(super) fn clear_events(
+    served: &Served,
+    marks: &mut EventMarks,
+) -> Result<Answer, RequestError> {
+    let last = served.calls.call(|thread| Ok(thread.last_events(1)))?;
+    marks.0.insert(served.key, last.last().map_or(0, |event| event.number + 1));
+    Ok(Answer::Done)
+}
+
+pub(super) fn events(
+    served: &Served,
+    count: u32,
+    marks: &EventMarks,
+) -> Result<Answer, RequestError> {
+    let first = marks.0.get(&served.key).copied().unwrap_or(0);
     let count = usize::try_from(count).unwrap_or(usize::MAX);
     let events = served.calls.call(move |thread| Ok(thread.last_events(count)))?;
     let now = Instant::now();
@@ -238,5 +267,6 @@ fn events(served: &Served, count: u32) -> Result<Vec<Event>, RequestError> {
         event: format!("{:?}", happened.kind),
         meaning: happened.kind.to_string(),
     };
-    Ok(events.into_iter().map(event).collect())
+    let events = events.into_iter().filter(|event| event.number >= first);
+    Ok(Answer::Events(events.map(event).collect()))
 }

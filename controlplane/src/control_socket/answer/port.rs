@@ -16,7 +16,13 @@ use crate::thread::PortSeen;
 /// For each port that was shown or cleared, by its device's key and its number there: the counters
 /// at that time. Clearing changes nothing for other readers of the port's counters.
 #[derive(Debug, Default)]
-pub(super) struct PortMarks(HashMap<(u64, u8), Mark>);
+pub(super) struct PortMarks {
+    marks: HashMap<(u64, u8), Mark>,
+    /// The drivers' own counters at the time at which they were cleared.
+    xstats: HashMap<(u64, u8), HashMap<String, u64>>,
+    /// Whether the drivers' counters are left out that are zero.
+    hides_zero: bool,
+}
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Mark {
@@ -34,7 +40,7 @@ pub(super) fn selected(request: &Request) -> Option<Select> {
             | ShowPort::Xstats { port }
             | ShowPort::Cap { port },
         ))
-        | Request::Clear(Clear::Port(ClearPort::Stats { port }))
+        | Request::Clear(Clear::Port(ClearPort::Stats { port } | ClearPort::Xstats { port }))
         | Request::Show(Show::Counters { port: Some(port), .. }) => Some(port),
         _ => None,
     }
@@ -63,7 +69,7 @@ pub(super) fn show(
             let one = ports.get(at as usize);
             next = (at as usize + 1 < ports.len()).then_some(at + 1);
             Answer::PortXstats(
-                one.map(|port| xstats(served, port)).transpose()?.into_iter().collect(),
+                one.map(|port| xstats(served, port, marks)).transpose()?.into_iter().collect(),
             )
         }
     };
@@ -76,11 +82,20 @@ pub(super) fn clear(
     clear: ClearPort,
     marks: &mut PortMarks,
 ) -> Result<Part, RequestError> {
-    let ClearPort::Stats { port } = clear;
-    let ports = seen(served, port)?;
+    let (ClearPort::Stats { port: select } | ClearPort::Xstats { port: select }) = clear;
+    let ports = seen(served, select)?;
     for port in &ports {
-        let mark = Mark { cleared: port.stats, shown: None };
-        marks.0.insert((served.key, port.number), mark);
+        let key = (served.key, port.number);
+        match clear {
+            ClearPort::Stats { .. } => {
+                marks.marks.insert(key, Mark { cleared: port.stats, shown: None });
+            }
+            ClearPort::Xstats { .. } => {
+                let number = port.number;
+                let xstats = served.calls.call(move |thread| thread.port_xstats(number))?;
+                marks.xstats.insert(key, xstats.into_iter().collect());
+            }
+        }
     }
     Ok(Part { answer: Answer::Done, is_found: !ports.is_empty(), next: None })
 }
@@ -120,6 +135,7 @@ fn info(served: &Served, port: &PortSeen) -> Option<PortInfo> {
         vlan: attr.vlan,
         queue_pairs: port.queue_pairs,
         max_queue_pairs: port.capabilities.max_queue_pairs,
+        tx_rate_mbps: port.bottleneck.map(|bottleneck| bottleneck.rate_mbps),
         addresses: attr.gids.iter().filter(|gid| **gid != zero).map(|gid| gid.to_ip()).collect(),
     })
 }
@@ -137,22 +153,35 @@ fn capabilities(port: &PortSeen) -> PortCap {
     }
 }
 
-fn xstats(served: &Served, port: &PortSeen) -> Result<PortXstats, RequestError> {
+fn xstats(served: &Served, port: &PortSeen, marks: &PortMarks) -> Result<PortXstats, RequestError> {
     let number = port.number;
-    let xstats = served.calls.call(move |thread| thread.port_xstats(number))?;
+    let mut xstats = served.calls.call(move |thread| thread.port_xstats(number))?;
+    if let Some(cleared) = marks.xstats.get(&(served.key, number)) {
+        for (name, value) in &mut xstats {
+            *value = value.saturating_sub(cleared.get(name).copied().unwrap_or(0));
+        }
+    }
+    xstats.retain(|(_, value)| *value != 0 || !marks.hides_zero);
     Ok(PortXstats { port: port.id.into(), xstats })
 }
 
 impl PortMarks {
     /// Forgets the ports of devices that are closed.
     pub(super) fn keep(&mut self, devices: &[Arc<Served>]) {
-        self.0.retain(|(key, _), _| devices.iter().any(|served| served.key == *key));
+        let is_open = |key: u64| devices.iter().any(|served| served.key == key);
+        self.marks.retain(|(key, _), _| is_open(*key));
+        self.xstats.retain(|(key, _), _| is_open(*key));
+    }
+
+    /// Sets whether the drivers' counters are left out that are zero.
+    pub(super) fn hide_zero(&mut self, hides: bool) {
+        self.hides_zero = hides;
     }
 
     /// Returns a port's counters since they were cleared, and their rates since they were last
     /// returned.
     pub(super) fn stats(&mut self, key: u64, port: &PortSeen, now: Instant) -> answer::PortStats {
-        let mark = self.0.entry((key, port.number)).or_default();
+        let mark = self.marks.entry((key, port.number)).or_default();
         let (stats, cleared) = (port.stats, mark.cleared);
         let before = mark.shown.replace((now, stats));
         let rate = |count: fn(&PortStats) -> u64| {

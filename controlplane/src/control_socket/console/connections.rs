@@ -11,8 +11,9 @@
 //! Invariants
 //! - A connection that is over has neither a QP nor an id any more. Why it ended is told until
 //!   [`OVER_MAX`] others have ended.
-//! - A listener has at most [`ACCEPTED_MAX`] connections at a time: peers cannot take all QPs of
-//!   the program's device.
+//! - The listeners of a device have at most [`ACCEPTED_MAX`] connections at a time, and half of its
+//!   QPs: peers cannot take all QPs of the program's device.
+//! - An attempt for which no client waits any more is given up.
 //!
 //! Not here: the program's own connections, of which only `disconnect --force` ends one.
 
@@ -23,7 +24,7 @@ mod queues;
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use rustix::io::Errno;
@@ -39,7 +40,7 @@ use crate::call::RequestError;
 use crate::rdma_cm::{AlternateFailure, CmId, CmSink, ConnSeen, ConnectSpec, PathSpec, PortSpace};
 use inbox::Inbox;
 
-/// Most connections of a listener at a time.
+/// Most connections of the listeners of a device at a time.
 const ACCEPTED_MAX: usize = 256;
 /// Most connections of which the console remembers why they have ended.
 const OVER_MAX: usize = 64;
@@ -56,6 +57,10 @@ pub(super) struct Connections {
     inboxes: BTreeMap<u64, Arc<Inbox>>,
     listeners: BTreeMap<Key, ConnQueues>,
     connections: BTreeMap<Key, Conn>,
+    /// Attempts for which no client waits any more; they may have had an outcome.
+    left: Arc<Mutex<Vec<Key>>>,
+    /// How many connections have ended.
+    ended: u64,
 }
 
 /// Objects of the QPs of a listener or connection.
@@ -83,8 +88,8 @@ enum State {
     /// The set-up has begun.
     Connecting,
     Established,
-    /// It has ended, or was never established, for this reason.
-    Over(Failure),
+    /// It has ended, or was never established, for this reason, after so many others.
+    Over(Failure, u64),
 }
 
 impl Conn {
@@ -93,7 +98,7 @@ impl Conn {
     }
 
     fn is_over(&self) -> bool {
-        matches!(self.state, State::Over(_))
+        matches!(self.state, State::Over(..))
     }
 }
 
@@ -142,8 +147,30 @@ impl Connections {
         Arc::clone(inbox.or_insert_with(|| Arc::new(Inbox::new(server))))
     }
 
+    /// Makes the wait of a client for an attempt.
+    fn wait_for(&self, key: Key) -> Waits {
+        Waits { key, left: Arc::clone(&self.left), server: self.server.clone() }
+    }
+
     fn has(&self, key: Key) -> bool {
         self.listeners.contains_key(&key) || self.connections.contains_key(&key)
+    }
+}
+
+/// A client waits for the outcome of an attempt while this exists.
+struct Waits {
+    key: Key,
+    left: Arc<Mutex<Vec<Key>>>,
+    server: Option<Arc<Shared>>,
+}
+
+impl Drop for Waits {
+    fn drop(&mut self) {
+        // A push leaves nothing incomplete.
+        self.left.lock().unwrap_or_else(PoisonError::into_inner).push(self.key);
+        if let Some(server) = &self.server {
+            server.wake.signal();
+        }
     }
 }
 
@@ -192,7 +219,11 @@ impl Console {
         let key = (served.key, id);
         self.connections.connections.insert(key, Conn::new(qpn, queues, None, peer));
         let (timeout, end) = (connect.timeout, end_of(connect.timeout));
+        let waits = self.connections.wait_for(key);
         Ok(Begun::Later(Box::new(move |console, devices| {
+            // All of it is the closure's, not its key alone.
+            let waits = &waits;
+            let key = waits.key;
             let conn = match console.connections.connections.get(&key) {
                 Some(conn) => conn,
                 // Another client has disconnected it, or the device has closed.
@@ -200,7 +231,7 @@ impl Console {
             };
             match &conn.state {
                 State::Established => return Some(console.connected(key, devices)),
-                State::Over(failure) => return Some(Err(failure.clone())),
+                State::Over(failure, _) => return Some(Err(failure.clone())),
                 State::Connecting if Instant::now() < end => return None,
                 State::Connecting => {}
             }
@@ -274,7 +305,7 @@ impl Console {
     ) -> Result<Option<String>, Failure> {
         let found = self.find_cm(of, devices)?;
         let conn = self.connections.connections.get(&found.key());
-        if let Some(Conn { state: State::Over(failure), .. }) = conn {
+        if let Some(Conn { state: State::Over(failure, _), .. }) = conn {
             return Err(failure.clone());
         }
         if found.is_listener() {

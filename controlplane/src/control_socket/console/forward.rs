@@ -61,7 +61,8 @@ impl Forwarding {
         }
     }
 
-    fn check_stopped(&self) -> Result<(), Failure> {
+    /// Checks that forwarding is not started.
+    pub(super) fn check_stopped(&self) -> Result<(), Failure> {
         match self.is_on() {
             true => {
                 Err(Failure::new(Errno::BUSY, "Packet forwarding already started", "stop first"))

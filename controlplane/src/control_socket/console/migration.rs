@@ -5,12 +5,14 @@ use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use uroce_command::Answer;
-use uroce_command::request::{AltPath, LinkOf, Migrate, Rearm, Set};
+use uroce_command::request::{AltPath, LinkOf, LogLevel, Migrate, Rearm, Set};
 use uroce_transport::{PathMigState, QpChange};
 use uroce_wire::{Gid, Pkey};
 
 use super::modify::begin_modify;
+use super::ports::fixed;
 use super::{Begun, Console, Failure, FoundQp, Served, find_port};
+use crate::log;
 use crate::path::{AddressVector, AlternateVector};
 
 /// Longest wait for the peer of a QP that is to migrate and is not armed.
@@ -123,19 +125,54 @@ impl Console {
                 let change = QpChange { rate_limit: Some(rate), ..QpChange::default() };
                 return begin_modify(&self.find_qp(qp, devices)?, change, None, None);
             }
-            // The answers to it are made where those to `show fault` are.
-            Set::Fault(_) => return Ok(Begun::Over(Answer::Done)),
+            // The answers to them are made where those to `show` are.
+            Set::Fault(_) | Set::XstatsHideZero { .. } => return Ok(Begun::Over(Answer::Done)),
             Set::Fwd { mode } => return self.set_fwd(mode).map(Begun::Over),
+            Set::Verbose { level } => return logged(log::set_all(LogLevel::of(level))),
+            Set::Log { ref part, level } => return logged(log::set_part(part, level)),
+            Set::Burst(_) => {
+                let remedy = "lcores take up to 64 frames at once, fewer if fewer wait";
+                return Err(fixed("the length of a burst is set in the code", remedy));
+            }
+            Set::Idle(_) => {
+                let remedy = "start again with `idle` of the device in the configuration file";
+                return Err(fixed("what an idle lcore does is set at the start", remedy));
+            }
+            Set::Promisc(_) | Set::Allmulti(_) => {
+                let remedy = "nothing is to be done: frames for others are dropped and counted";
+                return Err(fixed("what a port receives is set when it is opened", remedy));
+            }
             Set::LinkUp(LinkOf::Port { port }) => (port, true),
             Set::LinkDown(LinkOf::Port { port }) => (port, false),
-            Set::Port { port, up, down } if up || down => (port, up),
+            Set::Port { port, up, down, rate } if up || down || rate.is_some() => {
+                let (served, number) = find_port(port, devices)?;
+                if let Some(rate) = rate {
+                    served.calls.call(move |thread| thread.set_rate(number, rate))?;
+                }
+                if !(up || down) {
+                    return Ok(Begun::Over(Answer::Done));
+                }
+                (port, up)
+            }
             Set::Port { .. } => {
-                let remedy = "add link-up or link-down";
+                let remedy = "add link-up, link-down or rate";
                 return Err(Failure::new(Errno::INVAL, "nothing is to be set", remedy));
             }
         };
         let (served, number) = find_port(port, devices)?;
         served.calls.call(move |thread| thread.set_link(number, is_up))?;
         Ok(Begun::Over(Answer::Done))
+    }
+}
+
+/// Answers with what is logged from now on.
+fn logged(outcome: Result<String, log::LogError>) -> Result<Begun, Failure> {
+    match outcome {
+        Ok(filter) => Ok(Begun::Over(Answer::Text(format!("log: {filter}")))),
+        Err(error) => {
+            let remedy = "names are as in UROCE_LOG: rdma_cm, or uroce_controlplane::rdma_cm; a \
+                          program's own log has its own filter";
+            Err(Failure::new(Errno::INVAL, error.to_string(), remedy))
+        }
     }
 }

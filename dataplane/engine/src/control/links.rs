@@ -198,6 +198,11 @@ impl Control {
         Ok(sum)
     }
 
+    /// Returns the bottleneck of a port, counted from 1, if it has one.
+    pub fn bottleneck(&self, port: u8) -> Option<BottleneckConfig> {
+        self.ports.get(usize::from(port).checked_sub(1)?)?.bottleneck
+    }
+
     /// Sets the bottleneck of a port, counted from 1, or removes it. Frames that wait in the former
     /// one are dropped.
     ///

@@ -169,6 +169,8 @@ pub(crate) struct Faults {
     overtaken: VecDeque<Held>,
     /// Frames that have passed since the start.
     passed: u64,
+    /// Frames that were to be delayed and found no place.
+    crowded_out: u64,
 }
 
 impl Faults {
@@ -195,6 +197,7 @@ impl Faults {
             late_max,
             overtaken: VecDeque::with_capacity(OVERTAKEN),
             passed: 0,
+            crowded_out: 0,
         })
     }
 
@@ -262,9 +265,15 @@ impl Faults {
             counters.count(self.counted.delayed);
             self.late.push_back(Held { due, after: 0, by, frame });
         } else {
+            self.crowded_out += 1;
             counters.count(self.counted.lost);
         }
         None
+    }
+
+    /// Returns how many frames were to be delayed and were lost, because there was no place.
+    pub(super) fn crowded_out(&self) -> u64 {
+        self.crowded_out
     }
 
     /// Takes the next frame that is to pass by now, and its QP if it has one.

@@ -101,11 +101,15 @@ impl Lane {
         if is_concerned && self.tx.loses(None, counters) {
             return false;
         }
-        counters.count(EngineCounter::Forwarded);
+        let before = self.tx.crowded_out();
         let passes = match is_concerned {
             true => self.tx.detour(frame, None, self.now, counters),
             false => Some(frame),
         };
+        if self.tx.crowded_out() != before {
+            return false;
+        }
+        counters.count(EngineCounter::Forwarded);
         if let Some(frame) = passes {
             self.tap_sent(&frame, None);
             self.tx.queue(frame);

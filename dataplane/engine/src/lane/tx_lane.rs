@@ -146,6 +146,11 @@ impl TxLane {
         }
     }
 
+    /// Returns how many frames were to be delayed and were lost, because there was no place.
+    pub(super) fn crowded_out(&self) -> u64 {
+        self.faults.as_ref().map_or(0, |faults| faults.crowded_out())
+    }
+
     #[inline]
     fn count_taken(&mut self, len: usize) {
         self.taken += 1;

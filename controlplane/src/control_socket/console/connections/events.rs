@@ -1,6 +1,6 @@
 //! What happens to listeners and connections that commands have made.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 use rustix::io::Errno;
 use uroce_transport::QpType;
@@ -8,6 +8,7 @@ use uroce_wire::cm::RejectReason;
 
 use super::{ACCEPTED_MAX, Conn, Key, OVER_MAX, State, destroy};
 use crate::control_socket::Served;
+use crate::control_socket::console::objects::device_of;
 use crate::control_socket::console::{Console, Failure};
 use crate::rdma_cm::{CmId, ConnEvent, ConnParam, ConnQp, ConnectRequest};
 
@@ -18,6 +19,7 @@ const EVENTS_MAX: usize = 32;
 impl Console {
     /// Handles some events of listeners and connections. If others are left, the server is woken.
     pub(in crate::control_socket) fn take_events(&mut self, devices: &[Arc<Served>]) {
+        self.give_up_left(devices);
         for served in devices {
             let Some(inbox) = self.connections.inboxes.get(&served.key).cloned() else { continue };
             for _ in 0..EVENTS_MAX {
@@ -28,6 +30,25 @@ impl Console {
                 }
             }
             inbox.wake_if_any();
+        }
+    }
+
+    /// Ends attempts of clients that have gone.
+    fn give_up_left(&mut self, devices: &[Arc<Served>]) {
+        let left = {
+            let mut left = self.connections.left.lock().unwrap_or_else(PoisonError::into_inner);
+            std::mem::take(&mut *left)
+        };
+        for key in left {
+            let conn = self.connections.connections.get(&key);
+            if !conn.is_some_and(|conn| matches!(conn.state, State::Connecting)) {
+                continue;
+            }
+            let Some(conn) = self.connections.connections.remove(&key) else { continue };
+            if let Ok(served) = device_of(key.0, devices) {
+                destroy(key.1, served);
+                self.drop_qp(conn.qpn, served);
+            }
         }
     }
 
@@ -59,9 +80,10 @@ impl Console {
         }
         let all = self.connections.connections.iter();
         let accepted = all.filter(|((device, _), conn)| {
-            *device == served.key && conn.listener == Some(listener) && !conn.is_over()
+            *device == served.key && conn.listener.is_some() && !conn.is_over()
         });
-        if accepted.count() >= ACCEPTED_MAX {
+        let most = ACCEPTED_MAX.min(served.config.max_qps as usize / 2);
+        if accepted.count() >= most {
             return Err(RejectReason::NO_RESOURCES);
         }
         let qpn = self.create_rc(queues, served).map_err(|_| RejectReason::NO_QP)?;
@@ -118,13 +140,20 @@ impl Console {
     /// Ends a connection and destroys its QP. The reason is remembered.
     pub(super) fn end_connection(&mut self, key: Key, failure: Failure, served: &Served) {
         let Some(conn) = self.connections.connections.get_mut(&key) else { return };
-        conn.state = State::Over(failure);
+        conn.state = State::Over(failure, self.connections.ended);
+        self.connections.ended += 1;
         let qpn = conn.qpn;
         destroy(key.1, served);
         self.drop_qp(qpn, served);
-        let over = self.connections.connections.iter().filter(|(_, conn)| conn.is_over());
-        let mut over: Vec<Key> = over.map(|(key, _)| *key).collect();
+        let of = |(key, conn): (&Key, &Conn)| match conn.state {
+            State::Over(_, number) => Some((number, *key)),
+            _ => None,
+        };
+        let mut over: Vec<(u64, Key)> =
+            self.connections.connections.iter().filter_map(of).collect();
+        // Those that have ended first are forgotten.
+        over.sort_unstable();
         over.truncate(over.len().saturating_sub(OVER_MAX));
-        over.iter().for_each(|key| drop(self.connections.connections.remove(key)));
+        over.iter().for_each(|(_, key)| drop(self.connections.connections.remove(key)));
     }
 }

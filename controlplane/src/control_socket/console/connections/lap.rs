@@ -29,7 +29,7 @@ impl Console {
             return Err(Failure::new(Errno::PERM, cause, remedy));
         };
         match &conn.state {
-            State::Over(failure) => return Err(failure.clone()),
+            State::Over(failure, _) => return Err(failure.clone()),
             State::Connecting => {
                 let cause = format!("CM {} is not established", id.0);
                 let remedy = format!("wait for it: wait cm {} established", id.0);
@@ -49,7 +49,7 @@ impl Console {
             let conn = console.connections.connections.get(&key);
             let (lap, peer) = match conn {
                 Some(conn) => match &conn.state {
-                    State::Over(failure) => return Some(Err(failure.clone())),
+                    State::Over(failure, _) => return Some(Err(failure.clone())),
                     _ => (conn.lap, conn.peer),
                 },
                 None => {

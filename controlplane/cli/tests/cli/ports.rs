@@ -1,0 +1,184 @@
+//! Ports while the process runs, and the settings of testpmd's habits.
+
+use std::time::{Duration, Instant};
+
+use uroce_command::Answer;
+use uroce_command::answer::PortInfo;
+
+use crate::lab::{Lab, answer, eventually, fails, says, text};
+use crate::own::run;
+
+fn infos(line: &str) -> Vec<PortInfo> {
+    match answer(line) {
+        Answer::PortInfo(ports) => ports,
+        other => panic!("{line}: {other:?}"),
+    }
+}
+
+/// Returns the sum of counters of this name.
+fn count(name: &str) -> u64 {
+    let Answer::Counters(counters) = answer("show counters") else { panic!("counters") };
+    counters.iter().filter(|counter| counter.name == name).map(|counter| counter.value).sum()
+}
+
+#[test]
+fn ports_are_stopped_and_started_and_a_program_keeps_its_own() {
+    let mut lab = Lab::new();
+    let refused = fails("port stop 0");
+    let expected = "left serves a program, which would get no packet (EPERM)\nadd --force";
+    assert!(refused.contains(expected), "{refused}");
+    assert!(infos("show port info all").iter().all(|port| port.up));
+    assert_eq!(says("port stop 0 --force"), "Stopping ports...\nDone\n");
+    eventually("a link that is down", || !infos("show port info 0")[0].up);
+    assert_eq!(says("port start all"), "Done\n");
+    eventually("links that are up", || infos("show port info all").iter().all(|port| port.up));
+    lab.write(1);
+    assert!(fails("port stop 7 --force").contains("no port 7 (ENOENT)\n"));
+    assert!(fails("port start 70000").contains("no port 70000 (ENOENT)\n"));
+}
+
+#[test]
+fn what_is_set_at_the_start_says_so() {
+    let _lab = Lab::new();
+    for (line, remedy) in [
+        ("port attach net_null7", "name it at the start: --vdev or -a"),
+        ("port detach 0", "`port stop` takes its link down"),
+        ("port close all", "`port stop` takes its link down"),
+        ("port reset 0", "`port stop` and `port start`"),
+        ("port config 0 mtu 9000", "start again with --mtu"),
+        ("port config all rxq 4", "start again with --mtu"),
+        ("set burst 64", "up to 64 frames"),
+        ("set idle sleep", "`idle` of the device"),
+        ("set promisc all off", "frames for others are dropped"),
+    ] {
+        let refused = fails(line);
+        let is_told = refused.contains("not while the process runs (EOPNOTSUPP)\n");
+        assert!(is_told && refused.contains(remedy), "{line}: {refused}");
+    }
+}
+
+#[test]
+fn queues_are_shown_with_their_lcores() {
+    let _lab = Lab::new();
+    let shown = says("show rxq info 1 0");
+    assert!(shown.contains("Infos for port 1 , RX queue 0 "), "{shown}");
+    assert!(shown.contains("Number of RXDs: 1024\nLcore: 0\n"), "{shown}");
+    let Answer::QueueInfo(queue) = answer("show txq info 0 0") else { panic!("a queue") };
+    assert_eq!((queue.port, queue.queue, queue.is_tx, queue.descriptors), (0, 0, true, 512));
+    assert!(fails("show txq info 0 1").contains("no TX queue 1 (ENOENT)\n"));
+    assert!(fails("show rxq info 9 0").contains("no port 9 (ENOENT)\n"));
+}
+
+#[test]
+fn a_port_sends_at_the_rate_that_is_set() {
+    let mut lab = Lab::new();
+    says("set port 0 rate 0.1");
+    assert_eq!(infos("show port info 0")[0].tx_rate_mbps, Some(100));
+    assert!(says("show port info 0").contains("TX rate limit: 100 Mbps\n"));
+    let again = count("retransmitted_packets");
+    let begin = Instant::now();
+    // 64 KiB take 5 ms at the rate.
+    lab.write(20);
+    let time = begin.elapsed();
+    assert!(time > Duration::from_millis(95), "{time:?}");
+    assert_eq!(count("retransmitted_packets"), again, "what does not leave at once waits");
+    says("set port 0 rate off link-up");
+    assert_eq!(infos("show port info 0")[0].tx_rate_mbps, None);
+    lab.write(20);
+    assert!(fails("set port 0 rate 401").contains("bottleneck.rate"));
+    assert!(fails("set port 0").contains("add link-up, link-down or rate"));
+}
+
+#[test]
+fn drivers_counters_are_cleared_and_zeros_left_out() {
+    let mut lab = Lab::new();
+    lab.write(2);
+    let xstats = || match answer("show port xstats 0") {
+        Answer::PortXstats(mut ports) => ports.remove(0).xstats,
+        other => panic!("{other:?}"),
+    };
+    let value = |name: &str| {
+        let found = xstats().into_iter().find(|(of, _)| of == name);
+        found.map(|(_, value)| value)
+    };
+    let name = "tx_good_packets";
+    assert!(value(name).expect("a counter") >= 32);
+    says("clear port xstats 0");
+    assert_eq!(value(name), Some(0));
+    says("set xstats-hide-zero on");
+    assert_eq!(value(name), None);
+    lab.write(2);
+    assert!(value(name).expect("it is not zero") >= 32);
+    says("set xstats-hide-zero off");
+    assert!(xstats().iter().any(|(_, value)| *value == 0));
+}
+
+#[test]
+fn events_are_cleared() {
+    let _lab = Lab::new();
+    let count = || match answer("show events") {
+        Answer::Events(events) => events.len(),
+        Answer::Done => 0,
+        other => panic!("{other:?}"),
+    };
+    let links = |up: bool| eventually("links", || infos("show port info 0")[0].up == up);
+    says("set port 0 link-down");
+    eventually("an event", || count() > 0);
+    links(false);
+    says("set port 0 link-up");
+    links(true);
+    // Both ends have told of it.
+    eventually("four events", || count() == 4);
+    says("clear events");
+    assert_eq!(count(), 0);
+    says("set port 0 link-down");
+    eventually("an event", || count() > 0);
+}
+
+#[test]
+fn the_log_is_turned_up_while_the_process_runs() {
+    let lines = "port stop 0\nsleep 600\nset verbose 1\nport start 0\nsleep 600\nset log rdma_cm debug\n\
+                 set log uroce_controlplane::gsi trace\nset log rdma_cm info\nset verbose 0\n\
+                 port stop 0\nsleep 600\n";
+    let output = run(&["--vdev=net_null0,no-rx=1", "--", "-i"], &format!("{lines}quit\n"));
+    let (said, log) = (text(&output.stdout), text(&output.stderr));
+    for line in [
+        "log: info\n",
+        "log: info,uroce_controlplane::rdma_cm=debug\n",
+        "log: info,uroce_controlplane::gsi=trace,uroce_controlplane::rdma_cm=info\n",
+        "log: off\n",
+    ] {
+        assert!(said.contains(line), "no {line:?} in {said}");
+    }
+    let links = log.lines().filter(|line| line.contains("INFO") && line.contains(": link"));
+    assert_eq!(links.count(), 1, "only the second change of the link was logged: {log}");
+    let wrong = "set log Loud! debug\nquit\n";
+    let output = run(&["--vdev=net_null0,no-rx=1", "--", "-i"], wrong);
+    assert!(text(&output.stderr).contains("\"Loud!\" is no part of the log (EINVAL)\n"));
+}
+
+#[test]
+fn addresses_are_added_and_removed() {
+    let mut lab = Lab::new();
+    let has = |address: &str| says("show gid").contains(&format!(" {address} "));
+    says("ip add 0 198.51.100.1/24");
+    says("ip add 1 198.51.100.2/24");
+    assert!(has("198.51.100.1"));
+    assert!(says("show events").contains("GidChange"));
+    let ends = ["left", "right"].map(|name| format!("device {name}"));
+    says(&format!("listen 7471 address 198.51.100.2 {}", ends[1]));
+    says(&format!("connect 198.51.100.2 7471 {}", ends[0]));
+    for (line, error) in [
+        ("ip add 0 198.51.100.1/24", "port 0 has 198.51.100.1 already"),
+        ("ip del 0 198.51.100.1/24", "left serves a program"),
+        ("ip del 0 198.51.100.9/24 --force", "port 0 has no 198.51.100.9 (ENOENT)"),
+        ("ip add 0 198.51.100.9/33", "(EINVAL)\ngive it as"),
+        ("ip add 7 198.51.100.9/24", "no port 7 (ENOENT)"),
+    ] {
+        let refused = fails(line);
+        assert!(refused.contains(error), "{line}: {refused}");
+    }
+    says("ip del 0 198.51.100.1/24 --force");
+    assert!(!has("198.51.100.1") && has("198.51.100.2") && has("192.0.2.1"));
+    lab.write(1);
+}

@@ -1,0 +1,112 @@
+//! Ports of a running process: `port`, `show rxq`, `show txq`.
+
+use serde::{Deserialize, Serialize};
+
+use super::Select;
+#[cfg(feature = "tree")]
+use super::number::number;
+
+/// Objects of `port`.
+///
+/// Those without a place in the help are typed by habit. The answer tells where it is set instead.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "tree", derive(clap::Subcommand))]
+#[serde(rename_all = "snake_case")]
+pub enum Port {
+    /// Take the links of ports up
+    Start {
+        /// Number of a port, or `all`
+        #[cfg_attr(feature = "tree", arg(value_name = "PORT|all"))]
+        port: Select,
+    },
+    /// Take the links of ports down: they send and receive nothing; their drivers go on
+    Stop {
+        /// Number of a port, or `all`
+        #[cfg_attr(feature = "tree", arg(value_name = "PORT|all"))]
+        port: Select,
+        /// Even if the device serves a program, which gets no packets meanwhile
+        #[cfg_attr(feature = "tree", arg(long))]
+        #[serde(default)]
+        force: bool,
+    },
+    /// Open a port
+    #[cfg_attr(feature = "tree", command(hide = true))]
+    Attach(Fixed),
+    /// Close a port
+    #[cfg_attr(feature = "tree", command(hide = true))]
+    Detach(Fixed),
+    /// Close a port
+    #[cfg_attr(feature = "tree", command(hide = true))]
+    Close(Fixed),
+    /// Reset a port's device
+    #[cfg_attr(feature = "tree", command(hide = true))]
+    Reset(Fixed),
+    /// Set MTU, queues, descriptors
+    #[cfg_attr(feature = "tree", command(hide = true))]
+    Config(Fixed),
+}
+
+/// The rest of a command for something that does not change while a process runs.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "tree", derive(clap::Args))]
+pub struct Fixed {
+    /// Any words
+    #[cfg_attr(feature = "tree", arg(value_name = "WORDS", num_args = 0..))]
+    pub words: Vec<String>,
+}
+
+/// Views of a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "tree", derive(clap::Subcommand))]
+#[serde(rename_all = "snake_case")]
+pub enum ShowQueue {
+    /// Descriptors, packet buffers, and the lcore that polls the queue
+    Info {
+        /// Number of the port
+        #[cfg_attr(feature = "tree", arg(value_name = "PORT", value_parser = number::<u16>))]
+        port: u16,
+        /// Number of the queue, from 0
+        #[cfg_attr(feature = "tree", arg(value_name = "QUEUE", value_parser = number::<u16>))]
+        queue: u16,
+    },
+}
+
+#[cfg(all(test, feature = "tree"))]
+mod tests {
+    use super::*;
+    use crate::tree::{Line, complete, parse};
+    use crate::{Request, Show};
+
+    #[test]
+    fn lines_are_as_testpmds() {
+        let port = |port| Line::Request(Request::Port(port));
+        let one = Select::One(0);
+        for (line, expected) in [
+            ("port start all", port(Port::Start { port: Select::All })),
+            ("port stop 0", port(Port::Stop { port: one, force: false })),
+            ("port stop 0 force", port(Port::Stop { port: one, force: true })),
+            (
+                "show rxq info 1 0x2",
+                Line::Request(Request::Show(Show::Rxq(ShowQueue::Info { port: 1, queue: 2 }))),
+            ),
+        ] {
+            assert_eq!(parse(line).unwrap(), Some(expected), "{line}");
+        }
+        for wrong in ["port", "port st all", "port start", "port start x", "show txq info 0"] {
+            assert!(parse(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_change_is_understood_and_not_offered() {
+        let words = ["net_null0,no-rx=1"].map(str::to_owned).to_vec();
+        let attach = Line::Request(Request::Port(Port::Attach(Fixed { words })));
+        assert_eq!(parse("port attach net_null0,no-rx=1").unwrap(), Some(attach));
+        assert!(parse("port config 0 mtu 1500").unwrap().is_some());
+        let offered: Vec<String> =
+            complete("port ").words.into_iter().map(|candidate| candidate.word).collect();
+        assert_eq!(offered, ["start", "stop"]);
+        assert_eq!(parse("port re").unwrap_err().expected, ["start", "stop"]);
+        assert_eq!(crate::tree::help(&["port".into()]).unwrap().matches("PORT|all\n").count(), 1);
+    }
+}

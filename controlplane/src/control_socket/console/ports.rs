@@ -1,0 +1,154 @@
+//! `port`, `show rxq`, `show txq`, and what `set` changes of ports.
+
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use uroce_command::Answer;
+use uroce_command::Select;
+use uroce_command::answer::QueueInfo;
+use uroce_command::request::{Ip, Port, Prefix, ShowQueue};
+
+use super::{Console, Failure, Served, find_port, or_nothing};
+use crate::path::prefix::IpPrefix;
+use crate::thread::Thread;
+
+impl Console {
+    pub(super) fn port(&mut self, port: &Port, devices: &[Arc<Served>]) -> Result<Answer, Failure> {
+        let (what, remedy) = match port {
+            Port::Start { port } => {
+                set_links(*port, true, devices)?;
+                return Ok(Answer::Text("Done".to_owned()));
+            }
+            Port::Stop { port, force } => {
+                self.forwarding.check_stopped()?;
+                if !force {
+                    selected(*port, devices)?
+                        .iter()
+                        .try_for_each(|(served, _)| harmless(served))?;
+                }
+                set_links(*port, false, devices)?;
+                return Ok(Answer::Text("Stopping ports...\nDone".to_owned()));
+            }
+            Port::Attach(_) => (
+                "ports are opened when a device is",
+                "name it at the start: --vdev or -a, or `ethdev` in the configuration file",
+            ),
+            Port::Detach(_) | Port::Close(_) => (
+                "a port is closed with its device",
+                "`port stop` takes its link down; without it in the configuration, start again",
+            ),
+            Port::Reset(_) => (
+                "a port's device is reset when it is opened",
+                "`port stop` and `port start` take its link down and up",
+            ),
+            Port::Config(_) => (
+                "MTU, queues and descriptors are set when a port is opened",
+                "start again with --mtu, or `mtu`, `lcores`, `rx_descriptors`, `tx_descriptors` in \
+                 the configuration file",
+            ),
+        };
+        Err(fixed(what, remedy))
+    }
+
+    /// Changes the addresses of a port.
+    pub(super) fn ip(ip: Ip, devices: &[Arc<Served>]) -> Result<Answer, Failure> {
+        let (port, Prefix { address, len }, is_added, force) = match ip {
+            Ip::Add { port, prefix } => (port, prefix, true, true),
+            Ip::Del { port, prefix, force } => (port, prefix, false, force),
+        };
+        let prefix = IpPrefix::new(address, len).map_err(|error| {
+            Failure::new(Errno::INVAL, error.to_string(), "give it as 192.0.2.1/24")
+        })?;
+        let (served, number) = find_port(port, devices)?;
+        if !force {
+            harmless(&served)?;
+        }
+        let call = move |thread: &mut Thread| thread.change_address(number, prefix, is_added);
+        let (errno, cause, remedy) = match (served.calls.call(call)?, is_added) {
+            (Some(true), _) => return Ok(Answer::Done),
+            (None, _) => (
+                Errno::OPNOTSUPP,
+                format!("port {port} has the addresses of its network interface"),
+                "change those: ip address add, ip address del",
+            ),
+            (Some(false), true) => (
+                Errno::EXIST,
+                format!("port {port} has {address} already, or no place for another address"),
+                "`show gid` has its addresses",
+            ),
+            (Some(false), false) => (
+                Errno::NOENT,
+                format!("port {port} has no {address}"),
+                "`show gid` has its addresses",
+            ),
+        };
+        Err(Failure::new(errno, cause, remedy))
+    }
+
+    /// Answers with the settings of a queue.
+    pub(super) fn queue(
+        &self,
+        show: ShowQueue,
+        is_tx: bool,
+        devices: &[Arc<Served>],
+    ) -> Result<Answer, Failure> {
+        let ShowQueue::Info { port, queue } = show;
+        let (served, number) = find_port(port, devices)?;
+        let config = &served.config.ports[usize::from(number) - 1];
+        if usize::from(queue) >= served.engine.lcores() {
+            let kind = if is_tx { "TX queue" } else { "RX queue" };
+            return Err(Failure::absent(kind, &queue.to_string(), "show config rxtx"));
+        }
+        Ok(Answer::QueueInfo(QueueInfo {
+            port: port.into(),
+            queue,
+            is_tx,
+            descriptors: if is_tx { config.tx_descriptors } else { config.rx_descriptors },
+            mbufs: config.mbufs,
+            // Each lcore polls the queue of its number.
+            lcore: queue.into(),
+        }))
+    }
+}
+
+/// Makes the failure of a command for something that does not change while a process runs.
+pub(super) fn fixed(what: &str, remedy: &str) -> Failure {
+    let cause = format!("{what}, and not while the process runs");
+    Failure::new(Errno::OPNOTSUPP, cause, remedy)
+}
+
+/// Returns the selected ports, each with its device and its number there.
+fn selected(port: Select, devices: &[Arc<Served>]) -> Result<Vec<(Arc<Served>, u8)>, Failure> {
+    if let Select::One(number) = port {
+        let of = u16::try_from(number).map_err(|_| absent(number))?;
+        return Ok(vec![find_port(of, devices)?]);
+    }
+    let mut all = Vec::new();
+    for served in devices {
+        let ports = or_nothing(served.calls.call(|thread| Ok(thread.ports_seen())))?;
+        all.extend(ports.iter().map(|port| (Arc::clone(served), port.number)));
+    }
+    Ok(all)
+}
+
+fn absent(port: u32) -> Failure {
+    Failure::absent("port", &port.to_string(), "show port summary all")
+}
+
+/// Takes the links of ports up or down.
+fn set_links(port: Select, is_up: bool, devices: &[Arc<Served>]) -> Result<(), Failure> {
+    for (served, number) in selected(port, devices)? {
+        let done = served.calls.call(move |thread| thread.set_link(number, is_up));
+        or_nothing(done)?;
+    }
+    Ok(())
+}
+
+/// Checks that a device serves no program.
+fn harmless(served: &Served) -> Result<(), Failure> {
+    if served.config.forwards {
+        return Ok(());
+    }
+    let cause = format!("{} serves a program, which would get no packet", served.config.name);
+    Err(Failure::new(Errno::PERM, cause, "add --force if that is meant"))
+}
