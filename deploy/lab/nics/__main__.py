@@ -150,6 +150,8 @@ def over(nic, way, arguments, layered, programs, work, kept):
                 if arguments.only in prop.name and (prop.short or not arguments.short)
                 and (way is WAYS[0] or prop.every_way)]
     results = []
+    if not selected:
+        return results
     with contextlib.ExitStack() as stack:
         taps = Taps(1, nic, 2, iommu=way.iommu)
         guest = NicGuest(layered, 1, work, taps, way.hugepages)
@@ -180,6 +182,10 @@ def verdict(prop, nic, way, ends, obstacle, kept):
     begin = time.monotonic()
     try:
         outcome = measure(prop, ends)
+        if outcome.fault and "retry" in outcome.fault:
+            # An emulated guest on a busy machine may pause for longer than all retries take.
+            first, outcome = outcome.fault, measure(prop, ends)
+            outcome.notes = f"the first time: {first}"
         result["verdict"] = FAIL if outcome.fault else PASS
         result["reason"] = outcome.fault or outcome.notes
         if outcome.fault:

@@ -44,10 +44,18 @@ NICS = (
         "host_mtu=9000,mq=on,rss=on,vectors=6", "net_virtio", "virtio 1.1 network device", 2),
 )
 
-# What to do where a property is missing, by NIC and property.
-REMEDIES = {}
+# What to do where a property is missing, by NIC, way and property.
+ONE_LCORE = ("The driver reports more queues than the device serves: use `lcores = 1`. The device "
+             "is QEMU's; another of its kind may differ.")
+BEHIND_AN_IOMMU = "The driver ends the process: bind the NIC to vfio-pci, behind an IOMMU."
+REMEDIES = {
+    ("vmxnet3", "vfio-pci", "two lcores"): ONE_LCORE,
+    ("e1000", "vfio-pci", "two lcores"): ONE_LCORE,
+    ("e1000e", "uio-huge", "start, MTU 1500"): BEHIND_AN_IOMMU,
+    ("vmxnet3", "uio-huge", "start, MTU 1500"): BEHIND_AN_IOMMU,
+}
 
 
-def remedy(nic, prop):
+def remedy(nic, way, prop):
     """What to do where a property of a NIC is missing. Empty if nothing is known."""
-    return REMEDIES.get((nic, prop), "")
+    return REMEDIES.get((nic, way, prop), "")

@@ -36,7 +36,6 @@ class Setting:
     mac: str = None
     """Ethernet address that the guest's end takes instead of the NIC's own."""
     ports: int = 1
-    huge: bool = None
 
 
 @dataclass
@@ -79,7 +78,7 @@ class Ends:
         self.write_config(setting)
         common = [*words, "--config"]
         begin = time.monotonic()
-        with self.server([*common, self.host_config(setting)], setting):
+        with self.server([*common, self.host_config(setting)]):
             guest = self.guest.run(
                 f"uroce-perf {' '.join(common)} /tmp/nic.toml {network.CONTROL_HOST}", SECONDS)
             fault = "" if guest.status == 0 else last_line(guest.text)
@@ -105,7 +104,7 @@ class Ends:
         return str(path)
 
     @contextlib.contextmanager
-    def server(self, words, setting):
+    def server(self, words):
         """Runs the server of this machine for the time of the block."""
         output = self.work / "host.log"
         with open(output, "w") as log:

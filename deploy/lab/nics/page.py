@@ -7,9 +7,9 @@ from .properties import PROPERTIES
 
 HEAD = """# NICs
 
-Written by `deploy/nics --write`: QEMU emulated each NIC in a guest with Debian's kernel {release}
+Written by `deploy/nics --write`. QEMU emulated each NIC in a guest with Debian's kernel {release}
 and DPDK {dpdk}, uroce drove it there, and a second uroce on the machine was its peer. Whether a
-driver starts and what it can do shows here; its speed does not.
+driver starts and what it can do shows here; its speed does not. A failure may be QEMU's.
 
 A NIC that QEMU cannot emulate is in the last table.
 """
@@ -68,5 +68,5 @@ def missing(results):
         if each["verdict"] == PASS:
             continue
         lines.append(f"- {each['nic']}, {each['way']}, {each['property']}: {each['reason']}. "
-                     f"{remedy(each['nic'], each['property'])}".rstrip())
+                     f"{remedy(each['nic'], each['way'], each['property'])}".rstrip())
     return ["", "## What is missing", "", *(lines or ["Nothing."])]
