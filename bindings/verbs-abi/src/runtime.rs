@@ -48,6 +48,8 @@ pub(crate) use uroce_command::run_dir::is_privileged;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{MutexGuard, Once, OnceLock};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use uroce::cm::raw::PortSpace;
 use uroce::config::DeviceConfig;
@@ -55,8 +57,13 @@ use uroce::{Context, PortAttr};
 
 use crate::errno::Errno;
 use crate::quota::Quota;
-use ports::{Binding, Notice};
+use ports::{Binding, Notice, Reached};
 use process::Process;
+
+/// Longest wait for a process to listen that has bound a port. Some programs tell their client the
+/// port in between.
+const LISTENING: Duration = Duration::from_millis(500);
+const LISTEN_RETRY: Duration = Duration::from_millis(1);
 
 /// A device of the configuration. It exists for the life of the process.
 pub(crate) struct Device {
@@ -175,6 +182,15 @@ pub(crate) fn set_listening(notices: &mut [Notice], listens: bool) -> Result<(),
     Ok(())
 }
 
+/// Tells the other processes that a listening id receives requests.
+pub(crate) fn announce(notices: &mut [Notice]) {
+    for notice in notices {
+        if let Err(problem) = notice.announce() {
+            unseen(notice.at(), &problem);
+        }
+    }
+}
+
 /// Drops an object of the engine. In a child that was forked after the engine had started, the
 /// value is leaked instead: dropping it would wait for threads that the child does not have.
 pub(crate) fn dispose<T>(value: T) {
@@ -243,8 +259,9 @@ impl Device {
     }
 
     /// The address of the process of this machine to which a connection to `to`, an address of the
-    /// machine, leads: in the local fabric one that listens there, this process included. Without
-    /// it, this process if it listens, else the one at the other end of the device's memif link, if
+    /// machine, leads: in the local fabric one that listens there, this process included. One that
+    /// has bound the port may be about to listen, so it is given half a second for that. Without
+    /// the fabric, this process if it listens, else the one at the other end of the device's memif link, if
     /// both ends are alternatives of one configuration. `None` if there is no such process.
     ///
     /// `own` is the device's own address; `is_heard` tells whether an id of this process listens at
@@ -263,10 +280,35 @@ impl Device {
         // The lock is free while files are read.
         let config = self.config()?;
         if config.ports.iter().any(config::is_local) {
-            let find = |port| ports::find(port, space, to, is_heard);
-            return Ok(config.ports.iter().find_map(find));
+            let end = Instant::now() + LISTENING;
+            return Ok(config.ports.iter().find_map(|port| {
+                loop {
+                    match ports::find(port, space, to, is_heard) {
+                        Reached::Soon(_) if Instant::now() < end => thread::sleep(LISTEN_RETRY),
+                        Reached::Soon(ip) | Reached::Listener(ip) => return Some(ip),
+                        Reached::Free => return None,
+                    }
+                }
+            }));
         }
         if is_heard { Ok(Some(own)) } else { process()?.other_end(self.index, to.ip()) }
+    }
+
+    /// Waits until the member of the local fabric with the address `to` receives requests at that
+    /// port, for half a second. Returns at once if it has not bound the port.
+    ///
+    /// # Errors
+    ///
+    /// The device's configuration cannot be read.
+    pub(crate) fn await_listener(&self, space: PortSpace, to: SocketAddr) -> Result<(), Errno> {
+        let config = self.config()?;
+        let end = Instant::now() + LISTENING;
+        while Instant::now() < end
+            && config.ports.iter().any(|port| ports::is_coming(port, space, to))
+        {
+            thread::sleep(LISTEN_RETRY);
+        }
+        Ok(())
     }
 
     /// The address of the machine or of a member to which the id of the local fabric is bound that

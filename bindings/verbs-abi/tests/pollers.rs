@@ -8,6 +8,7 @@ use common::{Place, claims, printed};
 claims! {
     "pollers.c", common::POLLED_DEVICE =>
     threads_that_outnumber_the_processors_give_way_to_each_other
+    a_lock_that_is_held_during_polls_is_got_by_another_thread_of_the_processor
 }
 
 #[test]

@@ -334,6 +334,7 @@ param = struct.pack('=Q7BxI', 0, 0, 1, 1, 0, 7, 7, 0, 77) + bytes(4)
 def event():
     e = ctypes.POINTER(p)()
     assert m.rdma_get_cm_event(channel, ctypes.byref(e)) == 0
+    global last; last = e
     return p(e[0]), ctypes.cast(e, ctypes.POINTER(ctypes.c_int))[4]
 ";
     // Both processes share one CPU, so that the sender has to wait for it.
@@ -498,6 +499,43 @@ say(ask(name, 7009))"
         assert_eq!(runtime.prints(&own), "8 at once\n");
         assert_eq!(server.rest(), "");
     }
+}
+
+/// qperf tells its client the port before it listens, and a busy machine makes that a long time.
+#[test]
+fn a_connection_to_a_port_that_is_bound_waits_for_its_process_to_listen() {
+    let runtime = Runtime::new("soon");
+    let program = format!("{CONNECTS}{ASKS}{BINDS}");
+    let script = format!(
+        "{program}
+assert m.rdma_bind_addr(cm, at('0.0.0.0', 7010)) == 0
+print(gid(), flush=True)
+sys.stdin.readline(); time.sleep(0.1)
+m.rdma_listen(cm, 4)
+m.rdma_reject(event()[0], b'here', 4)
+"
+    );
+    for to_member in [false, true] {
+        let mut server = runtime.start(&script);
+        let to = if to_member { server.first.trim() } else { "127.0.0.1" };
+        let ask = format!(
+            "{program}
+asked = ask('{to}', 7010)
+# The status is the reason of the server's program.
+say(asked, ctypes.cast(last, ctypes.POINTER(ctypes.c_int))[5])"
+        );
+        server.child.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
+        assert_eq!(runtime.prints(&ask), "8 at once 28\n", "{to}");
+    }
+    // A process that does not come to listen refuses, later.
+    let bound = runtime.start(&format!("{program}say(bind(at('0.0.0.0', 7011))); wait()"));
+    let ask = format!(
+        "{program}
+asked = ask('127.0.0.1', 7011)
+say(asked, ctypes.cast(last, ctypes.POINTER(ctypes.c_int))[5])"
+    );
+    assert_eq!(runtime.prints(&ask), "8 at once 8\n");
+    drop(bound);
 }
 
 /// Each child of Python's multiprocessing becomes a member at its first call.

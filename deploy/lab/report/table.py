@@ -6,6 +6,8 @@ import sys
 from .result import FAIL, NOT_RUN, PASS
 
 NAME_WIDTH = 46
+# Lines of a reason that are printed. What a program says of its failure may not be its first line.
+REASON_LINES = 6
 
 
 class Report:
@@ -33,8 +35,8 @@ class Report:
         name = case.name.removesuffix(f"-{case.server}-serves")
         self.row(name, case.server, case.client, result.verdict, lost, again,
                  f"{result.seconds:.2f}")
-        if result.reason:
-            self.line(f"    {result.reason.strip().splitlines()[0]}")
+        for line in result.reason.strip().splitlines()[:REASON_LINES] if result.reason else ():
+            self.line(f"    {line}")
         if result.pcap:
             self.line(f"    kept {result.pcap}")
 

@@ -207,6 +207,7 @@ fn listen(id: *const rdma_cm_id, backlog: c_int) -> Result<(), Errno> {
         // Fails only if the file cannot be written, as `set_listening` says.
         let _ = runtime::set_listening(&mut state.notices, false);
     })?;
+    runtime::announce(&mut state.notices);
     state.stage = Stage::Listening;
     Ok(())
 }

@@ -100,6 +100,7 @@ pub(crate) fn way_to(
 ) -> Result<(ResolvedPath, u16), Errno> {
     let mut path = state.path.ok_or(Errno::EINVAL)?;
     if !host::is_host(to.ip()) {
+        device.await_listener(id.space, to)?;
         return Ok((path, to.port()));
     }
     let (ip, at) = destination(id.space, device, manager, &path, to)?;

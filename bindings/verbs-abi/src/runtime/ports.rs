@@ -11,6 +11,9 @@
 //!   FABRIC/ports/tcp-7471-m2-812-4026-0      port, member, process, PID namespace, serial number
 //! ```
 //!
+//! Some programs tell their client a port when they have bound it, and listen afterwards, as qperf
+//! does. So a port that is only bound is not the same as one that no process has: [`Reached::Soon`].
+//!
 //! Invariants
 //! - Two ids of different processes have conflicting addresses only if one of them has no notice,
 //!   because its process may not write to the directory.
@@ -37,6 +40,8 @@ use crate::errno::Errno;
 const DIRECTORY: &str = "ports";
 /// Name of the file that is locked while a port is taken.
 const LOCK: &str = "lock";
+/// The line of a file that says that requests are received.
+const HEARD: &str = "heard";
 /// Longest file that is read, in bytes: 32 addresses fit.
 const LEN_MAX: u64 = 2048;
 /// Longest wait for the lock, which others hold for less than a millisecond.
@@ -63,7 +68,8 @@ pub(crate) struct Notice {
     /// The addresses of the member.
     own: Vec<IpAddr>,
     path: PathBuf,
-    _lock: File,
+    /// The file, locked.
+    file: File,
     /// The process that has made it: a forked child removes nothing.
     process: u32,
 }
@@ -102,8 +108,8 @@ pub(crate) fn take(
     let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
     let service = service(binding.space, binding.at.port());
     let path = directory.join(format!("{service}-m{member}{owner}{serial}"));
-    let lock = write(&path, &binding, &own)?;
-    Ok(Ok(Some(Notice { binding, own, path, _lock: lock, process: std::process::id() })))
+    let file = write(&path, &binding, &own)?;
+    Ok(Ok(Some(Notice { binding, own, path, file, process: std::process::id() })))
 }
 
 impl Notice {
@@ -112,8 +118,8 @@ impl Notice {
         self.binding.at
     }
 
-    /// Tells the others whether the id listens; then it does not share its address. What another
-    /// process has is the inner `Err`, as in [`take`], and nothing has changed.
+    /// Tells the others whether the id listens, or is about to; then it does not share its address.
+    /// What another process has is the inner `Err`, as in [`take`], and nothing has changed.
     ///
     /// # Errors
     ///
@@ -125,38 +131,76 @@ impl Notice {
         if listens && let Err(error) = check(directory, &binding, &self.own) {
             return Ok(Err(error));
         }
-        self._lock = write(&self.path, &binding, &self.own)?;
+        self.file = write(&self.path, &binding, &self.own)?;
         self.binding = binding;
         Ok(Ok(()))
     }
+
+    /// Tells the others that the id, which listens, receives requests from now on.
+    ///
+    /// # Errors
+    ///
+    /// [`Problem`] if the file cannot be written.
+    pub(crate) fn announce(&mut self) -> Result<(), Problem> {
+        let written = writeln!(self.file, "{HEARD}");
+        written.map_err(|error| Problem::File { path: self.path.clone(), error })
+    }
+}
+
+/// Where a connection to an address of the host leads. An address is that of a member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reached {
+    /// A process listens there.
+    Listener(IpAddr),
+    /// Another process has bound the port, and does not receive requests yet.
+    Soon(IpAddr),
+    /// No process has the port.
+    Free,
 }
 
 /// The address of the member that listens at a port of the host, for a connection to the address
-/// `to`, and of the IP version of `to`. `None` if none listens there. The member may be the one of
-/// this port. A listener bound to that very address is preferred, then a wildcard, then one bound
-/// to the address of its member; among equal ones, that of this port.
+/// `to`, and of the IP version of `to`. The member may be the one of this port. A listener bound to
+/// that very address is preferred, then a wildcard, then one bound to the address of its member;
+/// among equal ones, that of this port. If there is no listener, the same holds for other members
+/// that have bound the port.
 ///
 /// `is_heard` tells whether an id of this port listens at its own address. It is preferred if it
 /// has no notice.
-pub(crate) fn find(
-    port: &PortConfig,
-    space: PortSpace,
-    to: SocketAddr,
-    is_heard: bool,
-) -> Option<IpAddr> {
-    let Ethdev::Local(fabric) = &port.ethdev else { return None };
+pub(crate) fn find(port: &PortConfig, space: PortSpace, to: SocketAddr, is_heard: bool) -> Reached {
+    let Ethdev::Local(fabric) = &port.ethdev else { return Reached::Free };
     let own: Vec<IpAddr> = port.ip.iter().map(|ip| ip.address()).collect();
-    let mut listeners = all(&fabric.join(DIRECTORY), space, to.port());
-    listeners.retain(|listener| listener.binding.listens);
-    let is_own = |listener: &Other| listener.own.iter().any(|ip| own.contains(ip));
-    if is_heard && !listeners.iter().any(is_own) {
-        return own.into_iter().find(|ip| ip.is_ipv4() == to.is_ipv4());
+    let all = all(&fabric.join(DIRECTORY), space, to.port());
+    let is_own = |other: &Other| other.own.iter().any(|ip| own.contains(ip));
+    let best = |is_eligible: &dyn Fn(&Other) -> bool| {
+        let reached = all.iter().filter(|other| is_eligible(other)).filter_map(|other| {
+            let (rank, ip) = other.reached_by(to.ip())?;
+            Some(((rank, !is_own(other)), other.is_heard, ip))
+        });
+        reached.min_by_key(|(order, ..)| *order)
+    };
+    if is_heard && !all.iter().any(|other| other.binding.listens && is_own(other)) {
+        let like = own.iter().find(|ip| ip.is_ipv4() == to.is_ipv4());
+        return like.map_or(Reached::Free, |ip| Reached::Listener(*ip));
     }
-    let reached = listeners.iter().filter_map(|listener| {
-        let (rank, ip) = listener.reached_by(to.ip())?;
-        Some((rank, !is_own(listener), ip))
+    match best(&|other| other.binding.listens) {
+        Some(((_, is_other), false, ip)) if is_other => Reached::Soon(ip),
+        Some((_, _, ip)) => Reached::Listener(ip),
+        None => match best(&|other| !is_own(other)) {
+            Some((_, _, ip)) => Reached::Soon(ip),
+            None => Reached::Free,
+        },
+    }
+}
+
+/// Whether the member with the address `to` has bound that port, and does not receive requests yet.
+pub(crate) fn is_coming(port: &PortConfig, space: PortSpace, to: SocketAddr) -> bool {
+    let Ethdev::Local(fabric) = &port.ethdev else { return false };
+    let mut all = all(&fabric.join(DIRECTORY), space, to.port());
+    all.retain(|other| {
+        let has_it = other.binding.at.ip() == to.ip() || other.binding.covers(to.ip());
+        other.own.contains(&to.ip()) && has_it
     });
-    reached.min_by_key(|(rank, is_other, _)| (*rank, *is_other)).map(|(_, _, ip)| ip)
+    !all.is_empty() && !all.iter().any(|other| other.is_heard)
 }
 
 /// The address to which the id is bound that has sent a request from `from`, the
@@ -216,6 +260,8 @@ struct Other {
     own: Vec<IpAddr>,
     /// It is one of this process.
     is_ours: bool,
+    /// It listens and receives requests.
+    is_heard: bool,
 }
 
 impl Other {
@@ -249,7 +295,7 @@ fn parse(text: &str, space: PortSpace, port: u16, is_ours: bool) -> Option<Other
         one_version: is_set("one-version"),
         listens: is_set("listens"),
     };
-    Some(Other { binding, own: value("own"), is_ours })
+    Some(Other { binding, own: value("own"), is_ours, is_heard: is_set(HEARD) })
 }
 
 /// Checks a binding against those of the other processes.

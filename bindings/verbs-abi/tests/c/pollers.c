@@ -125,8 +125,55 @@ static void threads_that_outnumber_the_processors_give_way_to_each_other(void)
 	CODE(ibv_close_device(context), 0);
 }
 
+static pthread_spinlock_t lock;
+
+/* Polls a queue without completions, each time with the lock, as UCX does. */
+static void *poll_with_the_lock(void *unused)
+{
+	struct ibv_cq *cq = ibv_create_cq(context, 16, NULL, NULL, 0);
+	CHECK(cq);
+	/* A queue is driven if it has a queue pair. */
+	struct ibv_qp *qp = make_qp(cq);
+	while (!stops) {
+		struct ibv_wc wc;
+		pthread_spin_lock(&lock);
+		CODE(ibv_poll_cq(cq, 1, &wc), 0);
+		pthread_spin_unlock(&lock);
+	}
+	CODE(ibv_destroy_qp(qp), 0);
+	CODE(ibv_destroy_cq(cq), 0);
+	return unused;
+}
+
+static void a_lock_that_is_held_during_polls_is_got_by_another_thread_of_the_processor(void)
+{
+	context = open_first();
+	CHECK(pd = ibv_alloc_pd(context));
+	CODE(pthread_spin_init(&lock, PTHREAD_PROCESS_PRIVATE), 0);
+	cpu_set_t one;
+	CPU_ZERO(&one);
+	CPU_SET(sched_getcpu(), &one);
+	pthread_attr_t attr;
+	CODE(pthread_attr_init(&attr), 0);
+	CODE(pthread_attr_setaffinity_np(&attr, sizeof one, &one), 0);
+	pthread_t poller;
+	CODE(pthread_create(&poller, &attr, poll_with_the_lock, NULL), 0);
+	CODE(pthread_setaffinity_np(pthread_self(), sizeof one, &one), 0);
+	/* Once for each object that a program destroys when it ends. */
+	for (int times = 0; times < 10; times++) {
+		pthread_spin_lock(&lock);
+		pthread_spin_unlock(&lock);
+		usleep(1000);
+	}
+	stops = true;
+	CODE(pthread_join(poller, NULL), 0);
+	CODE(ibv_dealloc_pd(pd), 0);
+	CODE(ibv_close_device(context), 0);
+}
+
 static const struct claim claims[] = {
 	CLAIM(threads_that_outnumber_the_processors_give_way_to_each_other),
+	CLAIM(a_lock_that_is_held_during_polls_is_got_by_another_thread_of_the_processor),
 };
 
 int main(int argc, char **argv)

@@ -114,7 +114,7 @@ impl Poller {
         if turn == Turn::Busy {
             contention::found_work();
         } else if has_met_another {
-            std::thread::yield_now();
+            contention::make_room();
         }
         turn
     }
@@ -127,7 +127,7 @@ impl Poller {
     pub fn rest(&self, turn: Turn) {
         if turn != Turn::Busy {
             match crowd::is_crowded(&self.clock, self.engine.shared.processors) {
-                true => std::thread::yield_now(),
+                true => contention::make_room(),
                 false => contention::found_nothing(),
             }
         }

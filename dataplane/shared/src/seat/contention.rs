@@ -13,10 +13,15 @@
 //! (`ru_nivcsw`), be it to the scheduler's clock or by `sched_yield`. So the sign remains while
 //! yielding lets other threads run, and goes when it no longer does.
 //!
+//! A program may poll with a spin lock held, as UCX does. A thread that always yields in such a poll
+//! never loses its processor without the lock, and a thread that spins for the lock on the same
+//! processor never gets it. So some looks pass between two yields, and now and then a thread keeps
+//! its processor until the scheduler takes it, which is at any moment.
+//!
 //! Invariants
 //! - A thread that has its processor to itself makes one system call a window here, and does not
 //!   yield.
-//! - No state is shared between threads.
+//! - Threads share nothing here but the time at which one of them last kept its processor.
 //!
 //! Not here: an lcore's own thread, which sleeps earlier ([`crate::seat::idle`]).
 
@@ -26,6 +31,7 @@ use crate::sync::yield_now;
 use crate::time::clock::Clock;
 use std::cell::Cell;
 use std::mem::MaybeUninit;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A window is 2^24 ns, 17 ms: longer than a time slice of the kernel's scheduler, so that a thread
 /// which shares its processor loses it at least once in each window.
@@ -35,8 +41,27 @@ const WINDOW_SHIFT: u32 = 24;
 /// on another processor takes to answer. A yield costs a microsecond.
 pub(crate) const PATIENCE: u32 = 64;
 
+/// Looks without work between two yields: as long as a yield takes.
+const LOOKS_BETWEEN_YIELDS: u32 = 8;
+
+/// A yield that takes this long, in nanoseconds, has let another thread use its whole time slice.
+/// That thread works, or spins for a lock.
+const LONG_YIELD: u64 = 2_000_000;
+
+/// The longest time for which a thread keeps its processor, in nanoseconds: more than its time slice
+/// and a tick of the scheduler's clock.
+const KEPT: u64 = 8_000_000;
+
+/// The time in nanoseconds in which one thread of the process keeps its processor once. A thread
+/// that works on the same processor loses a tenth of its time by it.
+const KEPT_ONCE_IN: u64 = 1 << 25;
+
+/// The time at which a thread of the process has last begun to keep its processor.
+static LAST_KEPT: AtomicU64 = AtomicU64::new(0);
+
 thread_local! {
     static EMPTY_LOOKS: Cell<u32> = const { Cell::new(0) };
+    static KEEPING: Cell<Keeping> = const { Cell::new(Keeping { until: 0, looked: 0 }) };
     static VIEW: Cell<View> = const { Cell::new(View::NONE) };
 }
 
@@ -49,6 +74,16 @@ struct View {
     switches: u64,
     /// Whether it had lost the processor since the look before.
     is_contended: bool,
+}
+
+/// A thread that keeps its processor. Times are nanoseconds of [`Clock`].
+#[derive(Clone, Copy, Debug)]
+struct Keeping {
+    /// When it ends at the latest.
+    until: u64,
+    /// When the thread has last looked. A gap after it shows that the scheduler has taken the
+    /// processor.
+    looked: u64,
 }
 
 /// Called by a thread that has looked for work and found some.
@@ -64,8 +99,31 @@ pub fn found_nothing() {
     let empty = EMPTY_LOOKS.get().saturating_add(1);
     EMPTY_LOOKS.set(empty);
     if empty >= PATIENCE && is_contended() {
-        yield_now();
+        EMPTY_LOOKS.set(PATIENCE - LOOKS_BETWEEN_YIELDS);
+        make_room();
     }
+}
+
+/// Yields the processor, except at times when the thread keeps it until the scheduler takes it.
+pub fn make_room() {
+    let clock = Clock::new();
+    let before = clock.now();
+    let keeping = KEEPING.get();
+    if keeping.holds_at(before) {
+        KEEPING.set(Keeping { looked: before, ..keeping });
+        return;
+    }
+    yield_now();
+    let after = clock.now();
+    let until =
+        if after >= before + LONG_YIELD && may_keep(&LAST_KEPT, after) { after + KEPT } else { 0 };
+    KEEPING.set(Keeping { until, looked: after });
+}
+
+/// Returns whether a thread may keep its processor from `now` on, and notes that it does.
+fn may_keep(last: &AtomicU64, now: u64) -> bool {
+    let is_due = |last| (now >= last + KEPT_ONCE_IN).then_some(now);
+    last.fetch_update(Ordering::Relaxed, Ordering::Relaxed, is_due).is_ok()
 }
 
 /// Returns whether the calling thread has lost its processor to another thread lately.
@@ -81,6 +139,13 @@ pub(crate) fn is_contended() -> bool {
         }
         view.get().is_contended
     })
+}
+
+impl Keeping {
+    /// Whether the thread still keeps its processor: it has had it since the last look.
+    fn holds_at(self, now: u64) -> bool {
+        now < self.until && now < self.looked + LONG_YIELD / 2
+    }
 }
 
 impl View {
@@ -122,6 +187,18 @@ mod tests {
         assert!(third.is_contended);
         assert!(!third.renewed(9, 4).is_contended, "no other thread came");
         assert!(third.renewed(12, 9).is_contended, "the thread had no processor for two windows");
+    }
+
+    #[test]
+    fn a_processor_is_kept_until_the_scheduler_takes_it_and_by_one_thread_at_a_time() {
+        let keeping = Keeping { until: 10 * LONG_YIELD, looked: LONG_YIELD };
+        assert!(keeping.holds_at(LONG_YIELD + 1));
+        assert!(!keeping.holds_at(2 * LONG_YIELD), "the thread had no processor in between");
+        assert!(!Keeping { looked: 10 * LONG_YIELD, ..keeping }.holds_at(10 * LONG_YIELD));
+        let last = AtomicU64::new(0);
+        assert!(may_keep(&last, KEPT_ONCE_IN));
+        assert!(!may_keep(&last, 2 * KEPT_ONCE_IN - 1));
+        assert!(may_keep(&last, 2 * KEPT_ONCE_IN));
     }
 
     #[test]

@@ -43,7 +43,38 @@ fn to(address: &str) -> Binding {
 fn listen(port: &PortConfig, address: &str) -> Notice {
     let mut notice = take(port, to(address)).unwrap().unwrap().unwrap();
     notice.set_listening(true).unwrap().unwrap();
+    notice.announce().unwrap();
     notice
+}
+
+/// The listener that a connection reaches.
+fn find(port: &PortConfig, space: PortSpace, to: SocketAddr, is_heard: bool) -> Option<IpAddr> {
+    match super::find(port, space, to, is_heard) {
+        Reached::Listener(ip) => Some(ip),
+        Reached::Soon(_) | Reached::Free => None,
+    }
+}
+
+#[test]
+fn a_process_that_is_about_to_listen_is_told_from_one_without_the_port() {
+    let fabric = Fabric::new("soon");
+    let (one, two) = (fabric.member(1), fabric.member(2));
+    let two_ip: IpAddr = "192.0.2.2".parse().unwrap();
+    let reached = || super::find(&one, TCP, at("127.0.0.1:7000"), false);
+    let is_coming = || is_coming(&one, TCP, at("192.0.2.2:7000"));
+    assert_eq!((reached(), is_coming()), (Reached::Free, false));
+    let mut notice = take(&two, to("0.0.0.0:7000")).unwrap().unwrap().unwrap();
+    assert_eq!((reached(), is_coming()), (Reached::Soon(two_ip), true));
+    notice.set_listening(true).unwrap().unwrap();
+    assert_eq!((reached(), is_coming()), (Reached::Soon(two_ip), true));
+    assert_eq!(super::find(&one, TCP, at("[::1]:7000"), false), Reached::Free);
+    assert!(!super::is_coming(&one, TCP, at("192.0.2.3:7000")), "another member");
+    notice.announce().unwrap();
+    assert_eq!((reached(), is_coming()), (Reached::Listener(two_ip), false));
+    notice.set_listening(false).unwrap().unwrap();
+    assert_eq!((reached(), is_coming()), (Reached::Soon(two_ip), true));
+    // An id of the process that connects does not become a listener while that waits.
+    assert_eq!(super::find(&two, TCP, at("127.0.0.1:7000"), false), Reached::Free);
 }
 
 #[test]
@@ -187,6 +218,7 @@ fn a_port_that_another_process_has_is_refused_by_linuxs_rules() {
     assert_eq!(shared.set_listening(true).unwrap(), wide);
     drop(_shared);
     assert_eq!(shared.set_listening(true).unwrap(), Ok(()));
+    shared.announce().unwrap();
     assert!(find(&fabric.member(2), TCP, at("127.0.0.1:7005"), false).is_some());
     assert_eq!(shared.set_listening(false).unwrap(), Ok(()));
     assert!(find(&fabric.member(2), TCP, at("127.0.0.1:7005"), false).is_none());
