@@ -261,8 +261,8 @@ impl Device {
     /// The address of the process of this machine to which a connection to `to`, an address of the
     /// machine, leads: in the local fabric one that listens there, this process included. One that
     /// has bound the port may be about to listen, so it is given half a second for that. Without
-    /// the fabric, this process if it listens, else the one at the other end of the device's memif link, if
-    /// both ends are alternatives of one configuration. `None` if there is no such process.
+    /// the fabric, this process if it listens, else the one at the other end of the device's memif
+    /// link, if both ends are alternatives of one configuration. `None` if there is no such process.
     ///
     /// `own` is the device's own address; `is_heard` tells whether an id of this process listens at
     /// it and the port.

@@ -334,7 +334,6 @@ param = struct.pack('=Q7BxI', 0, 0, 1, 1, 0, 7, 7, 0, 77) + bytes(4)
 def event():
     e = ctypes.POINTER(p)()
     assert m.rdma_get_cm_event(channel, ctypes.byref(e)) == 0
-    global last; last = e
     return p(e[0]), ctypes.cast(e, ctypes.POINTER(ctypes.c_int))[4]
 ";
     // Both processes share one CPU, so that the sender has to wait for it.
@@ -369,6 +368,7 @@ param = struct.pack('=Q7BxI', 0, 0, 1, 1, 0, 7, 7, 0, 77) + bytes(4)
 def event():
     e = ctypes.POINTER(p)()
     assert m.rdma_get_cm_event(channel, ctypes.byref(e)) == 0
+    global last; last = e
     return p(e[0]), ctypes.cast(e, ctypes.POINTER(ctypes.c_int))[4]
 def ask(ip, port):
     at = struct.pack('=H', 2) + struct.pack('>H', port) + bytes(map(int, ip.split('.'))) + bytes(8)

@@ -12,7 +12,8 @@
 //! ```
 //!
 //! Some programs tell their client a port when they have bound it, and listen afterwards, as qperf
-//! does. So a port that is only bound is not the same as one that no process has: [`Reached::Soon`].
+//! does. So a port that is only bound is not the same as one that no process has
+//! ([`Reached::Soon`]).
 //!
 //! Invariants
 //! - Two ids of different processes have conflicting addresses only if one of them has no notice,

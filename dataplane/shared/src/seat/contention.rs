@@ -13,10 +13,10 @@
 //! (`ru_nivcsw`), be it to the scheduler's clock or by `sched_yield`. So the sign remains while
 //! yielding lets other threads run, and goes when it no longer does.
 //!
-//! A program may poll with a spin lock held, as UCX does. A thread that always yields in such a poll
-//! never loses its processor without the lock, and a thread that spins for the lock on the same
-//! processor never gets it. So some looks pass between two yields, and now and then a thread keeps
-//! its processor until the scheduler takes it, which is at any moment.
+//! A program may poll with a spin lock held, as UCX does. A thread that always yields in such a
+//! poll never loses its processor without the lock, and a thread that spins for the lock on the
+//! same processor never gets it. So some looks pass between two yields, and now and then a thread
+//! keeps its processor until the scheduler takes it, which is at any moment.
 //!
 //! Invariants
 //! - A thread that has its processor to itself makes one system call a window here, and does not
@@ -48,8 +48,8 @@ const LOOKS_BETWEEN_YIELDS: u32 = 8;
 /// That thread works, or spins for a lock.
 const LONG_YIELD: u64 = 2_000_000;
 
-/// The longest time for which a thread keeps its processor, in nanoseconds: more than its time slice
-/// and a tick of the scheduler's clock.
+/// The longest time for which a thread keeps its processor, in nanoseconds: more than its time
+/// slice and a tick of the scheduler's clock.
 const KEPT: u64 = 8_000_000;
 
 /// The time in nanoseconds in which one thread of the process keeps its processor once. A thread
