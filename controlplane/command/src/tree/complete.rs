@@ -2,7 +2,7 @@
 
 use clap::{Arg, Command};
 
-use super::{arguments, find, offered, root, takes_either, value_name, words};
+use super::{arguments, find, offered, parse, root, takes_either, value_name, words};
 
 /// A word that may be typed, and what it means.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,7 +44,8 @@ pub fn complete(line: &str) -> Completion {
         }
     }
     if !at.has_subcommands() || words.len() > depth {
-        let (words, value) = of_arguments(at, &words[depth..], begun);
+        let (mut words, value) = of_arguments(at, &words[depth..], begun);
+        words.retain(|candidate| is_taken(before, &candidate.word));
         return Completion { start, words, value };
     }
     let subs = offered(at).filter(|sub| sub.get_name().starts_with(begun));
@@ -54,6 +55,12 @@ pub fn complete(line: &str) -> Completion {
     });
     let value = at.get_positionals().next().map(value_name);
     Completion { start, words: words.collect(), value }
+}
+
+/// Returns whether a word has its place behind the others: none of them is wrong, or excludes it.
+fn is_taken(before: &str, word: &str) -> bool {
+    let column = before.chars().count();
+    parse(&format!("{before}{word}")).map_or_else(|mistake| mistake.column > column, |_| true)
 }
 
 /// Returns what may follow these words of a command: words, and the name of a value.
@@ -119,6 +126,14 @@ mod tests {
         assert_eq!(words("start tx"), ["tx_first"]);
         assert!(words("show nothing s").is_empty());
         assert!(words("show \"port s").is_empty());
+    }
+
+    #[test]
+    fn words_are_offered_unless_those_before_are_wrong_or_exclude_them() {
+        assert_eq!(words("set port 0 "), ["link-up", "link-down", "rate"]);
+        assert_eq!(words("set port 0 link-up "), ["rate"]);
+        assert!(words("set port 0 rate x ").is_empty());
+        assert!(words("set fault port 0 rx t").is_empty());
     }
 
     #[test]
