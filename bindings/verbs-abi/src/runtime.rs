@@ -262,7 +262,8 @@ impl Device {
     /// machine, leads: in the local fabric one that listens there, this process included. One that
     /// has bound the port may be about to listen, so it is given half a second for that. Without
     /// the fabric, this process if it listens, else the one at the other end of the device's memif
-    /// link, if both ends are alternatives of one configuration. `None` if there is no such process.
+    /// link, if both ends are alternatives of one configuration. `None` if there is no such
+    /// process.
     ///
     /// `own` is the device's own address; `is_heard` tells whether an id of this process listens at
     /// it and the port.
