@@ -14,9 +14,11 @@
 //! copy them. IP and UDP headers mostly repeat those of an earlier packet, so [`OuterSums`] keeps
 //! their sums.
 
+mod field;
 mod outer;
 mod table;
 
+pub use field::IcrcField;
 pub use outer::OuterSums;
 
 use crc32fast::Hasher;

@@ -79,7 +79,7 @@ pub use ethernet::{EtherType, Vlan};
 pub use ext::{ExtHeaders, Header};
 pub use frame::{Datagram, Frame, Other};
 pub use gid::Gid;
-pub use icrc::{ICRC_LEN, Icrc, OuterSums, icrc, seal};
+pub use icrc::{ICRC_LEN, Icrc, IcrcField, OuterSums, icrc, seal};
 pub use ieth::Ieth;
 pub use immdt::ImmDt;
 pub use keys::{Lkey, Pkey, Qkey, Rkey, Va};

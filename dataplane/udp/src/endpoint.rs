@@ -1,0 +1,143 @@
+//! An endpoint: its addresses, and the queues that were not taken yet.
+
+use crate::queue::{Counters, Queue};
+use crate::socket::Socket;
+use std::io;
+use std::net::{IpAddr, SocketAddr, SocketAddrV6};
+use std::sync::{Arc, Mutex, PoisonError};
+use uroce_wire::Mac;
+use uroce_wire::udp::Udp;
+
+/// Most queues of an endpoint.
+pub const QUEUES_MAX: u16 = 16;
+
+/// The configuration of [`Endpoint::open`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EndpointConfig {
+    /// Network interface, for the scope of link-local addresses.
+    pub interface: String,
+    /// Addresses of the machine, at least one.
+    pub addresses: Vec<IpAddr>,
+    /// Destination of received frames.
+    pub mac: Mac,
+    /// Queues, 1 to [`QUEUES_MAX`].
+    pub queues: u16,
+}
+
+/// Reason for which an endpoint was not opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// Another socket has UDP port 4791 of the address.
+    #[error(
+        "UDP port 4791 of {0} is taken: by another process with this port (`ss -ulpn sport = 4791` \
+         names it) or by Soft-RoCE (`rdma link delete NAME` removes it); one program has an address"
+    )]
+    Taken(IpAddr),
+    /// The address is not one of the machine's.
+    #[error("{0} is no address of this machine or network namespace: use one that `ip addr` shows")]
+    NoSuchAddress(IpAddr),
+    /// There is no address.
+    #[error("{0} has no IP address: give it one (`ip addr add`)")]
+    NoAddress(String),
+    /// The number of queues is out of range.
+    #[error("{0} queues: there can be 1 to {QUEUES_MAX}")]
+    Queues(u16),
+    /// Another error of the system.
+    #[error("UDP socket at {address}: {call}: {error}")]
+    System {
+        /// Address of the socket.
+        address: IpAddr,
+        /// The call that failed.
+        call: &'static str,
+        /// Its error.
+        error: io::Error,
+    },
+}
+
+/// Reason for which a queue was not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum QueueError {
+    /// There is no queue with this number.
+    #[error("queue {index} is not one of {queues}")]
+    OutOfRange {
+        /// The number.
+        index: u16,
+        /// Queues of the endpoint.
+        queues: u16,
+    },
+    /// The queue is taken.
+    #[error("queue {index} is taken")]
+    Taken {
+        /// The number.
+        index: u16,
+    },
+}
+
+/// The sockets of a process at its addresses.
+#[derive(Debug)]
+pub struct Endpoint {
+    config: EndpointConfig,
+    /// Queues that are not taken.
+    free: Mutex<Vec<Option<Queue>>>,
+    counters: Arc<Counters>,
+}
+
+impl Endpoint {
+    /// Opens the sockets.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError`]; nothing is left behind.
+    pub fn open(config: EndpointConfig) -> Result<Endpoint, OpenError> {
+        if !(1..=QUEUES_MAX).contains(&config.queues) {
+            return Err(OpenError::Queues(config.queues));
+        }
+        if config.addresses.is_empty() {
+            return Err(OpenError::NoAddress(config.interface));
+        }
+        let scope = nix::net::if_::if_nametoindex(config.interface.as_str()).unwrap_or(0);
+        let at = |ip: &IpAddr| match ip {
+            IpAddr::V6(ip) if ip.is_unicast_link_local() => {
+                SocketAddr::V6(SocketAddrV6::new(*ip, Udp::ROCE_PORT, 0, scope))
+            }
+            ip => SocketAddr::new(*ip, Udp::ROCE_PORT),
+        };
+        let places: Vec<SocketAddr> = config.addresses.iter().map(at).collect();
+        // A socket that shares its address could join those of another process.
+        for place in &places {
+            drop(Socket::open(*place, false)?);
+        }
+        let is_shared = config.queues > 1;
+        let sockets = || places.iter().map(|place| Socket::open(*place, is_shared)).collect();
+        let counters = Arc::new(Counters::default());
+        let mut queues = Vec::new();
+        for index in 0..config.queues {
+            let sockets: Result<Vec<Socket>, OpenError> = sockets();
+            queues.push(Some(Queue::new(index, sockets?, config.mac, Arc::clone(&counters))));
+        }
+        Ok(Endpoint { config, free: Mutex::new(queues), counters })
+    }
+
+    /// Takes a queue. Dropping it closes its sockets.
+    ///
+    /// # Errors
+    ///
+    /// [`QueueError`].
+    pub fn queue(&self, index: u16) -> Result<Queue, QueueError> {
+        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        let queues = self.config.queues;
+        let place = free.get_mut(usize::from(index));
+        let place = place.ok_or(QueueError::OutOfRange { index, queues })?;
+        place.take().ok_or(QueueError::Taken { index })
+    }
+
+    /// Returns what its queues have done.
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// Returns the configuration.
+    pub fn config(&self) -> &EndpointConfig {
+        &self.config
+    }
+}

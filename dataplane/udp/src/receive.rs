@@ -1,0 +1,197 @@
+//! Datagrams that have come: cut apart, with the headers that the kernel has removed.
+
+use crate::fields::Fields;
+use crate::mac_of;
+use crate::queue::Queue;
+use crate::socket::{Control, Receipt};
+use nix::errno::Errno;
+use uroce_wire::ipv4::Ipv4;
+use uroce_wire::udp::Udp;
+use uroce_wire::{Bth, Encap, Gid, HeaderTemplate, ICRC_LEN, Icrc, Mac};
+
+/// Bytes of the longest message.
+const MESSAGE: usize = 1 << 16;
+/// TTL or hop limit of received frames: a socket need not show it, and the CRC leaves it out.
+const HOP_LIMIT: u8 = 64;
+/// Bytes of the longest headers up to BTH's end.
+const HEAD: usize = HeaderTemplate::MAX_LEN + Bth::LEN;
+
+/// What a queue receives into.
+#[derive(Debug)]
+pub(crate) struct Receiving {
+    buffer: Box<[u8]>,
+    control: Control,
+    /// Datagrams of the buffer that were not given on.
+    rest: Option<Rest>,
+    /// Place of the socket that is asked next.
+    next: usize,
+    /// The identification of IPv4 packets.
+    identifications: Fields,
+    /// Datagrams that each socket has had no room for.
+    overflows: Vec<u32>,
+}
+
+/// Datagrams of a message.
+#[derive(Clone, Copy, Debug)]
+struct Rest {
+    receipt: Receipt,
+    /// Headers of each, without lengths.
+    template: HeaderTemplate,
+    /// Bytes that were given on.
+    done: usize,
+}
+
+/// A received frame, in two parts.
+#[derive(Clone, Copy, Debug)]
+pub struct Received<'a> {
+    headers: &'a [u8],
+    transport: &'a [u8],
+}
+
+impl Received<'_> {
+    /// Returns its length in bytes.
+    #[allow(clippy::len_without_is_empty)]
+    pub fn len(&self) -> usize {
+        self.headers.len() + self.transport.len()
+    }
+
+    /// Copies it to the front of `out`.
+    ///
+    /// # Panics
+    ///
+    /// If `out` is shorter than the frame.
+    pub fn copy_to(&self, out: &mut [u8]) {
+        let (headers, rest) = out.split_at_mut(self.headers.len());
+        headers.copy_from_slice(self.headers);
+        rest[..self.transport.len()].copy_from_slice(self.transport);
+    }
+}
+
+impl Receiving {
+    pub(crate) fn new(sockets: usize) -> Receiving {
+        Receiving {
+            buffer: vec![0; MESSAGE].into_boxed_slice(),
+            control: Control::default(),
+            rest: None,
+            next: 0,
+            identifications: Fields::default(),
+            overflows: vec![0; sockets],
+        }
+    }
+
+    /// Returns whether datagrams wait in the buffer.
+    pub(crate) fn has_rest(&self) -> bool {
+        self.rest.is_some()
+    }
+}
+
+impl Queue {
+    /// Gives on received frames, at most `max`, until there are no more or `take` refuses one, which
+    /// then comes again. Returns how many were taken.
+    pub fn receive(&mut self, max: usize, mut take: impl FnMut(&Received<'_>) -> bool) -> usize {
+        let mut taken = 0;
+        while taken < max {
+            if self.receiving.rest.is_none() && !self.refill() {
+                break;
+            }
+            let Receiving { buffer, rest, identifications, .. } = &mut self.receiving;
+            let Some(of) = rest else { break };
+            let left = &buffer[of.done..of.receipt.len];
+            let transport = &left[..left.len().min(of.receipt.segment)];
+            let mut head = [0; HEAD];
+            let len = of.template.emit(&mut head, transport.len());
+            identify(&mut head, &of.template, transport, identifications);
+            if !take(&Received { headers: &head[..len], transport }) {
+                break;
+            }
+            taken += 1;
+            self.counters.rx_datagrams.add(1);
+            self.counters.rx_bytes.add(transport.len() as u64);
+            of.done += transport.len();
+            if of.done == of.receipt.len {
+                *rest = None;
+            }
+        }
+        taken
+    }
+
+    /// Receives a message of the next socket that has one. Returns false if none has.
+    fn refill(&mut self) -> bool {
+        let count = self.sockets.len();
+        let Receiving { buffer, control, rest, next, overflows, .. } = &mut self.receiving;
+        let mut idle = 0;
+        while idle < count {
+            let at = *next;
+            *next = (at + 1) % count;
+            let socket = &self.sockets[at];
+            match socket.receive(buffer, control) {
+                Ok(Some(receipt)) if receipt.len > 0 && receipt.segment > 0 => {
+                    if let Some(total) = receipt.overflow {
+                        let more = total.wrapping_sub(overflows[at]);
+                        overflows[at] = total;
+                        self.counters.rx_no_room.add(more.into());
+                    }
+                    let template = headers(&receipt, socket.ip().into(), self.mac);
+                    *rest = Some(Rest { receipt, template, done: 0 });
+                    return true;
+                }
+                // An empty datagram, or an error of an earlier one.
+                Ok(_) => idle += 1,
+                Err(Errno::EAGAIN) => idle += 1,
+                Err(_) => {
+                    self.counters.rx_errors.add(1);
+                    idle += 1;
+                }
+            }
+        }
+        false
+    }
+}
+
+/// Returns the headers of the datagrams of a message.
+fn headers(receipt: &Receipt, dst: Gid, dst_mac: Mac) -> HeaderTemplate {
+    let from = receipt.from.ip();
+    let encap = Encap {
+        src_mac: mac_of(from),
+        dst_mac,
+        vlan: None,
+        src: from.into(),
+        dst,
+        traffic_class: receipt.traffic_class,
+        flow_label: 0,
+        hop_limit: HOP_LIMIT,
+        src_port: receipt.from.port(),
+    };
+    encap.template()
+}
+
+/// Writes the identification of an IPv4 packet to its headers: the one with which the CRC is right.
+/// Nothing is written if there is none.
+fn identify(
+    head: &mut [u8; HEAD],
+    template: &HeaderTemplate,
+    transport: &[u8],
+    identifications: &mut Fields,
+) {
+    let (len, l3) = (usize::from(template.len), usize::from(template.l3_offset));
+    let Some((covered, crc)) = transport.split_last_chunk::<ICRC_LEN>() else { return };
+    let Some((bth, rest)) = covered.split_at_checked(Bth::LEN) else { return };
+    if len - l3 != Ipv4::LEN + Udp::LEN {
+        return;
+    }
+    head[len..len + Bth::LEN].copy_from_slice(bth);
+    let Some(sum) = Icrc::of(&head[l3..len + Bth::LEN]) else { return };
+    let change = sum.and(rest).0 ^ u32::from_le_bytes(*crc);
+    if change == 0 {
+        return;
+    }
+    let after = len - l3 - 6 + covered.len();
+    if let Some(identification) = identifications.before(after).find(change) {
+        head[l3 + 4..l3 + 6].copy_from_slice(&identification.to_be_bytes());
+        let sum = u16::from_be_bytes([head[l3 + 10], head[l3 + 11]]);
+        // RFC 1624, eqn. 3, where the old value is 0.
+        let (sum, carry) = (!sum).overflowing_add(identification);
+        let sum = !(sum + u16::from(carry));
+        head[l3 + 10..l3 + 12].copy_from_slice(&sum.to_be_bytes());
+    }
+}

@@ -1,0 +1,165 @@
+//! Frames that leave: a run of one path and length is one message, which the kernel cuts.
+
+use crate::fields::Fields;
+use crate::queue::Queue;
+use crate::socket::Manner;
+use nix::errno::Errno;
+use std::io::IoSlice;
+use std::net::IpAddr;
+use uroce_wire::ipv4::Ipv4;
+use uroce_wire::ipv6::Ipv6;
+use uroce_wire::udp::Udp;
+use uroce_wire::{Datagram, Frame, ICRC_LEN};
+
+/// Most datagrams of a message, as Linux has it.
+const SEGMENTS_MAX: usize = 64;
+/// Most bytes of a message.
+const BYTES_MAX: usize = u16::MAX as usize - Ipv4::LEN - Udp::LEN;
+
+/// The fields of the invariant CRC that the kernel sets.
+#[derive(Debug, Default)]
+pub(crate) struct Sending {
+    /// The identification of IPv4 packets.
+    identifications: Fields,
+    /// The UDP source port.
+    ports: Fields,
+}
+
+/// What all datagrams of a message have in common.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Path {
+    /// Place of the socket.
+    socket: usize,
+    to: IpAddr,
+    traffic_class: u8,
+    hop_limit: u8,
+}
+
+/// Datagrams of one message.
+struct Run<'a> {
+    path: Path,
+    /// Each from BTH to the end of the pad, with its CRC.
+    datagrams: [(&'a [u8], [u8; ICRC_LEN]); SEGMENTS_MAX],
+    count: usize,
+    bytes: usize,
+}
+
+impl Queue {
+    /// Sends frames, up to the first that has to wait because the kernel takes no more. Returns how
+    /// many were taken: sent, or dropped and counted, since there is no way to send them.
+    pub fn send<'a>(&mut self, frames: impl Iterator<Item = &'a [u8]> + Clone) -> usize {
+        let (mut taken, mut rest) = (0, frames);
+        loop {
+            let Some(first) = rest.clone().next() else { return taken };
+            let count = match self.gather(first, rest.clone().skip(1)) {
+                Some(run) => self.send_run(&run),
+                None => {
+                    self.counters.tx_unsendable.add(1);
+                    1
+                }
+            };
+            let Some(last) = count.checked_sub(1) else { return taken };
+            taken += count;
+            rest.nth(last);
+        }
+    }
+
+    /// Returns the run that begins with a frame. `None` if that is no packet from an address of
+    /// this endpoint.
+    fn gather<'a>(
+        &mut self,
+        first: &'a [u8],
+        others: impl Iterator<Item = &'a [u8]>,
+    ) -> Option<Run<'a>> {
+        let (path, datagram) = self.path_of(first)?;
+        let segment = datagram.transport.len();
+        let crc = self.sending.crc_of(&datagram, 0);
+        let mut run =
+            Run { path, datagrams: [(&[], [0; ICRC_LEN]); SEGMENTS_MAX], count: 1, bytes: 0 };
+        run.datagrams[0] = (datagram.transport, crc);
+        run.bytes = segment + ICRC_LEN;
+        let most = if self.sockets[path.socket].can_segment { SEGMENTS_MAX } else { 1 };
+        for frame in others.take(most - 1) {
+            let Some((other, datagram)) = self.path_of(frame) else { break };
+            let len = datagram.transport.len();
+            if other != path || len > segment || run.bytes + len + ICRC_LEN > BYTES_MAX {
+                break;
+            }
+            let crc = self.sending.crc_of(&datagram, run.count as u16);
+            run.datagrams[run.count] = (datagram.transport, crc);
+            run.count += 1;
+            run.bytes += len + ICRC_LEN;
+            if len < segment {
+                break;
+            }
+        }
+        Some(run)
+    }
+
+    fn path_of<'a>(&self, frame: &'a [u8]) -> Option<(Path, Datagram<'a>)> {
+        let Ok(Frame::Roce(datagram)) = Frame::parse(frame) else { return None };
+        let (from, to) = (datagram.src.to_ip(), datagram.dst.to_ip());
+        let socket = self.sockets.iter().position(|socket| socket.ip() == from)?;
+        let Datagram { traffic_class, hop_limit, .. } = datagram;
+        (from.is_ipv4() == to.is_ipv4())
+            .then_some((Path { socket, to, traffic_class, hop_limit }, datagram))
+    }
+
+    /// Sends a run as one message, or its first datagram if the kernel does not cut it. Returns how
+    /// many datagrams were taken; 0 if the kernel takes no more.
+    fn send_run(&mut self, run: &Run<'_>) -> usize {
+        let mut parts = [IoSlice::new(&[]); 2 * SEGMENTS_MAX];
+        for (pair, (transport, crc)) in parts.chunks_exact_mut(2).zip(&run.datagrams) {
+            pair[0] = IoSlice::new(transport);
+            pair[1] = IoSlice::new(crc);
+        }
+        let Path { socket, to, traffic_class, hop_limit } = run.path;
+        let mut count = run.count;
+        let segment = run.datagrams[0].0.len() + ICRC_LEN;
+        loop {
+            let segment = (count > 1).then_some(segment as u16);
+            let manner = Manner { to, traffic_class, hop_limit, segment };
+            match self.sockets[socket].send(&parts[..2 * count], &manner) {
+                Ok(()) => {
+                    let sent = run.datagrams[..count].iter();
+                    let bytes: usize = sent.map(|(transport, _)| transport.len() + ICRC_LEN).sum();
+                    self.counters.tx_datagrams.add(count as u64);
+                    self.counters.tx_bytes.add(bytes as u64);
+                    return count;
+                }
+                Err(Errno::EAGAIN | Errno::ENOBUFS) => return 0,
+                Err(errno) if count > 1 => {
+                    // A device without checksums cannot cut; too long datagrams fail alone as well.
+                    self.sockets[socket].can_segment = errno == Errno::EMSGSIZE;
+                    count = 1;
+                }
+                Err(Errno::EMSGSIZE) => {
+                    self.counters.tx_too_long.add(1);
+                    return 1;
+                }
+                Err(_) => {
+                    self.counters.tx_unreachable.add(1);
+                    return 1;
+                }
+            }
+        }
+    }
+}
+
+impl Sending {
+    /// Returns the CRC of a datagram with the fields that the kernel gives it as number `at` of a
+    /// message.
+    fn crc_of(&mut self, datagram: &Datagram<'_>, at: u16) -> [u8; ICRC_LEN] {
+        let l3 = datagram.l3;
+        let covered = l3.len() - ICRC_LEN;
+        let is_v4 = datagram.src.to_ipv4().is_some();
+        let port = if is_v4 { Ipv4::LEN } else { Ipv6::LEN };
+        let by = datagram.src_port ^ Udp::ROCE_PORT;
+        let mut change = self.ports.before(covered - port - 2).change(by);
+        if is_v4 {
+            let by = u16::from_be_bytes([l3[4], l3[5]]) ^ at;
+            change ^= self.identifications.before(covered - 6).change(by);
+        }
+        (u32::from_le_bytes(datagram.icrc) ^ change).to_le_bytes()
+    }
+}
