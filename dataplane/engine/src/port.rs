@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | [`Ethdev`] | any device that DPDK drives ([`crate::dpdk::port`]) |
 //! | [`LocalPort`] | the other processes of this machine ([`uroce_local`]) |
+//! | [`UdpPort`] | the kernel's UDP sockets ([`uroce_udp`]) |
 //!
 //! A [`Port`] is started. Its data path is in [`QueuePair`]s, receive queue *i* with transmit queue
 //! *i*, each taken by the one thread that polls it.
@@ -13,13 +14,16 @@
 
 mod local;
 mod queue_pair;
+mod udp;
 
 pub use crate::dpdk::port::{
     Capabilities, FRAME_OVERHEAD, Link, PortConfig, PortError, PortStats, QueueError, vdev,
 };
 pub use local::{LocalConfig, LocalError, LocalPort};
 pub use queue_pair::QueuePair;
+pub use udp::{UdpConfig, UdpError, UdpPort};
 pub use uroce_local::{Holder, MEMBERS_MAX, Reservation, mac_of as member_mac};
+pub use uroce_udp::mac_of as udp_mac;
 
 use crate::dpdk::eal::Eal;
 use crate::dpdk::mbuf::Mempool;
@@ -36,6 +40,7 @@ pub struct Port(Kind);
 enum Kind {
     Ethdev(Ethdev),
     Local(LocalPort),
+    Udp(UdpPort),
 }
 
 impl From<Ethdev> for Port {
@@ -47,6 +52,12 @@ impl From<Ethdev> for Port {
 impl From<LocalPort> for Port {
     fn from(local: LocalPort) -> Port {
         Port(Kind::Local(local))
+    }
+}
+
+impl From<UdpPort> for Port {
+    fn from(udp: UdpPort) -> Port {
+        Port(Kind::Udp(udp))
     }
 }
 
@@ -78,6 +89,15 @@ impl Port {
         LocalPort::join(config, pool).map(Port::from)
     }
 
+    /// Opens a port over the kernel's UDP sockets.
+    ///
+    /// # Errors
+    ///
+    /// [`UdpError`]; nothing is left behind.
+    pub fn over_udp(config: UdpConfig, pool: &Mempool) -> Result<Port, UdpError> {
+        UdpPort::open(config, pool).map(Port::from)
+    }
+
     /// Takes queue pair `index`. Dropping it gives it back.
     ///
     /// # Errors
@@ -87,6 +107,7 @@ impl Port {
         match &self.0 {
             Kind::Ethdev(ethdev) => ethdev.queue_pair(index).map(QueuePair::from),
             Kind::Local(local) => local.queue_pair(index).map(QueuePair::from),
+            Kind::Udp(udp) => udp.queue_pair(index).map(QueuePair::from),
         }
     }
 
@@ -95,6 +116,7 @@ impl Port {
         match &self.0 {
             Kind::Ethdev(ethdev) => ethdev.queue_pairs(),
             Kind::Local(local) => local.queue_pairs(),
+            Kind::Udp(udp) => udp.queue_pairs(),
         }
     }
 
@@ -102,7 +124,7 @@ impl Port {
     pub fn ethdev_id(&self) -> Option<u16> {
         match &self.0 {
             Kind::Ethdev(ethdev) => Some(ethdev.id()),
-            Kind::Local(_) => None,
+            Kind::Local(_) | Kind::Udp(_) => None,
         }
     }
 
@@ -110,7 +132,7 @@ impl Port {
     /// another kind.
     pub fn member(&self) -> Option<u8> {
         match &self.0 {
-            Kind::Ethdev(_) => None,
+            Kind::Ethdev(_) | Kind::Udp(_) => None,
             Kind::Local(local) => Some(local.member()),
         }
     }
@@ -121,6 +143,7 @@ impl Port {
         match &self.0 {
             Kind::Ethdev(ethdev) => ethdev.mac(),
             Kind::Local(local) => local.mac(),
+            Kind::Udp(udp) => udp.mac(),
         }
     }
 
@@ -129,6 +152,7 @@ impl Port {
         match &self.0 {
             Kind::Ethdev(ethdev) => ethdev.mtu(),
             Kind::Local(local) => local.mtu(),
+            Kind::Udp(udp) => udp.mtu(),
         }
     }
 
@@ -137,6 +161,7 @@ impl Port {
         match &self.0 {
             Kind::Ethdev(ethdev) => ethdev.capabilities(),
             Kind::Local(local) => local.capabilities(),
+            Kind::Udp(udp) => udp.capabilities(),
         }
     }
 
@@ -146,6 +171,7 @@ impl Port {
         match &self.0 {
             Kind::Ethdev(ethdev) => ethdev.link(),
             Kind::Local(local) => local.link(),
+            Kind::Udp(udp) => udp.link(),
         }
     }
 
@@ -155,6 +181,7 @@ impl Port {
         match &self.0 {
             Kind::Ethdev(ethdev) => ethdev.set_link(up),
             Kind::Local(local) => local.set_link(up),
+            Kind::Udp(udp) => udp.set_link(up),
         }
     }
 
@@ -162,7 +189,7 @@ impl Port {
     pub(crate) fn tells_of_link(&self) -> bool {
         match &self.0 {
             Kind::Ethdev(ethdev) => ethdev.tells_of_link(),
-            Kind::Local(_) => true,
+            Kind::Local(_) | Kind::Udp(_) => true,
         }
     }
 
@@ -171,6 +198,7 @@ impl Port {
         match &self.0 {
             Kind::Ethdev(ethdev) => ethdev.set_waker(waker),
             Kind::Local(local) => local.set_waker(waker),
+            Kind::Udp(udp) => udp.set_waker(waker),
         }
     }
 
@@ -180,6 +208,7 @@ impl Port {
         match &self.0 {
             Kind::Ethdev(ethdev) => ethdev.has_link_moved(),
             Kind::Local(local) => local.has_link_moved(),
+            Kind::Udp(udp) => udp.has_link_moved(),
         }
     }
 
@@ -187,6 +216,7 @@ impl Port {
         match &self.0 {
             Kind::Ethdev(ethdev) => ethdev.take_link_moved(),
             Kind::Local(local) => local.take_link_moved(),
+            Kind::Udp(udp) => udp.take_link_moved(),
         }
     }
 
@@ -196,6 +226,7 @@ impl Port {
         match &self.0 {
             Kind::Ethdev(ethdev) => ethdev.take_peer_ended().then_some(EndedPeer::Only),
             Kind::Local(local) => local.take_ended_peer().map(EndedPeer::At),
+            Kind::Udp(_) => None,
         }
     }
 
@@ -204,6 +235,7 @@ impl Port {
         match &self.0 {
             Kind::Ethdev(ethdev) => ethdev.stats(),
             Kind::Local(local) => local.stats(),
+            Kind::Udp(udp) => udp.stats(),
         }
     }
 
@@ -212,6 +244,7 @@ impl Port {
         match &self.0 {
             Kind::Ethdev(ethdev) => ethdev.xstats(),
             Kind::Local(local) => local.xstats(),
+            Kind::Udp(udp) => udp.xstats(),
         }
     }
 }

@@ -73,12 +73,16 @@ pub enum QueueError {
     },
 }
 
+/// Which queues of an endpoint are taken.
+pub(crate) type Taken = Mutex<Vec<bool>>;
+
 /// The sockets of a process at its addresses.
 #[derive(Debug)]
 pub struct Endpoint {
     config: EndpointConfig,
-    /// Queues that are not taken.
-    free: Mutex<Vec<Option<Queue>>>,
+    /// Those of each queue: one at each address.
+    sockets: Vec<Arc<[Socket]>>,
+    taken: Arc<Taken>,
     counters: Arc<Counters>,
 }
 
@@ -108,27 +112,28 @@ impl Endpoint {
             drop(Socket::open(*place, false)?);
         }
         let is_shared = config.queues > 1;
-        let sockets = || places.iter().map(|place| Socket::open(*place, is_shared)).collect();
-        let counters = Arc::new(Counters::default());
-        let mut queues = Vec::new();
-        for index in 0..config.queues {
-            let sockets: Result<Vec<Socket>, OpenError> = sockets();
-            queues.push(Some(Queue::new(index, sockets?, config.mac, Arc::clone(&counters))));
-        }
-        Ok(Endpoint { config, free: Mutex::new(queues), counters })
+        let open = |_| places.iter().map(|place| Socket::open(*place, is_shared)).collect();
+        let sockets: Result<Vec<Arc<[Socket]>>, OpenError> = (0..config.queues).map(open).collect();
+        let taken = Mutex::new(vec![false; usize::from(config.queues)]);
+        let (sockets, taken, counters) = (sockets?, Arc::new(taken), Arc::default());
+        Ok(Endpoint { config, sockets, taken, counters })
     }
 
-    /// Takes a queue. Dropping it closes its sockets.
+    /// Takes a queue. Dropping it gives it back.
     ///
     /// # Errors
     ///
     /// [`QueueError`].
     pub fn queue(&self, index: u16) -> Result<Queue, QueueError> {
-        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        let place = usize::from(index);
         let queues = self.config.queues;
-        let place = free.get_mut(usize::from(index));
-        let place = place.ok_or(QueueError::OutOfRange { index, queues })?;
-        place.take().ok_or(QueueError::Taken { index })
+        let sockets = self.sockets.get(place).ok_or(QueueError::OutOfRange { index, queues })?;
+        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        if std::mem::replace(&mut taken[place], true) {
+            return Err(QueueError::Taken { index });
+        }
+        let (sockets, taken) = (Arc::clone(sockets), Arc::clone(&self.taken));
+        Ok(Queue::new(index, sockets, self.config.mac, Arc::clone(&self.counters), taken))
     }
 
     /// Returns what its queues have done.

@@ -1,23 +1,27 @@
 //! A queue: the sockets of one thread.
 
+use crate::endpoint::Taken;
 use crate::receive::Receiving;
 use crate::send::Sending;
 use crate::socket::Socket;
 use std::os::fd::BorrowedFd;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError};
 use uroce_wire::Mac;
 
 /// A socket at each address of the endpoint. It is used by one thread.
 #[derive(Debug)]
 pub struct Queue {
     index: u16,
-    pub(crate) sockets: Vec<Socket>,
+    pub(crate) sockets: Arc<[Socket]>,
+    /// Whether the kernel cuts the long messages of each socket into datagrams.
+    pub(crate) can_segment: Vec<bool>,
     /// Destination of received frames.
     pub(crate) mac: Mac,
     pub(crate) sending: Sending,
     pub(crate) receiving: Receiving,
     pub(crate) counters: Arc<Counters>,
+    taken: Arc<Taken>,
 }
 
 /// A number that one thread counts and others read.
@@ -79,12 +83,14 @@ impl Counters {
 impl Queue {
     pub(crate) fn new(
         index: u16,
-        sockets: Vec<Socket>,
+        sockets: Arc<[Socket]>,
         mac: Mac,
         counters: Arc<Counters>,
+        taken: Arc<Taken>,
     ) -> Queue {
-        let receiving = Receiving::new(sockets.len());
-        Queue { index, sockets, mac, sending: Sending::default(), receiving, counters }
+        let can_segment = vec![true; sockets.len()];
+        let (sending, receiving) = (Sending::default(), Receiving::new(sockets.len()));
+        Queue { index, sockets, can_segment, mac, sending, receiving, counters, taken }
     }
 
     /// Returns its number.
@@ -100,5 +106,14 @@ impl Queue {
     /// Returns whether received frames wait that no descriptor tells of.
     pub fn has_frames(&self) -> bool {
         self.receiving.has_rest()
+    }
+}
+
+impl Drop for Queue {
+    fn drop(&mut self) {
+        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(taken) = taken.get_mut(usize::from(self.index)) {
+            *taken = false;
+        }
     }
 }

@@ -78,7 +78,7 @@ impl Queue {
             Run { path, datagrams: [(&[], [0; ICRC_LEN]); SEGMENTS_MAX], count: 1, bytes: 0 };
         run.datagrams[0] = (datagram.transport, crc);
         run.bytes = segment + ICRC_LEN;
-        let most = if self.sockets[path.socket].can_segment { SEGMENTS_MAX } else { 1 };
+        let most = if self.can_segment[path.socket] { SEGMENTS_MAX } else { 1 };
         for frame in others.take(most - 1) {
             let Some((other, datagram)) = self.path_of(frame) else { break };
             let len = datagram.transport.len();
@@ -130,7 +130,7 @@ impl Queue {
                 Err(Errno::EAGAIN | Errno::ENOBUFS) => return 0,
                 Err(errno) if count > 1 => {
                     // A device without checksums cannot cut; too long datagrams fail alone as well.
-                    self.sockets[socket].can_segment = errno == Errno::EMSGSIZE;
+                    self.can_segment[socket] = errno == Errno::EMSGSIZE;
                     count = 1;
                 }
                 Err(Errno::EMSGSIZE) => {

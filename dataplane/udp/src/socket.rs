@@ -23,8 +23,6 @@ const CONTROL: usize = 256;
 pub(crate) struct Socket {
     fd: OwnedFd,
     address: SocketAddr,
-    /// Whether the kernel cuts a long message into datagrams.
-    pub(crate) can_segment: bool,
 }
 
 /// The kernel's words on what was received.
@@ -110,7 +108,7 @@ impl Socket {
         if setsockopt(&fd, sockopt::SndBufForce, &BUFFER).is_err() {
             let _ = plain::set_socket_send_buffer_size(&fd, BUFFER);
         }
-        Ok(Socket { fd, address, can_segment: true })
+        Ok(Socket { fd, address })
     }
 
     /// Returns the socket's address.

@@ -161,7 +161,9 @@ fn an_address_has_one_endpoint_and_must_be_the_machines() {
     assert_eq!(first.queue(2).expect_err("two"), QueueError::OutOfRange { index: 2, queues: 2 });
     let queues = [first.queue(0).expect("free"), first.queue(1).expect("free")];
     assert_eq!(first.queue(1).expect_err("taken"), QueueError::Taken { index: 1 });
-    drop((queues, first));
+    drop(queues);
+    assert!(first.queue(1).is_ok(), "it came back");
+    drop(first);
     let again = endpoint(&[own], 1);
     assert!(again.is_ok(), "{again:?}");
 

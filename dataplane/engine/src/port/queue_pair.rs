@@ -1,6 +1,7 @@
 //! A queue pair: the data path of a port for one thread.
 
 use super::local::LocalQueues;
+use super::udp::UdpQueues;
 use crate::dpdk::mbuf::MbufBatch;
 use crate::dpdk::port::QueuePair as EthdevQueues;
 use std::io;
@@ -16,6 +17,7 @@ pub struct QueuePair(Kind);
 enum Kind {
     Ethdev(EthdevQueues),
     Local(Box<LocalQueues>),
+    Udp(Box<UdpQueues>),
 }
 
 impl From<EthdevQueues> for QueuePair {
@@ -30,12 +32,19 @@ impl From<LocalQueues> for QueuePair {
     }
 }
 
+impl From<UdpQueues> for QueuePair {
+    fn from(queues: UdpQueues) -> QueuePair {
+        QueuePair(Kind::Udp(Box::new(queues)))
+    }
+}
+
 impl QueuePair {
     /// Returns its number in the port.
     pub fn index(&self) -> u16 {
         match &self.0 {
             Kind::Ethdev(queues) => queues.index(),
             Kind::Local(queues) => queues.index(),
+            Kind::Udp(queues) => queues.index(),
         }
     }
 
@@ -56,6 +65,7 @@ impl QueuePair {
         match &mut self.0 {
             Kind::Ethdev(queues) => queues.rx_burst(batch),
             Kind::Local(queues) => queues.rx_burst(batch),
+            Kind::Udp(queues) => queues.rx_burst(batch),
         }
     }
 
@@ -70,6 +80,7 @@ impl QueuePair {
         match &mut self.0 {
             Kind::Ethdev(queues) => queues.tx_burst(batch),
             Kind::Local(queues) => queues.tx_burst(batch),
+            Kind::Udp(queues) => queues.tx_burst(batch),
         }
     }
 
@@ -81,6 +92,7 @@ impl QueuePair {
         match &self.0 {
             Kind::Ethdev(queues) => queues.listen(bed),
             Kind::Local(queues) => queues.listen(bed),
+            Kind::Udp(queues) => queues.listen(bed),
         }
     }
 
@@ -90,6 +102,7 @@ impl QueuePair {
         match &mut self.0 {
             Kind::Ethdev(queues) => queues.arm(),
             Kind::Local(queues) => queues.arm(),
+            Kind::Udp(queues) => queues.arm(),
         }
     }
 
@@ -98,6 +111,7 @@ impl QueuePair {
         match &mut self.0 {
             Kind::Ethdev(queues) => queues.disarm(),
             Kind::Local(queues) => queues.disarm(),
+            Kind::Udp(_) => {}
         }
     }
 
@@ -106,7 +120,7 @@ impl QueuePair {
     pub fn multi_segment_drops(&self) -> u64 {
         match &self.0 {
             Kind::Ethdev(queues) => queues.multi_segment_drops(),
-            Kind::Local(_) => 0,
+            Kind::Local(_) | Kind::Udp(_) => 0,
         }
     }
 
@@ -124,7 +138,7 @@ impl QueuePair {
     /// Drops the frames that wait in the port; returns how many.
     pub(crate) fn drop_parked(&mut self) -> usize {
         match &mut self.0 {
-            Kind::Ethdev(_) => 0,
+            Kind::Ethdev(_) | Kind::Udp(_) => 0,
             Kind::Local(queues) => queues.drop_parked(),
         }
     }
@@ -140,7 +154,7 @@ impl QueuePair {
     /// nothing for long.
     pub(crate) fn stuck_drops(&self) -> u64 {
         match &self.0 {
-            Kind::Ethdev(_) => 0,
+            Kind::Ethdev(_) | Kind::Udp(_) => 0,
             Kind::Local(queues) => queues.stuck_drops(),
         }
     }
