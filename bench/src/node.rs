@@ -252,16 +252,18 @@ fn driver(device: &DeviceConfig) -> String {
         Some(Ethdev::Vdev(devargs)) => devargs.split(',').next().unwrap_or_default().to_owned(),
         Some(Ethdev::Pci(address)) => address.clone(),
         Some(Ethdev::Local(_)) => "local".to_owned(),
+        Some(Ethdev::Udp(_)) => "udp".to_owned(),
         None => String::new(),
     }
 }
 
 /// Builds the configuration of the device that the options describe.
 fn device(args: &DeviceArgs, side: Side, mtu: Option<u32>) -> Result<DeviceConfig, BenchError> {
-    let (port, roomy) = match (&args.vdev, &args.pci) {
-        (Some(devargs), _) => (PortConfig::vdev(devargs), devargs.starts_with("net_memif")),
-        (None, Some(address)) => (PortConfig::pci(address), false),
-        (None, None) => {
+    let (port, roomy) = match (&args.vdev, &args.pci, &args.udp) {
+        (Some(devargs), ..) => (PortConfig::vdev(devargs), devargs.starts_with("net_memif")),
+        (None, Some(address), _) => (PortConfig::pci(address), false),
+        (None, None, Some(interface)) => (PortConfig::udp(interface), false),
+        (None, None, None) => {
             // Client and server are two processes of this machine.
             let built_in = Config::built_in().step("choosing the default device")?;
             (built_in.devices[0].ports[0].clone(), true)

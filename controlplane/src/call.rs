@@ -49,6 +49,9 @@ pub enum RequestError {
     /// [`AddressVector`](crate::AddressVector) and resolved.
     #[error("a path is given as an address vector, not as packet headers")]
     RawPath,
+    /// The port has no multicast.
+    #[error("a port over UDP sockets has no multicast: use one of DPDK's devices")]
+    NoMulticast,
     /// The system has no random number for the starting PSN.
     #[error("no random numbers: {0}")]
     NoRandomness(getrandom::Error),

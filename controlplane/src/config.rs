@@ -319,6 +319,11 @@ pub enum Ethdev {
     /// The local fabric: all other processes of this machine that name the same directory, given by
     /// its absolute path. Each has a number from 1 to 64, see [`PortConfig::member`].
     Local(PathBuf),
+    /// A network interface of the kernel, by name, over the kernel's UDP sockets: without any
+    /// privilege, and slower than DPDK's drivers. Routes and neighbours are the kernel's. The port
+    /// has the addresses that the interface has when it is opened, or those of `ip`, which must be
+    /// among them; one program has an address. No multicast.
+    Udp(String),
 }
 
 /// A port of a device. Its IP addresses are its GIDs, in the given order.
@@ -329,7 +334,8 @@ pub enum Ethdev {
 #[serde(deny_unknown_fields)]
 pub struct PortConfig {
     /// DPDK device, `{ ring = "…" }`, `{ vdev = "…" }` or `{ pci = "…" }`, or the other processes
-    /// of this machine, `{ local = "DIRECTORY" }`.
+    /// of this machine, `{ local = "DIRECTORY" }`, or a network interface over UDP sockets, `{ udp =
+    /// "eth0" }`.
     pub ethdev: Ethdev,
     /// Number of this process in the local fabric, 1 to 64. Default: the smallest that is free.
     #[serde(default)]
@@ -455,6 +461,11 @@ impl PortConfig {
         Self::new(Ethdev::Pci(address.into()))
     }
 
+    /// Creates a port over the kernel's UDP sockets on a network interface.
+    pub fn udp(interface: impl Into<String>) -> Self {
+        Self::new(Ethdev::Udp(interface.into()))
+    }
+
     /// Creates a port to all other processes of this machine that name the same directory.
     pub fn local(directory: impl Into<PathBuf>) -> Self {
         Self::new(Ethdev::Local(directory.into()))
@@ -535,6 +546,7 @@ impl PortConfig {
         let named = self.netdev.as_deref();
         named.or_else(|| match &self.ethdev {
             Ethdev::Vdev(devargs) => text::iface_of(devargs),
+            Ethdev::Udp(interface) => Some(interface),
             Ethdev::Ring(_) | Ethdev::Pci(_) | Ethdev::Local(_) => None,
         })
     }

@@ -90,6 +90,7 @@ impl AsErrno for RequestError {
             RequestError::Handle(error) => error.errno(),
             RequestError::Connection(error) => error.errno(),
             RequestError::Gone | RequestError::Stalled => Errno::IO,
+            RequestError::NoMulticast => Errno::OPNOTSUPP,
             _ => Errno::INVAL,
         }
     }

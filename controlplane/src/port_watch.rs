@@ -168,10 +168,12 @@ pub(crate) struct PortWatch {
 impl PortWatch {
     /// Creates the state of a port with this configuration, MTU and, if it has one, netdev.
     pub(crate) fn new(config: &PortConfig, mtu: u16, netdev: Option<NetdevState>) -> Self {
+        let is_udp = matches!(config.ethdev, Ethdev::Udp(_));
         Self {
             mtu,
-            follows_addresses: config.follows_addresses(),
-            follows_mac: config.mac.is_none(),
+            // Sockets are opened with the port.
+            follows_addresses: config.follows_addresses() && !is_udp,
+            follows_mac: config.mac.is_none() && !is_udp,
             migrate_on_link_down: config.migrate_on_link_down,
             always_active: config.always_active,
             tells_of_peers: config.always_active || matches!(config.ethdev, Ethdev::Local(_)),

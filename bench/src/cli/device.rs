@@ -15,6 +15,10 @@ pub(crate) struct DeviceArgs {
     /// device plugin of Kubernetes has given the container, auto:RESOURCE one of that resource
     #[arg(long, value_name = "ADDR")]
     pub(crate) pci: Option<String>,
+    /// Network interface of the kernel, e.g. eth0, over UDP sockets: without any privilege, and
+    /// slower than DPDK's drivers
+    #[arg(long, value_name = "IFACE", conflicts_with_all = ["vdev", "pci"])]
+    pub(crate) udp: Option<String>,
     /// Take memory from reserved hugepages, which a NIC without an IOMMU needs
     #[arg(long)]
     pub(crate) huge: bool,
@@ -41,7 +45,7 @@ pub(crate) struct DeviceArgs {
     #[arg(long, conflicts_with = "lcore_thread")]
     pub(crate) poll_drives: bool,
     /// Configuration file; its first device (with --in-process its first two) is used
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["vdev", "pci", "ip", "port_mtu", "mbufs"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["vdev", "pci", "udp", "ip", "port_mtu", "mbufs"])]
     pub(crate) config: Option<PathBuf>,
     /// Drop received frames with this probability, 0 to 1
     #[arg(long, value_name = "P", value_parser = parse_probability)]

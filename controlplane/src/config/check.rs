@@ -70,6 +70,7 @@ fn check_device(device: &DeviceConfig) -> Result<(), ConfigError> {
     for (index, port) in device.ports.iter().enumerate() {
         let field = format!("device.{name}.port.{}", index + 1);
         check_member(port, &field)?;
+        check_udp(port, &field)?;
         // With the addresses that a member of the local fabric will have.
         check_port(&port.clone().as_member(port.member.unwrap_or(1)), &field)?;
     }
@@ -125,8 +126,7 @@ fn check_port(port: &PortConfig, name: &str) -> Result<(), ConfigError> {
         within(&field("vlan"), vlan, 1..=4094)?;
     }
     if let Some(netdev) = &port.netdev {
-        let fits = (1..=15).contains(&netdev.len()) && !netdev.contains(['/', ' ']);
-        require(fits, &field("netdev"), "is not 1 to 15 characters without slash and space")?;
+        check_netdev(netdev, &field("netdev"))?;
     }
     check_routes(port, name)?;
     for (name, mac) in [("mac", port.mac), ("twin", port.twin)] {
@@ -171,10 +171,30 @@ fn check_ethdev(ethdev: &Ethdev, field: &str) -> Result<(), ConfigError> {
                 "a PCI address has the form 0000:01:00.0, or is \"auto\" or \"auto:RESOURCE\"";
             require(fits, field, form)
         }
+        Ethdev::Udp(name) => check_netdev(name, field),
         Ethdev::Local(directory) => {
             require(directory.is_absolute(), field, "a directory is named by its absolute path")
         }
     }
+}
+
+fn check_netdev(name: &str, field: &str) -> Result<(), ConfigError> {
+    let fits = (1..=15).contains(&name.len()) && !name.contains(['/', ' ']);
+    require(fits, field, "is not 1 to 15 characters without slash and space")
+}
+
+/// Checks what a port over UDP sockets cannot have, because the kernel makes its frames.
+fn check_udp(port: &PortConfig, name: &str) -> Result<(), ConfigError> {
+    let Ethdev::Udp(interface) = &port.ethdev else { return Ok(()) };
+    let field = |key: &str| format!("{name}.{key}");
+    let of_kernel = "is the kernel's on a port over UDP sockets: leave it out";
+    require(port.vlan.is_none(), &field("vlan"), "needs an interface of the VLAN: name that one")?;
+    require(port.gateway.is_empty(), &field("gateway"), of_kernel)?;
+    require(port.routes.is_empty(), &field("routes"), of_kernel)?;
+    require(port.twin.is_none(), &field("twin"), "needs a port of another kind")?;
+    require(!port.link_local, &field("link_local"), of_kernel)?;
+    let is_own = port.netdev.as_ref().is_none_or(|netdev| netdev == interface);
+    require(is_own, &field("netdev"), "is that of `udp`: leave it out")
 }
 
 /// Checks what only a port of the local fabric has, and what it does not have.

@@ -5,6 +5,7 @@ use std::io::Write;
 use uroce_engine::eal::{Eal, EalError, Memory};
 use uroce_engine::mbuf::{Mempool, PoolConfig, PoolError};
 use uroce_engine::port::{self, FRAME_OVERHEAD, LocalConfig, LocalError, Port, PortError};
+use uroce_engine::port::{UdpConfig, UdpError, udp_mac};
 use uroce_engine::{
     Control, Engine, EngineConfig, EngineError, IdlePolicy, PortBinding, ThreadError,
 };
@@ -68,6 +69,14 @@ pub enum OpenError {
         /// The error.
         error: PortError,
     },
+    /// A port over UDP sockets could not be opened.
+    #[error("port {port}: {error}")]
+    Udp {
+        /// Port, from 1.
+        port: u8,
+        /// The error.
+        error: UdpError,
+    },
     /// The other processes of this machine could not be joined.
     #[error("port {port}: {error}")]
     Local {
@@ -129,6 +138,7 @@ impl OpenError {
                 | EngineError::Thread { error: ThreadError::Spawn(error), .. },
             ) => of_system(error),
             OpenError::Local { error, .. } => error.errno().into_iter().collect(),
+            OpenError::Udp { error, .. } => error.errno().into_iter().collect(),
             OpenError::Config(_)
             | OpenError::RunDir(_)
             | OpenError::Container(_)
@@ -185,7 +195,10 @@ pub(super) fn open(config: &Config, device: &DeviceConfig) -> Result<Opened, Ope
         let mac = config.mac.unwrap_or_else(|| port.mac());
         let own = GidTable::new(&addresses(config, mac, state.as_ref()));
         let routes = Routes::new(own, routes(config)).with_twin(config.twin);
-        let neighbours = Neighbours::new(mac, config.vlan, routes);
+        let neighbours = match config.ethdev {
+            Ethdev::Udp(_) => Neighbours::of_kernel(mac, routes, udp_mac),
+            _ => Neighbours::new(mac, config.vlan, routes),
+        };
         let watch = PortWatch::new(config, port.mtu(), state);
         let addresses = port_addresses(&neighbours);
         let (loss, bottleneck) = (config.loss, config.bottleneck);
@@ -236,7 +249,7 @@ fn eal_config(config: &Config, memory: Memory) -> uroce_engine::eal::EalConfig {
         .ethdev
     {
         Ethdev::Pci(address) => Some(address.clone()),
-        Ethdev::Ring(_) | Ethdev::Vdev(_) | Ethdev::Local(_) => None,
+        Ethdev::Ring(_) | Ethdev::Vdev(_) | Ethdev::Local(_) | Ethdev::Udp(_) => None,
     });
     uroce_engine::eal::EalConfig {
         memory,
@@ -290,7 +303,7 @@ fn create_pool(
         Ethdev::Vdev(device) => (0, POOL_CACHE, port::vdev::copies(device)),
         Ethdev::Ring(_) => (0, RING_POOL_CACHE, true),
         // The frames are copied, so the mbufs go back to the cache that they came from.
-        Ethdev::Local(_) => (0, POOL_CACHE, true),
+        Ethdev::Local(_) | Ethdev::Udp(_) => (0, POOL_CACHE, true),
     };
     let queues = u32::from(received) + u32::from(port.tx_descriptors);
     // The caches of two threads. Each may hold one and a half times its size.
@@ -335,6 +348,7 @@ fn open_port(
             leases.push(lease);
             return Ok(port);
         }
+        Ethdev::Udp(interface) => return open_udp(config, interface, number, lcores, pool),
         Ethdev::Local(directory) => {
             let config = LocalConfig {
                 directory: directory.clone(),
@@ -356,6 +370,30 @@ fn open_port(
         rx_interrupts: device.idle == Idle::Sleep,
     };
     Port::open(eal, &config, pool).map_err(|error| OpenError::Port { port: number, error })
+}
+
+/// Opens a port over UDP sockets, at the addresses that its interface has now or at the configured
+/// ones.
+fn open_udp(
+    config: &PortConfig,
+    interface: &str,
+    number: u8,
+    queue_pairs: u16,
+    pool: &Mempool,
+) -> Result<Port, OpenError> {
+    let watcher = Watcher::open(&[interface]).map_err(OpenError::Netdevs)?;
+    if !watcher.exists(0) {
+        return Err(OpenError::NoNetdev { port: number, name: interface.to_owned() });
+    }
+    let own = addresses(config, Mac::default(), watcher.states().next());
+    let config = UdpConfig {
+        interface: interface.to_owned(),
+        addresses: own.iter().map(IpPrefix::address).collect(),
+        mac: config.mac,
+        queue_pairs,
+        mtu: config.mtu,
+    };
+    Port::over_udp(config, pool).map_err(|error| OpenError::Udp { port: number, error })
 }
 
 /// Returns the IP addresses that a port has when it is opened.

@@ -60,6 +60,8 @@ pub struct Neighbours {
     routes: Routes,
     table: Table,
     groups: Groups,
+    /// The Ethernet address that stands for an IP address, where the kernel finds neighbours.
+    of_kernel: Option<fn(IpAddr) -> Mac>,
     ignored: [u64; Ignored::ALL.len()],
 }
 
@@ -68,7 +70,20 @@ impl Neighbours {
     pub fn new(mac: Mac, vlan: Option<u16>, routes: Routes) -> Self {
         let link = Link { mac, vlan };
         let (table, groups) = (Table::default(), Groups::default());
-        Self { link, routes, table, groups, ignored: [0; Ignored::ALL.len()] }
+        let ignored = [0; Ignored::ALL.len()];
+        Self { link, routes, table, groups, of_kernel: None, ignored }
+    }
+
+    /// Creates the state of a port behind which the kernel finds routes and neighbours. Frames to
+    /// an IP address have the Ethernet address that `mac_of` gives.
+    pub fn of_kernel(mac: Mac, routes: Routes, mac_of: fn(IpAddr) -> Mac) -> Self {
+        let of_kernel = Some(mac_of);
+        Self { of_kernel, ..Self::new(mac, None, routes.of_kernel()) }
+    }
+
+    /// Tells whether the kernel finds routes and neighbours.
+    pub fn is_of_kernel(&self) -> bool {
+        self.of_kernel.is_some()
     }
 
     /// Returns the port's addresses and routes.
@@ -114,6 +129,9 @@ impl Neighbours {
     /// Announces the port's addresses (gratuitous ARP, unsolicited advertisement). Called at the
     /// start and when the link comes up.
     pub fn announce(&self, emit: Emit<'_>) {
+        if self.is_of_kernel() {
+            return;
+        }
         for own in self.routes.own().prefixes() {
             match own.address() {
                 IpAddr::V4(own) => emit(&arp::announcement(&self.link, own)),
@@ -130,7 +148,7 @@ impl Neighbours {
 
     /// Returns the Ethernet address that `ip` was last known to have.
     pub fn last_known(&self, ip: IpAddr) -> Option<Mac> {
-        self.table.mac(ip)
+        self.of_kernel.map(|mac_of| mac_of(ip)).or_else(|| self.table.mac(ip))
     }
 
     /// Forgets the IP addresses of the station with the Ethernet address `mac`, which has gone.
@@ -182,7 +200,10 @@ impl Neighbours {
     /// Returns the Ethernet address of neighbour `ip`, which [`Routes::next_hop`] returned.
     /// Requests are sent by [`handle_timeout`](Self::handle_timeout), which is then due at once.
     pub fn resolve(&mut self, now: Instant, ip: IpAddr) -> Resolution {
-        self.table.resolve(now, ip)
+        match self.of_kernel {
+            Some(mac_of) => Resolution::Ready(mac_of(ip)),
+            None => self.table.resolve(now, ip),
+        }
     }
 
     /// Sends the requests and group reports that are due.

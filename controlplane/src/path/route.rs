@@ -69,17 +69,25 @@ pub struct Routes {
     own: GidTable,
     routes: Vec<StaticRoute>,
     twin: Option<Mac>,
+    /// Whether the kernel has the routes: then it reaches all hosts that can be reached.
+    is_of_kernel: bool,
 }
 
 impl Routes {
     /// Creates the routes of a port with these addresses.
     pub fn new(own: GidTable, routes: Vec<StaticRoute>) -> Self {
-        Self { own, routes, twin: None }
+        Self { own, routes, twin: None, is_of_kernel: false }
     }
 
     /// Sets the Ethernet address of a twin, which receives packets for the port's own addresses.
     pub fn with_twin(mut self, twin: Option<Mac>) -> Self {
         self.twin = twin;
+        self
+    }
+
+    /// Makes each host one of the link, since the kernel has the routes.
+    pub fn of_kernel(mut self) -> Self {
+        self.is_of_kernel = true;
         self
     }
 
@@ -155,7 +163,10 @@ impl Routes {
             true => Some(own.len()),
             false => (of_link && own.address().is_ipv6()).then_some(LINK_LOCAL_LEN),
         };
-        self.own.prefixes().filter_map(of).max()
+        let of_version = |own: IpPrefix| own.address().is_ipv4() == ip.is_ipv4();
+        let of_kernel = self.is_of_kernel && self.own.prefixes().any(of_version);
+        let prefixes = self.own.prefixes();
+        prefixes.filter_map(|own| of(&own)).chain(of_kernel.then_some(0)).max()
     }
 
     /// Returns the source address of requests for `neighbour`: one with its prefix, else any of its

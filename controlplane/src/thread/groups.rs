@@ -7,6 +7,7 @@ use uroce_wire::{Gid, Qpn};
 use super::Thread;
 use super::frames::send;
 use crate::call::RequestError;
+use crate::path::neighbour::Neighbours;
 
 /// Port that has joined a group for a QP: the QP's port at the time of the attach.
 pub(super) type Members = HashMap<(Qpn, Gid), u8>;
@@ -14,8 +15,12 @@ pub(super) type Members = HashMap<(Qpn, Gid), u8>;
 impl Thread {
     /// Attaches a QP to a group. Its port reports the group to routers and switches.
     pub(crate) fn attach_multicast(&mut self, qpn: Qpn, group: Gid) -> Result<(), RequestError> {
-        self.control.attach_multicast(qpn, group)?;
         let port = self.control.query_qp(qpn)?.attr.port.max(1);
+        let neighbours = self.ports.neighbours.get(usize::from(port) - 1);
+        if neighbours.is_some_and(Neighbours::is_of_kernel) {
+            return Err(RequestError::NoMulticast);
+        }
+        self.control.attach_multicast(qpn, group)?;
         if self.members.contains_key(&(qpn, group)) {
             return Ok(());
         }

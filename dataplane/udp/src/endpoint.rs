@@ -54,6 +54,20 @@ pub enum OpenError {
     },
 }
 
+impl OpenError {
+    /// Returns the system's errno behind the error, if there is one.
+    pub fn errno(&self) -> Option<i32> {
+        match self {
+            OpenError::Taken(_) => Some(rustix::io::Errno::ADDRINUSE.raw_os_error()),
+            OpenError::NoSuchAddress(_) | OpenError::NoAddress(_) => {
+                Some(rustix::io::Errno::ADDRNOTAVAIL.raw_os_error())
+            }
+            OpenError::Queues(_) => Some(rustix::io::Errno::INVAL.raw_os_error()),
+            OpenError::System { error, .. } => error.raw_os_error(),
+        }
+    }
+}
+
 /// Reason for which a queue was not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum QueueError {

@@ -156,7 +156,8 @@ fn is_made_up(port: &PortConfig) -> bool {
         // Kernel interfaces have addresses, and so have the interfaces that net_tap makes.
         Ethdev::Vdev(devargs) => port.netdev_name().is_none() && !devargs.starts_with("net_tap"),
         // A member's address follows from its number.
-        Ethdev::Pci(_) | Ethdev::Local(_) => false,
+        // So does that of a port over UDP sockets from its IP address.
+        Ethdev::Pci(_) | Ethdev::Local(_) | Ethdev::Udp(_) => false,
     }
 }
 
@@ -238,11 +239,17 @@ fn namespace() -> Option<u64> {
 
 /// Appends the network namespace's number to the name of a resource that exists once per namespace.
 fn in_namespace(resource: String, port: &PortConfig, namespace: Option<u64>) -> String {
-    let Ethdev::Vdev(devargs) = &port.ethdev else { return resource };
-    let has_interface = devargs.contains("iface=") && !devargs.starts_with("net_vhost");
-    let is_abstract = devargs.starts_with("net_memif") && !devargs.contains("socket-abstract=no");
-    let is_tap = devargs.starts_with("net_tap");
-    match namespace.filter(|_| has_interface || is_abstract || is_tap) {
+    let is_of_namespace = match &port.ethdev {
+        Ethdev::Vdev(devargs) => {
+            let has_interface = devargs.contains("iface=") && !devargs.starts_with("net_vhost");
+            let is_memif = devargs.starts_with("net_memif");
+            let is_abstract = is_memif && !devargs.contains("socket-abstract=no");
+            has_interface || is_abstract || devargs.starts_with("net_tap")
+        }
+        Ethdev::Udp(_) => true,
+        Ethdev::Ring(_) | Ethdev::Pci(_) | Ethdev::Local(_) => false,
+    };
+    match namespace.filter(|_| is_of_namespace) {
         Some(number) => format!("{resource} in network namespace {number}"),
         None => resource,
     }
@@ -253,16 +260,20 @@ fn resource(port: &PortConfig) -> String {
         Ethdev::Ring(name) => format!("ring {name}"),
         Ethdev::Pci(address) => format!("pci {address}"),
         Ethdev::Local(directory) => format!("fabric {}", directory.display()),
+        Ethdev::Udp(interface) => format!("udp {interface} {}", addresses(port)),
         Ethdev::Vdev(devargs) => match (link_of(devargs), switch_of(port)) {
             (Some((role, link)), _) => format!("memif {role} {link}"),
             (None, Some(socket)) => format!("switch {socket}"),
             // Several identities may share a kernel interface if their addresses differ.
-            (None, None) => {
-                let ip: Vec<String> = port.ip.iter().map(ToString::to_string).collect();
-                format!("{devargs} {}", ip.join(" "))
-            }
+            (None, None) => format!("{devargs} {}", addresses(port)),
         },
     }
+}
+
+/// The configured addresses of a port in one text.
+fn addresses(port: &PortConfig) -> String {
+    let ip: Vec<String> = port.ip.iter().map(ToString::to_string).collect();
+    ip.join(" ")
 }
 
 /// The socket of a port on a vhost-user switch. `None` for other ports, and for a file of another
@@ -278,7 +289,7 @@ fn switch_of(port: &PortConfig) -> Option<&str> {
 pub(crate) fn are_joined(one: &PortConfig, other: &PortConfig) -> bool {
     let end = |port: &PortConfig| match &port.ethdev {
         Ethdev::Vdev(devargs) => link_of(devargs).map(|(role, link)| (role.to_owned(), link)),
-        Ethdev::Ring(_) | Ethdev::Pci(_) | Ethdev::Local(_) => None,
+        Ethdev::Ring(_) | Ethdev::Pci(_) | Ethdev::Local(_) | Ethdev::Udp(_) => None,
     };
     match (end(one), end(other)) {
         (Some((role, link)), Some((others_role, others_link))) => {

@@ -34,6 +34,10 @@ pub(crate) struct Settings {
     /// Kubernetes has given the container.
     #[arg(long, value_name = "ADDRESS")]
     pci: Option<String>,
+    /// Network interface of the kernel, for example eth0, over UDP sockets: without any privilege,
+    /// and slower than DPDK's drivers. Its addresses are the program's, unless --ip chooses one.
+    #[arg(long, value_name = "INTERFACE", conflicts_with_all = ["vdev", "pci", "switch"])]
+    udp: Option<String>,
     /// Socket of a port of a vhost-user switch, such as Open vSwitch with DPDK. Where no switch
     /// listens on it, the program does, until the switch connects.
     #[arg(long, value_name = "SOCKET", value_parser = switch, conflicts_with_all = ["vdev", "pci"])]
@@ -89,9 +93,13 @@ impl Settings {
     ///
     /// A message for the user, if an address is missing or the configuration is not accepted.
     pub(crate) fn file(&self) -> Result<Option<PathBuf>, String> {
-        let Self { ip, vdev, pci, switch, mtu, lcores, huge } = self;
+        let Self { ip, vdev, pci, udp, switch, mtu, lcores, huge } = self;
         if let Some(socket) = switch {
             return self.switched(socket).map(Some);
+        }
+        if let Some(interface) = udp {
+            let text = self.text("udp", interface, ip, mtu.unwrap_or(1500));
+            return write(&sleeping(&text)).map(Some);
         }
         let ethdev = match (vdev, pci) {
             (Some(vdev), _) => Some(("vdev", vdev)),
