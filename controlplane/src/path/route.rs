@@ -163,7 +163,7 @@ impl Routes {
             true => Some(own.len()),
             false => (of_link && own.address().is_ipv6()).then_some(LINK_LOCAL_LEN),
         };
-        let of_version = |own: IpPrefix| own.address().is_ipv4() == ip.is_ipv4();
+        let of_version = |own: &IpPrefix| own.address().is_ipv4() == ip.is_ipv4();
         let of_kernel = self.is_of_kernel && self.own.prefixes().any(of_version);
         let prefixes = self.own.prefixes();
         prefixes.filter_map(|own| of(&own)).chain(of_kernel.then_some(0)).max()

@@ -244,7 +244,7 @@ impl Files {
     fn below(&mut self, base: &str, ports: &[PortConfig]) {
         let pci = ports.iter().find_map(|port| match &port.ethdev {
             Ethdev::Pci(address) => Some(format!("/sys/bus/pci/devices/{address}")),
-            Ethdev::Vdev(_) | Ethdev::Ring(_) | Ethdev::Local(_) => None,
+            Ethdev::Vdev(_) | Ethdev::Ring(_) | Ethdev::Local(_) | Ethdev::Udp(_) => None,
         });
         if let Some(pci) = pci {
             return self.link(&format!("{base}/device"), &pci);
