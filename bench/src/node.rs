@@ -324,7 +324,10 @@ fn finish(
         Some(Idle::Yield) => config::Idle::Yield,
         Some(Idle::Sleep) => config::Idle::Sleep,
     };
-    let driver = if args.poll_drives { Driver::Poller } else { Driver::Lcore };
+    // Each datagram at a socket wakes an lcore's own thread, which then only takes the CPU from the
+    // one that polls.
+    let poll_drives = matches!(port.ethdev, Ethdev::Udp(_)) && !args.lcore_thread;
+    let driver = if args.poll_drives || poll_drives { Driver::Poller } else { Driver::Lcore };
     Ok(DeviceConfig::new(name).lcores(lcores).idle(idle).driver(driver).port(port))
 }
 

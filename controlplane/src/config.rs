@@ -334,8 +334,8 @@ pub enum Ethdev {
 #[serde(deny_unknown_fields)]
 pub struct PortConfig {
     /// DPDK device, `{ ring = "…" }`, `{ vdev = "…" }` or `{ pci = "…" }`, or the other processes
-    /// of this machine, `{ local = "DIRECTORY" }`, or a network interface over UDP sockets, `{ udp =
-    /// "eth0" }`.
+    /// of this machine, `{ local = "DIRECTORY" }`, or a network interface over UDP sockets,
+    /// `{ udp = "eth0" }`.
     pub ethdev: Ethdev,
     /// Number of this process in the local fabric, 1 to 64. Default: the smallest that is free.
     #[serde(default)]

@@ -67,9 +67,10 @@ LAYERS = {
     "uroce-cm-sim": ("uroce-cm", "uroce-transport", "uroce-wire"),
     "dpdk-sys": (),
     "uroce-shared": ("uroce-transport", "uroce-wire"),
+    "uroce-udp": ("uroce-wire",),
     "uroce-local": ("uroce-shared", "uroce-transport", "uroce-wire"),
     "uroce-engine": (
-        "dpdk-sys", "uroce-local", "uroce-shared", "uroce-transport", "uroce-wire",
+        "dpdk-sys", "uroce-local", "uroce-shared", "uroce-transport", "uroce-udp", "uroce-wire",
     ),
     "uroce-command": (),
     "uroce-controlplane": (

@@ -43,7 +43,7 @@ impl Run {
         Self::of(Command::new(env!("CARGO_BIN_EXE_uroce-perf")).args(args))
     }
 
-    fn of(command: &mut Command) -> Self {
+    pub(crate) fn of(command: &mut Command) -> Self {
         let child = command
             .stdin(Stdio::null())
             .stdout(Stdio::piped())

@@ -7,3 +7,4 @@ mod in_process;
 mod loss;
 mod perftest_exchange;
 mod two_processes;
+mod udp;

@@ -95,6 +95,9 @@ fn options_make_a_configuration_that_the_next_run_finds_again() {
     let file = runtime.prints(&vdev);
     let text = std::fs::read_to_string(file.trim()).unwrap();
     assert!(text.contains("iface=lo") && text.contains("mtu = 4200"), "{text}");
+    let file = runtime.prints(&["--udp", "lo", "printenv", "UROCE_CONFIG"]);
+    let text = std::fs::read_to_string(file.trim()).unwrap();
+    assert!(text.contains("udp = \"lo\"") && text.contains("idle = \"sleep\""), "{text}");
 }
 
 #[test]

@@ -263,7 +263,14 @@ fn devices_and_ethdevs_are_checked() {
     let twice = format!("{DEVICE}{PORT}{DEVICE}{PORT}");
     assert_eq!(error(&twice), "device.name: \"a\" is used twice");
     assert!(error("device = []\n").contains("device: is missing"));
-    for ethdev in ["ring = \"\"", "ring = \"longer than sixteen\"", "vdev = \"\"", "pci = \"x\""] {
+    for ethdev in [
+        "ring = \"\"",
+        "ring = \"longer than sixteen\"",
+        "vdev = \"\"",
+        "pci = \"x\"",
+        "udp = \"\"",
+        "udp = \"eth 0\"",
+    ] {
         let text = format!("{DEVICE}[[device.port]]\nethdev = {{ {ethdev} }}\n");
         assert!(error(&text).starts_with("device.a.port.1.ethdev: "), "{}", error(&text));
     }
@@ -297,6 +304,28 @@ fn a_port_follows_the_netdev_that_its_device_shares_with_the_kernel() {
     let pci = PortConfig::pci("0000:01:00.0").netdev("eth2");
     assert!(pci.netdev_name() == Some("eth2") && pci.follows_addresses());
     assert!(!PortConfig { link_local: true, ..pci }.follows_addresses());
+}
+
+#[test]
+fn a_port_over_udp_sockets_leaves_frames_and_routes_to_the_kernel() {
+    let text = format!("{DEVICE}[[device.port]]\nethdev = {{ udp = \"eth0\" }}\n");
+    let port = &Config::from_toml(&text).unwrap().devices[0].ports[0];
+    assert_eq!(*port, PortConfig::udp("eth0"));
+    assert!(port.netdev_name() == Some("eth0") && port.follows_addresses());
+    for (more, expected) in [
+        ("vlan = 7\n", "vlan: needs an interface of the VLAN"),
+        ("gateway = [\"192.0.2.1\"]\n", "gateway: is the kernel's"),
+        ("routes = [{ to = \"10.0.0.0/8\", via = \"192.0.2.1\" }]\n", "routes: is the kernel's"),
+        ("twin = \"02:00:00:00:00:01\"\n", "twin: needs a port of another kind"),
+        ("link_local = true\n", "link_local: is the kernel's"),
+        ("netdev = \"eth1\"\n", "netdev: is that of `udp`"),
+    ] {
+        let said = error(&format!("{text}{more}"));
+        assert!(said.starts_with(&format!("device.a.port.1.{expected}")), "{said}");
+    }
+    assert!(
+        Config::from_toml(&format!("{text}netdev = \"eth0\"\nip = [\"10.0.0.1/8\"]\n")).is_ok()
+    );
 }
 
 #[test]

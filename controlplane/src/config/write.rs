@@ -142,6 +142,7 @@ mod tests {
             DeviceConfig::new("a")
                 .port(PortConfig::local("/tmp/a \"b\"\n\u{1b}ü"))
                 .port(PortConfig::vdev("net_null0,a='b\\c'"))
+                .port(PortConfig::udp("eth\"0"))
                 .lcores(Lcores::Cpus(vec![3, 1])),
         );
         config.eal.args = vec!["--x='\"'".to_owned()];

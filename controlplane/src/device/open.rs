@@ -94,7 +94,7 @@ pub enum OpenError {
         error: RingError,
     },
     /// The interface that a port's `netdev` names does not exist.
-    #[error("port {port}: there is no network interface {name:?}")]
+    #[error("port {port}: there is no network interface {name:?}: use one that `ip link` shows")]
     NoNetdev {
         /// Port, from 1.
         port: u8,

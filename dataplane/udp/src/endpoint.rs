@@ -1,6 +1,7 @@
 //! An endpoint: its addresses, and the queues that were not taken yet.
 
-use crate::queue::{Counters, Queue};
+use crate::counters::Counters;
+use crate::queue::{Queue, Taken};
 use crate::socket::Socket;
 use std::io;
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
@@ -87,9 +88,6 @@ pub enum QueueError {
     },
 }
 
-/// Which queues of an endpoint are taken.
-pub(crate) type Taken = Mutex<Vec<bool>>;
-
 /// The sockets of a process at its addresses.
 #[derive(Debug)]
 pub struct Endpoint {
@@ -147,7 +145,7 @@ impl Endpoint {
             return Err(QueueError::Taken { index });
         }
         let (sockets, taken) = (Arc::clone(sockets), Arc::clone(&self.taken));
-        Ok(Queue::new(index, sockets, self.config.mac, Arc::clone(&self.counters), taken))
+        Ok(Queue::new(index, sockets, self.config.mac, &self.counters, taken))
     }
 
     /// Returns what its queues have done.

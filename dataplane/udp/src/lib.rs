@@ -6,14 +6,14 @@
 //! ```
 //!
 //! An [`Endpoint`] has a socket at UDP port 4791 of each of its addresses, for each of its
-//! [`Queue`]s. To its user it looks like an Ethernet device: frames have the headers that the kernel
-//! adds and removes. What a socket does not show is made up ([`mac_of`]) or not covered by the
-//! invariant CRC, but for two fields: the kernel sends from port 4791 and gives packets of IPv4 an
-//! identification. The CRC is changed for what leaves, and the identification of what comes follows
-//! from the CRC ([`uroce_wire::IcrcField`]).
+//! [`Queue`]s. To its user it looks like an Ethernet device: frames have the headers that the
+//! kernel adds and removes. What a socket does not show is made up ([`mac_of`]) or not covered by
+//! the invariant CRC, but for two fields: the kernel sends from port 4791 and gives packets of IPv4
+//! an identification. The CRC is changed for what leaves, and the identification of what comes
+//! follows from the CRC ([`uroce_wire::IcrcField`]).
 //!
 //! Invariants
-//! - A frame whose CRC is wrong is given on with a wrong CRC; a frame whose CRC is right but for
+//! - A frame with a wrong CRC is given on with a wrong CRC; one with a CRC that is right but for
 //!   the identification is given on with the identification that it had.
 //! - No call waits. No call of a queue allocates but for the control messages of the kernel.
 //! - At most one endpoint of a network namespace has an address; the next is refused.
@@ -22,6 +22,7 @@
 
 #![forbid(unsafe_code)]
 
+mod counters;
 mod endpoint;
 mod fields;
 mod queue;
@@ -29,8 +30,9 @@ mod receive;
 mod send;
 mod socket;
 
+pub use counters::{Counter, Counters};
 pub use endpoint::{Endpoint, EndpointConfig, OpenError, QUEUES_MAX, QueueError};
-pub use queue::{Counter, Counters, Queue};
+pub use queue::Queue;
 pub use receive::Received;
 
 use std::net::IpAddr;

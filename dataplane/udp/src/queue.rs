@@ -1,83 +1,24 @@
 //! A queue: the sockets of one thread.
 
-use crate::endpoint::Taken;
-use crate::receive::Receiving;
+use crate::counters::Counters;
+use crate::receive::{Received, Receiving};
 use crate::send::Sending;
 use crate::socket::Socket;
 use std::os::fd::BorrowedFd;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use uroce_wire::Mac;
+
+/// Which queues of an endpoint are taken.
+pub(crate) type Taken = Mutex<Vec<bool>>;
 
 /// A socket at each address of the endpoint. It is used by one thread.
 #[derive(Debug)]
 pub struct Queue {
     index: u16,
-    pub(crate) sockets: Arc<[Socket]>,
-    /// Whether the kernel cuts the long messages of each socket into datagrams.
-    pub(crate) can_segment: Vec<bool>,
-    /// Destination of received frames.
-    pub(crate) mac: Mac,
-    pub(crate) sending: Sending,
-    pub(crate) receiving: Receiving,
-    pub(crate) counters: Arc<Counters>,
+    sockets: Arc<[Socket]>,
+    sending: Sending,
+    receiving: Receiving,
     taken: Arc<Taken>,
-}
-
-/// A number that one thread counts and others read.
-#[derive(Debug, Default)]
-pub struct Counter(AtomicU64);
-
-impl Counter {
-    /// Returns the number.
-    pub fn get(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
-
-    #[inline]
-    pub(crate) fn add(&self, more: u64) {
-        self.0.fetch_add(more, Ordering::Relaxed);
-    }
-}
-
-/// What the queues of an endpoint have done.
-#[derive(Debug, Default)]
-pub struct Counters {
-    /// Datagrams received.
-    pub rx_datagrams: Counter,
-    /// Their bytes, without headers up to UDP.
-    pub rx_bytes: Counter,
-    /// Datagrams lost because a socket was full.
-    pub rx_no_room: Counter,
-    /// Messages lost because the kernel's words on them were not understood.
-    pub rx_errors: Counter,
-    /// Datagrams sent.
-    pub tx_datagrams: Counter,
-    /// Their bytes, without headers up to UDP.
-    pub tx_bytes: Counter,
-    /// Frames dropped that are not RoCEv2 from an address of the endpoint.
-    pub tx_unsendable: Counter,
-    /// Frames dropped that are longer than the interface's or the path's MTU.
-    pub tx_too_long: Counter,
-    /// Frames dropped because the kernel has no way to their destination or forbids it.
-    pub tx_unreachable: Counter,
-}
-
-impl Counters {
-    /// Returns all counters with their names.
-    pub fn by_name(&self) -> [(&'static str, u64); 9] {
-        [
-            ("rx_datagrams", self.rx_datagrams.get()),
-            ("rx_bytes", self.rx_bytes.get()),
-            ("rx_no_room", self.rx_no_room.get()),
-            ("rx_errors", self.rx_errors.get()),
-            ("tx_datagrams", self.tx_datagrams.get()),
-            ("tx_bytes", self.tx_bytes.get()),
-            ("tx_unsendable", self.tx_unsendable.get()),
-            ("tx_too_long", self.tx_too_long.get()),
-            ("tx_unreachable", self.tx_unreachable.get()),
-        ]
-    }
 }
 
 impl Queue {
@@ -85,12 +26,24 @@ impl Queue {
         index: u16,
         sockets: Arc<[Socket]>,
         mac: Mac,
-        counters: Arc<Counters>,
+        counters: &Arc<Counters>,
         taken: Arc<Taken>,
     ) -> Queue {
-        let can_segment = vec![true; sockets.len()];
-        let (sending, receiving) = (Sending::default(), Receiving::new(sockets.len()));
-        Queue { index, sockets, can_segment, mac, sending, receiving, counters, taken }
+        let sending = Sending::new(Arc::clone(&sockets), Arc::clone(counters));
+        let receiving = Receiving::new(Arc::clone(&sockets), mac, Arc::clone(counters));
+        Queue { index, sockets, sending, receiving, taken }
+    }
+
+    /// Sends frames, up to the first that has to wait because the kernel takes no more. Returns how
+    /// many were taken: sent, or dropped and counted, since there is no way to send them.
+    pub fn send<'a>(&mut self, frames: impl Iterator<Item = &'a [u8]> + Clone) -> usize {
+        self.sending.send(frames)
+    }
+
+    /// Gives on received frames, at most `max`, until there are no more or `take` refuses one,
+    /// which then comes again. Returns how many were taken.
+    pub fn receive(&mut self, max: usize, take: impl FnMut(&Received<'_>) -> bool) -> usize {
+        self.receiving.receive(max, take)
     }
 
     /// Returns its number.

@@ -1,16 +1,19 @@
 //! Datagrams that have come: cut apart, with the headers that the kernel has removed.
 
+use crate::counters::Counters;
 use crate::fields::Fields;
 use crate::mac_of;
-use crate::queue::Queue;
-use crate::socket::{Control, Receipt};
+use crate::socket::{Control, Receipt, Socket};
 use nix::errno::Errno;
+use std::sync::Arc;
 use uroce_wire::ipv4::Ipv4;
 use uroce_wire::udp::Udp;
 use uroce_wire::{Bth, Encap, Gid, HeaderTemplate, ICRC_LEN, Icrc, Mac};
 
 /// Bytes of the longest message.
 const MESSAGE: usize = 1 << 16;
+/// Messages without a frame after which a look ends.
+const NOTHINGS_MAX: usize = 64;
 /// TTL or hop limit of received frames: a socket need not show it, and the CRC leaves it out.
 const HOP_LIMIT: u8 = 64;
 /// Bytes of the longest headers up to BTH's end.
@@ -19,6 +22,10 @@ const HEAD: usize = HeaderTemplate::MAX_LEN + Bth::LEN;
 /// What a queue receives into.
 #[derive(Debug)]
 pub(crate) struct Receiving {
+    sockets: Arc<[Socket]>,
+    /// Destination of the frames.
+    mac: Mac,
+    counters: Arc<Counters>,
     buffer: Box<[u8]>,
     control: Control,
     /// Datagrams of the buffer that were not given on.
@@ -27,6 +34,8 @@ pub(crate) struct Receiving {
     next: usize,
     /// The identification of IPv4 packets.
     identifications: Fields,
+    /// Whether the last look ended before all sockets had nothing.
+    is_cut_short: bool,
     /// Datagrams that each socket has had no room for.
     overflows: Vec<u32>,
 }
@@ -68,33 +77,39 @@ impl Received<'_> {
 }
 
 impl Receiving {
-    pub(crate) fn new(sockets: usize) -> Receiving {
+    pub(crate) fn new(sockets: Arc<[Socket]>, mac: Mac, counters: Arc<Counters>) -> Receiving {
         Receiving {
+            overflows: vec![0; sockets.len()],
+            sockets,
+            mac,
+            counters,
             buffer: vec![0; MESSAGE].into_boxed_slice(),
             control: Control::default(),
             rest: None,
+            is_cut_short: false,
             next: 0,
             identifications: Fields::default(),
-            overflows: vec![0; sockets],
         }
     }
 
-    /// Returns whether datagrams wait in the buffer.
+    /// Returns whether datagrams wait in the buffer, or may wait in a socket that was not read to
+    /// its end.
     pub(crate) fn has_rest(&self) -> bool {
-        self.rest.is_some()
+        self.rest.is_some() || self.is_cut_short
     }
-}
 
-impl Queue {
-    /// Gives on received frames, at most `max`, until there are no more or `take` refuses one, which
-    /// then comes again. Returns how many were taken.
-    pub fn receive(&mut self, max: usize, mut take: impl FnMut(&Received<'_>) -> bool) -> usize {
+    /// Does what [`Queue::receive`](crate::Queue::receive) says.
+    pub(crate) fn receive(
+        &mut self,
+        max: usize,
+        mut take: impl FnMut(&Received<'_>) -> bool,
+    ) -> usize {
         let mut taken = 0;
         while taken < max {
-            if self.receiving.rest.is_none() && !self.refill() {
+            if self.rest.is_none() && !self.refill() {
                 break;
             }
-            let Receiving { buffer, rest, identifications, .. } = &mut self.receiving;
+            let Receiving { buffer, rest, identifications, counters, .. } = self;
             let Some(of) = rest else { break };
             let left = &buffer[of.done..of.receipt.len];
             let transport = &left[..left.len().min(of.receipt.segment)];
@@ -105,8 +120,8 @@ impl Queue {
                 break;
             }
             taken += 1;
-            self.counters.rx_datagrams.add(1);
-            self.counters.rx_bytes.add(transport.len() as u64);
+            counters.rx_datagrams.add(1);
+            counters.rx_bytes.add(transport.len() as u64);
             of.done += transport.len();
             if of.done == of.receipt.len {
                 *rest = None;
@@ -117,30 +132,46 @@ impl Queue {
 
     /// Receives a message of the next socket that has one. Returns false if none has.
     fn refill(&mut self) -> bool {
-        let count = self.sockets.len();
-        let Receiving { buffer, control, rest, next, overflows, .. } = &mut self.receiving;
-        let mut idle = 0;
+        let Receiving {
+            sockets,
+            mac,
+            counters,
+            buffer,
+            control,
+            rest,
+            next,
+            overflows,
+            is_cut_short,
+            ..
+        } = self;
+        let count = sockets.len();
+        let (mut idle, mut nothings) = (0, 0);
+        *is_cut_short = false;
         while idle < count {
             let at = *next;
             *next = (at + 1) % count;
-            let socket = &self.sockets[at];
+            let socket = &sockets[at];
             match socket.receive(buffer, control) {
                 Ok(Some(receipt)) if receipt.len > 0 && receipt.segment > 0 => {
                     if let Some(total) = receipt.overflow {
                         let more = total.wrapping_sub(overflows[at]);
                         overflows[at] = total;
-                        self.counters.rx_no_room.add(more.into());
+                        counters.rx_no_room.add(more.into());
                     }
-                    let template = headers(&receipt, socket.ip().into(), self.mac);
+                    let template = headers(&receipt, socket.ip().into(), *mac);
                     *rest = Some(Rest { receipt, template, done: 0 });
                     return true;
                 }
-                // An empty datagram, or an error of an earlier one.
-                Ok(_) => idle += 1,
                 Err(Errno::EAGAIN) => idle += 1,
-                Err(_) => {
-                    self.counters.rx_errors.add(1);
-                    idle += 1;
+                // An empty datagram, or an error: something may wait behind it, of which no
+                // descriptor tells again.
+                nothing => {
+                    counters.rx_errors.add(u64::from(nothing.is_err()));
+                    (idle, nothings) = (0, nothings + 1);
+                    if nothings == NOTHINGS_MAX {
+                        *is_cut_short = true;
+                        return false;
+                    }
                 }
             }
         }

@@ -1,11 +1,12 @@
 //! Frames that leave: a run of one path and length is one message, which the kernel cuts.
 
+use crate::counters::Counters;
 use crate::fields::Fields;
-use crate::queue::Queue;
-use crate::socket::Manner;
+use crate::socket::{Manner, Socket};
 use nix::errno::Errno;
 use std::io::IoSlice;
 use std::net::IpAddr;
+use std::sync::Arc;
 use uroce_wire::ipv4::Ipv4;
 use uroce_wire::ipv6::Ipv6;
 use uroce_wire::udp::Udp;
@@ -16,9 +17,19 @@ const SEGMENTS_MAX: usize = 64;
 /// Most bytes of a message.
 const BYTES_MAX: usize = u16::MAX as usize - Ipv4::LEN - Udp::LEN;
 
+/// What a queue sends with.
+#[derive(Debug)]
+pub(crate) struct Sending {
+    sockets: Arc<[Socket]>,
+    /// Whether the kernel cuts the long messages of each socket into datagrams.
+    can_segment: Vec<bool>,
+    counters: Arc<Counters>,
+    fields: KernelFields,
+}
+
 /// The fields of the invariant CRC that the kernel sets.
 #[derive(Debug, Default)]
-pub(crate) struct Sending {
+struct KernelFields {
     /// The identification of IPv4 packets.
     identifications: Fields,
     /// The UDP source port.
@@ -44,10 +55,14 @@ struct Run<'a> {
     bytes: usize,
 }
 
-impl Queue {
-    /// Sends frames, up to the first that has to wait because the kernel takes no more. Returns how
-    /// many were taken: sent, or dropped and counted, since there is no way to send them.
-    pub fn send<'a>(&mut self, frames: impl Iterator<Item = &'a [u8]> + Clone) -> usize {
+impl Sending {
+    pub(crate) fn new(sockets: Arc<[Socket]>, counters: Arc<Counters>) -> Sending {
+        let can_segment = vec![true; sockets.len()];
+        Sending { sockets, can_segment, counters, fields: KernelFields::default() }
+    }
+
+    /// Does what [`Queue::send`](crate::Queue::send) says.
+    pub(crate) fn send<'a>(&mut self, frames: impl Iterator<Item = &'a [u8]> + Clone) -> usize {
         let (mut taken, mut rest) = (0, frames);
         loop {
             let Some(first) = rest.clone().next() else { return taken };
@@ -73,7 +88,7 @@ impl Queue {
     ) -> Option<Run<'a>> {
         let (path, datagram) = self.path_of(first)?;
         let segment = datagram.transport.len();
-        let crc = self.sending.crc_of(&datagram, 0);
+        let crc = self.fields.crc_of(&datagram, 0);
         let mut run =
             Run { path, datagrams: [(&[], [0; ICRC_LEN]); SEGMENTS_MAX], count: 1, bytes: 0 };
         run.datagrams[0] = (datagram.transport, crc);
@@ -85,7 +100,7 @@ impl Queue {
             if other != path || len > segment || run.bytes + len + ICRC_LEN > BYTES_MAX {
                 break;
             }
-            let crc = self.sending.crc_of(&datagram, run.count as u16);
+            let crc = self.fields.crc_of(&datagram, run.count as u16);
             run.datagrams[run.count] = (datagram.transport, crc);
             run.count += 1;
             run.bytes += len + ICRC_LEN;
@@ -146,7 +161,7 @@ impl Queue {
     }
 }
 
-impl Sending {
+impl KernelFields {
     /// Returns the CRC of a datagram with the fields that the kernel gives it as number `at` of a
     /// message.
     fn crc_of(&mut self, datagram: &Datagram<'_>, at: u16) -> [u8; ICRC_LEN] {

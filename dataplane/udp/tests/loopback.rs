@@ -59,6 +59,11 @@ fn receive(queue: &mut Queue, count: usize) -> Vec<Vec<u8>> {
     got
 }
 
+/// Returns whether a frame is a packet with a right CRC.
+fn is_right(frame: &[u8]) -> bool {
+    matches!(Frame::parse(frame), Ok(Frame::Roce(packet)) if packet.icrc_ok())
+}
+
 #[test]
 fn packets_come_whole_however_they_were_gathered() {
     for addresses in [[address(), address()], [IpAddr::V6(std::net::Ipv6Addr::LOCALHOST); 2]] {
@@ -94,10 +99,7 @@ fn a_wrong_crc_stays_wrong() {
     sent[1][600] ^= 4;
     assert_eq!(sender.send(sent.iter().map(Vec::as_slice)), 3);
     let got = receive(&mut receiver, 3);
-    let are_ok: Vec<_> = got
-        .iter()
-        .map(|frame| matches!(Frame::parse(frame), Ok(Frame::Roce(packet)) if packet.icrc_ok()))
-        .collect();
+    let are_ok: Vec<_> = got.iter().map(|frame| is_right(frame)).collect();
     assert_eq!(are_ok, [true, false, true]);
 }
 
@@ -132,8 +134,25 @@ fn rubbish_from_any_program_is_given_on_as_it_is() {
     let got = receive(&mut receiver, 6);
     let lens: Vec<_> = got.iter().map(|frame| frame.len() - 42).collect();
     assert_eq!(lens, [1, 4, 15, 16, 17, 9000], "an empty one is nothing");
-    let is_packet = |frame: &Vec<u8>| matches!(Frame::parse(frame), Ok(Frame::Roce(packet)) if packet.icrc_ok());
-    assert!(!got.iter().any(is_packet));
+    assert!(!got.iter().any(|frame| is_right(frame)));
+}
+
+#[test]
+fn empty_datagrams_hide_nothing_from_a_sleeper() {
+    let own = address();
+    let mut receiver = queue(own);
+    let stranger = UdpSocket::bind((address(), 0)).expect("binds");
+    let flood = |count: usize| {
+        (0..count).for_each(|_| drop(stranger.send_to(&[], (own, 4791)).expect("sends")));
+        stranger.send_to(&[7; 20], (own, 4791)).expect("sends");
+    };
+    // Descriptors are watched for edges, so that one look has to find the frame.
+    flood(3);
+    assert_eq!((receiver.receive(9, |_| true), receiver.has_frames()), (1, false));
+    // A flood ends the look, and the sleeper is told to look again.
+    flood(70);
+    assert_eq!((receiver.receive(9, |_| true), receiver.has_frames()), (0, true));
+    assert_eq!((receiver.receive(9, |_| true), receiver.has_frames()), (1, false));
 }
 
 #[test]

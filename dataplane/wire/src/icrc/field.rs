@@ -14,7 +14,7 @@ const ZEROS: [u8; 1024] = [0; 1024];
 pub struct IcrcField {
     /// Change of the CRC with each bit of the field, the lowest first.
     bits: [u32; 16],
-    /// The same changes combined, so that each has a highest bit that no later one has; with the
+    /// These changes combined, so that each has a highest bit that no later one has; with the
     /// bits of the field that make it.
     pivots: [(u32, u16); 16],
 }
