@@ -3,7 +3,7 @@
 
 use super::common::{Output, Run, run};
 use std::net::{TcpListener, UdpSocket};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 const SOON: Duration = Duration::from_secs(30);
@@ -174,7 +174,7 @@ fn what_is_in_the_way_is_named_with_the_remedy() {
         (&["lo", "--ip", foreign], "203.0.113.77 is no address of this", "`ip addr` shows"),
         (&["uroce-none"], "no network interface \"uroce-none\"", "`ip link`"),
     ] {
-        let output = run(&[&["write_bw", "-n", "1", "--udp"], args].concat());
+        let output = run(&[&["write_bw", "-n", "5", "--udp"], args].concat());
         assert_eq!(output.code, Some(2), "{output:?}");
         assert!(output.stderr.contains(cause) && output.stderr.contains(remedy), "{output:?}");
     }
@@ -184,7 +184,7 @@ fn what_is_in_the_way_is_named_with_the_remedy() {
 #[ignore = "needs root: makes a network namespace"]
 fn an_interface_without_an_address_is_named() {
     let namespace = Namespace::new();
-    let output = namespace.start(&["write_bw", "-n", "1", "--udp", "lo"]).finish();
+    let output = namespace.start(&["write_bw", "-n", "5", "--udp", "lo"]).finish();
     assert_eq!(output.code, Some(2), "{output:?}");
     assert!(
         output.stderr.contains("lo has no IP address: give it one (`ip addr add`)"),
