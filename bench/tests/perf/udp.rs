@@ -2,7 +2,6 @@
 //! two network namespaces that a test makes.
 
 use super::common::{Output, Run, run};
-use std::net::{TcpListener, UdpSocket};
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
@@ -144,34 +143,40 @@ fn a_link_that_comes_back_in_time_costs_nothing_but_time() {
     assert!(output.stdout.contains("packets were sent again"), "{output:?}");
 }
 
-/// Returns `count` addresses of the loopback interface that no other test of this machine uses.
-fn loopback<const COUNT: usize>() -> [String; COUNT] {
-    let [_, _, high, low] = std::process::id().to_be_bytes();
-    std::array::from_fn(|at| format!("127.{high}.{low}.{}", at + 1))
-}
-
 #[test]
-fn two_processes_of_a_host_need_no_privilege() {
-    let [one, two] = loopback::<2>().map(|address| format!("{address}/8"));
-    let port =
-        TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("bound").port();
-    let port = port.to_string();
-    let words = ["write_bw", "-n", "100", "-m", "1024", "--verify", "--udp", "lo", "-p", &port];
-    let start = |more: &[&str]| Run::start(&[&words[..], more].concat());
-    let mut server = start(&["--ip", &one]);
+#[ignore = "needs root: makes a network namespace"]
+fn two_processes_of_a_host_need_no_capability_and_an_address_each() {
+    let host = Namespace::new();
+    for words in ["link set lo up", "addr add 192.0.2.1/24 dev lo", "addr add 192.0.2.2/24 dev lo"]
+    {
+        host.sh(&format!("ip {words}"));
+    }
+    let start = |more: &[&str]| {
+        let mut command = Command::new("nsenter");
+        command.args(["-t", &host.0.id().to_string(), "-n", "setpriv", "--bounding-set=-all"]);
+        command.args([
+            "--inh-caps=-all",
+            env!("CARGO_BIN_EXE_uroce-perf"),
+            "write_bw",
+            "-n",
+            "100",
+        ]);
+        Run::of(command.args(["-m", "1024", "--verify", "--udp", "lo"]).args(more))
+    };
+    let mut server = start(&["--ip", "192.0.2.1/24"]);
     server.until("Waiting for client");
-    let output = finish((start(&["--ip", &two, "127.0.0.1"]), server));
+    let second = start(&["--ip", "192.0.2.1/24"]).finish();
+    assert_eq!(second.code, Some(2), "{second:?}");
+    let said = "UDP port 4791 of 192.0.2.1 is taken";
+    assert!(second.stderr.contains(said) && second.stderr.contains("`ss -ulpn"), "{second:?}");
+    let output = finish((start(&["--ip", "192.0.2.2/24", "192.0.2.1"]), server));
     assert!(output.stdout.contains(" verified: 6553600 bytes"), "{output:?}");
 }
 
 #[test]
 fn what_is_in_the_way_is_named_with_the_remedy() {
-    let [own] = loopback::<1>();
-    let _holder = UdpSocket::bind((own.as_str(), 4791)).expect("free");
-    let (own, foreign) = (format!("{own}/8"), "203.0.113.77/24");
     for (args, cause, remedy) in [
-        (&["lo", "--ip", &own][..], "UDP port 4791 of 127.", "`ss -ulpn sport = 4791` names it"),
-        (&["lo", "--ip", foreign], "203.0.113.77 is no address of this", "`ip addr` shows"),
+        (&["lo", "--ip", "203.0.113.77/24"][..], "203.0.113.77 is no address", "`ip addr` shows"),
         (&["uroce-none"], "no network interface \"uroce-none\"", "`ip link`"),
     ] {
         let output = run(&[&["write_bw", "-n", "5", "--udp"], args].concat());
