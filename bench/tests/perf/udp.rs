@@ -165,7 +165,7 @@ fn two_processes_of_a_host_need_no_capability_and_an_address_each() {
     };
     let mut server = start(&["--ip", "192.0.2.1/24"]);
     server.until("Waiting for client");
-    let second = start(&["--ip", "192.0.2.1/24"]).finish();
+    let second = start(&["--ip", "192.0.2.1/24", "-p", "18516"]).finish();
     assert_eq!(second.code, Some(2), "{second:?}");
     let said = "UDP port 4791 of 192.0.2.1 is taken";
     assert!(second.stderr.contains(said) && second.stderr.contains("`ss -ulpn"), "{second:?}");
