@@ -166,7 +166,7 @@ impl Routes {
         let of_version = |own: &IpPrefix| own.address().is_ipv4() == ip.is_ipv4();
         let of_kernel = self.is_of_kernel && self.own.prefixes().any(of_version);
         let prefixes = self.own.prefixes();
-        prefixes.filter_map(|own| of(&own)).chain(of_kernel.then_some(0)).max()
+        prefixes.filter_map(of).chain(of_kernel.then_some(0)).max()
     }
 
     /// Returns the source address of requests for `neighbour`: one with its prefix, else any of its
