@@ -142,6 +142,11 @@ impl Limits {
         }
     }
 
+    /// Returns the megabytes of hugepages that the process may use, of so many.
+    pub(crate) fn hugepages_up_to(&self, mb: u32) -> u32 {
+        self.hugepages_mb.map_or(mb, |limit| u32::try_from(limit).map_or(mb, |limit| mb.min(limit)))
+    }
+
     /// Returns the action of idle lcores, and a warning if it wastes the CPUs' quota. One CPU more
     /// than there are lcores is enough: for the control plane and the program.
     pub(crate) fn idle(&self, wish: Idle, lcores: usize) -> (Idle, Option<String>) {

@@ -14,7 +14,8 @@ use uroce_wire::Mac;
 use super::ring::{self, RingError, RingLease, RingSpec};
 use crate::call::Calls;
 use crate::config::{
-    Config, ConfigError, DeviceConfig, Ethdev, Idle, Lcores, PortConfig, RunDirError,
+    Config, ConfigError, DEFAULT_MEMORY_MB, DeviceConfig, EalConfig, Ethdev, Idle, Lcores,
+    PortConfig, RunDirError,
 };
 use crate::container::{ContainerError, Limits};
 use crate::netdev::{NetdevState, Watch, Watcher};
@@ -171,7 +172,8 @@ pub(super) struct Netdevs {
 
 pub(super) fn open(config: &Config, device: &DeviceConfig) -> Result<Opened, OpenError> {
     let limits = Limits::of_process();
-    let memory = limits.memory(&config.eal, Eal::memory())?;
+    let running = Eal::memory();
+    let memory = limits.memory(&with_hugepages(config, &limits, running), running)?;
     let eal = Eal::init(&eal_config(config, memory))?;
     // Declared first, so that it is dropped last: a lease must outlive its port.
     let mut leases = Vec::new();
@@ -242,19 +244,41 @@ impl Netdevs {
     }
 }
 
+/// Returns the PCI addresses of all ports.
+fn nics(config: &Config) -> Vec<String> {
+    let ports = config.devices.iter().flat_map(|device| &device.ports);
+    let address = |port: &PortConfig| match &port.ethdev {
+        Ethdev::Pci(address) => Some(address.clone()),
+        Ethdev::Ring(_) | Ethdev::Vdev(_) | Ethdev::Local(_) => None,
+    };
+    ports.filter_map(address).collect()
+}
+
+/// Returns the wishes for DPDK's memory: hugepages where a NIC cannot do without them, by default
+/// no more than are free.
+fn with_hugepages(config: &Config, limits: &Limits, running: Option<Memory>) -> EalConfig {
+    let eal = config.eal.clone();
+    match (eal.huge, running) {
+        (true, _) => eal,
+        // Without the first device's choice, DPDK would be asked for other memory than it has.
+        (false, Some(memory)) => EalConfig { huge: matches!(memory, Memory::Huge { .. }), ..eal },
+        (false, None) => match uroce_engine::eal::hugepages_for(&nics(config)) {
+            None => eal,
+            Some(free_mb) => {
+                let most = limits.hugepages_up_to(free_mb.min(DEFAULT_MEMORY_MB));
+                EalConfig { huge: true, memory_mb: eal.memory_mb.or(Some(most)), ..eal }
+            }
+        },
+    }
+}
+
 /// Returns EAL's parameters. They depend on the whole configuration, not on one device.
 fn eal_config(config: &Config, memory: Memory) -> uroce_engine::eal::EalConfig {
     let eal = &config.eal;
-    let pci = config.devices.iter().flat_map(|device| &device.ports).filter_map(|port| match &port
-        .ethdev
-    {
-        Ethdev::Pci(address) => Some(address.clone()),
-        Ethdev::Ring(_) | Ethdev::Vdev(_) | Ethdev::Local(_) | Ethdev::Udp(_) => None,
-    });
     uroce_engine::eal::EalConfig {
         memory,
         vdevs: Vec::new(),
-        pci_allow: pci.collect(),
+        pci_allow: nics(config),
         control_cpus: eal.control_cpus.clone(),
         file_prefix: eal.file_prefix.clone(),
         log: eal.log,
@@ -300,10 +324,16 @@ fn create_pool(
     // caches is enough for it. On rings, mbufs are only handed from thread to thread.
     let (received, cache, apart) = match &port.ethdev {
         Ethdev::Pci(_) => (port.rx_descriptors, POOL_CACHE, false),
-        Ethdev::Vdev(device) => (0, POOL_CACHE, port::vdev::copies(device)),
+        Ethdev::Vdev(device) => {
+            (port::vdev::mbufs_held(device), POOL_CACHE, port::vdev::copies(device))
+        }
         Ethdev::Ring(_) => (0, RING_POOL_CACHE, true),
         // The frames are copied, so the mbufs go back to the cache that they came from.
         Ethdev::Local(_) | Ethdev::Udp(_) => (0, POOL_CACHE, true),
+    };
+    let only = match &port.ethdev {
+        Ethdev::Vdev(device) => port::vdev::mbuf_room(device),
+        Ethdev::Pci(_) | Ethdev::Ring(_) | Ethdev::Local(_) | Ethdev::Udp(_) => None,
     };
     let queues = u32::from(received) + u32::from(port.tx_descriptors);
     // The caches of two threads. Each may hold one and a half times its size.
@@ -316,7 +346,7 @@ fn create_pool(
         name: device.name.clone(),
         count: port.mbufs.unwrap_or(enough),
         cache,
-        room: MBUF_ROOM.max((port.mtu + FRAME_OVERHEAD).next_multiple_of(64)),
+        room: only.unwrap_or(MBUF_ROOM.max((port.mtu + FRAME_OVERHEAD).next_multiple_of(64))),
         apart,
         // Hardware keeps what is sent until it has sent it; other ports copy it or hand it on.
         reserved: queued + if received > 0 { lcores * queues } else { 0 },

@@ -192,6 +192,30 @@ fn af_packet_is_refused_rings_that_are_too_short_with_the_argument_to_give() {
 
 #[test]
 #[ignore = "needs root: makes network interfaces in a namespace of its own"]
+fn frames_cross_a_veth_pair_by_af_xdp() {
+    if !in_a_namespace("frames_cross_a_veth_pair_by_af_xdp") {
+        return;
+    }
+    ip("link add ua type veth peer name ub");
+    ip("link set ua up");
+    ip("link set ub up");
+    let device = "net_af_xdp0,iface=ua";
+    let room = vdev::mbuf_room(device).expect("mbufs of one size");
+    let own = pool(eal(), u32::from(vdev::mbufs_held(device)) + 2047, room);
+    let other = pool(eal(), 4095, 9216);
+    let a = open(device.into(), 1500, &own);
+    let b = open(vdev::af_packet(1, "ub", 1500, 1, 512), 1500, &other);
+    cross(&a, &b, &own, 1514);
+    cross(&b, &a, &other, 1514);
+    drop(a);
+    // A chunk of the socket's memory is a page at most.
+    let long = PortConfig { mtu: 4200, ..PortConfig::new(device) };
+    let refused = Port::open(eal(), &long, &other).expect_err("refused");
+    assert!(matches!(refused, PortError::Mtu { max: 3434, .. }), "{refused}");
+}
+
+#[test]
+#[ignore = "needs root: makes network interfaces in a namespace of its own"]
 fn frames_cross_a_tap() {
     if !in_a_namespace("frames_cross_a_tap") {
         return;

@@ -25,6 +25,7 @@ mod remedy;
 pub use config::{EalConfig, LogLevel, Memory, sets_memory};
 pub use error::EalError;
 pub(crate) use error::errnos_of;
+pub use nic::hugepages_for;
 pub use remedy::explained;
 
 use crate::dpdk::mbuf::RetiredPools;

@@ -19,6 +19,7 @@
 #![allow(unsafe_code)]
 
 mod af_packet;
+mod af_xdp;
 mod config;
 mod error;
 mod link;

@@ -22,13 +22,40 @@ struct Tree {
     dev: PathBuf,
 }
 
+/// The directory in which the kernel shows its reserved hugepages, by size.
+const HUGEPAGES: &str = "/sys/kernel/mm/hugepages";
+
+/// Returns the megabytes of free hugepages if some of these NICs can only be used with hugepages,
+/// because there is no IOMMU between it and the memory. `None` if all can do without, or if there
+/// are no hugepages: then [`check`] names the remedy.
+pub fn hugepages_for(pci_allow: &[String]) -> Option<u32> {
+    let needs = pci_allow.iter().any(|nic| {
+        let address = full(nic.split(',').next().unwrap_or_default());
+        Tree::of_system().is_without_iommu(&address)
+    });
+    Some(free_mb(Path::new(HUGEPAGES))).filter(|&mb| needs && mb > 0)
+}
+
+/// Returns the megabytes of free hugepages of all sizes.
+fn free_mb(folder: &Path) -> u32 {
+    let sizes = fs::read_dir(folder).into_iter().flatten().flatten();
+    let megabytes = sizes.filter_map(|size| {
+        // `hugepages-2048kB`.
+        let name = size.file_name().into_string().ok()?;
+        let kilobytes: u64 = name.strip_prefix("hugepages-")?.strip_suffix("kB")?.parse().ok()?;
+        let free = fs::read_to_string(size.path().join("free_hugepages")).ok()?;
+        Some(kilobytes / 1024 * free.trim().parse::<u64>().ok()?)
+    });
+    u32::try_from(megabytes.sum::<u64>()).unwrap_or(u32::MAX)
+}
+
 /// Checks each NIC of the configuration.
 ///
 /// # Errors
 ///
 /// [`EalError::Nic`] for the first that cannot be used.
 pub(super) fn check(config: &EalConfig) -> Result<(), EalError> {
-    let tree = Tree { sys: "/sys/bus/pci/devices".into(), dev: "/dev/vfio".into() };
+    let tree = Tree::of_system();
     for nic in &config.pci_allow {
         let address = full(nic.split(',').next().unwrap_or_default());
         tree.check(&address, config.memory).map_err(|reason| EalError::Nic { address, reason })?;
@@ -43,6 +70,21 @@ fn full(address: &str) -> String {
 }
 
 impl Tree {
+    fn of_system() -> Tree {
+        Tree { sys: "/sys/bus/pci/devices".into(), dev: "/dev/vfio".into() }
+    }
+
+    /// Returns whether the NIC is given to DPDK without an IOMMU.
+    fn is_without_iommu(&self, address: &str) -> bool {
+        let nic = self.sys.join(address);
+        let group = || target(&nic.join("iommu_group")).unwrap_or_default();
+        match target(&nic.join("driver")).as_deref() {
+            Some("vfio-pci") => self.dev.join(format!("noiommu-{}", group())).exists(),
+            Some(driver) => WITHOUT_IOMMU.contains(&driver),
+            None => false,
+        }
+    }
+
     /// Returns the obstacle to using this NIC as an error.
     fn check(&self, address: &str, memory: Memory) -> Result<(), String> {
         if !self.sys.is_dir() {
@@ -62,9 +104,9 @@ impl Tree {
             Some(driver) if WITHOUT_IOMMU.contains(&driver) => match memory {
                 Memory::Huge { .. } => Ok(()),
                 Memory::NoHuge { .. } => Err(format!(
-                    "is bound to {driver} and needs hugepages: reserve some (echo 512 > \
-                     /proc/sys/vm/nr_hugepages) and use them as root (uroce-run --huge; \
-                     huge = true under [eal]), or {bind} behind an IOMMU."
+                    "is bound to {driver} and needs hugepages, and none are free: reserve some as \
+                     root (echo 512 > /proc/sys/vm/nr_hugepages); they are then used without an \
+                     option. Or {bind} behind an IOMMU."
                 )),
             },
             Some(driver) if SHARING.contains(&driver) => Ok(()),
@@ -151,14 +193,31 @@ mod tests {
         assert!(kernels.contains("e1000e") && kernels.contains("-b vfio-pci 0000:01:00.0"));
         assert!(kernels.contains("iface=eth7"), "{kernels}");
         assert!(said("0000:02:00.0").contains("needs hugepages"));
+        assert!(tree.is_without_iommu("0000:02:00.0"));
+        let with_iommu = ["0000:01:00.0", "0000:03:00.0", "0000:04:00.0", "0000:05:00.0"];
+        assert!(!with_iommu.into_iter().any(|nic| tree.is_without_iommu(nic)));
         assert_eq!(tree.check("0000:02:00.0", Memory::Huge { mb: 64 }), Ok(()));
         assert!(said("0000:03:00.0").contains("vfio_iommu_type1"));
         fs::write(tree.dev.join("12"), "").unwrap();
         assert_eq!(said("0000:03:00.0"), "");
+        fs::write(tree.dev.join("noiommu-12"), "").unwrap();
+        assert!(tree.is_without_iommu("0000:03:00.0"));
         assert!(said("0000:04:00.0").contains("no driver"));
         assert_eq!(said("0000:05:00.0"), "");
         assert!(said("0000:09:00.0").contains("does not exist"));
         fs::remove_dir_all(&base).unwrap();
+    }
+
+    #[test]
+    fn free_hugepages_of_all_sizes_are_added() {
+        let base = PathBuf::from(format!("/tmp/uroce-hugepages-{}", std::process::id()));
+        for (size, free) in [("hugepages-2048kB", "128\n"), ("hugepages-1048576kB", "1\n")] {
+            fs::create_dir_all(base.join(size)).unwrap();
+            fs::write(base.join(size).join("free_hugepages"), free).unwrap();
+        }
+        assert_eq!(free_mb(&base), 256 + 1024);
+        fs::remove_dir_all(&base).unwrap();
+        assert_eq!(free_mb(&base), 0);
     }
 
     #[test]

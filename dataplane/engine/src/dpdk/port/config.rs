@@ -1,6 +1,6 @@
 //! Configuration of a port, capabilities of a device, and starting a port by them.
 
-use super::{FRAME_OVERHEAD, PortError, af_packet, check, text};
+use super::{FRAME_OVERHEAD, PortError, af_packet, af_xdp, check, text};
 use crate::dpdk::mbuf::Mempool;
 use dpdk_sys::uroce_port_info;
 use uroce_wire::Mac;
@@ -57,7 +57,7 @@ pub struct Capabilities {
     pub name: String,
     /// Name of its driver.
     pub driver: String,
-    /// Largest number of queue pairs.
+    /// Largest number of queue pairs: 1 for a NIC that does not spread received packets.
     pub max_queue_pairs: u16,
     /// Largest MTU in bytes; `None` if the driver does not report it.
     pub max_mtu: Option<u16>,
@@ -212,18 +212,30 @@ fn start_with(
 fn capabilities(info: &uroce_port_info) -> Capabilities {
     let driver = text(&info.driver);
     let by_packet = info.max_rx_packet.saturating_sub(u32::from(FRAME_OVERHEAD) - 4);
-    let max_mtu = info.max_mtu.min(u16::try_from(by_packet).unwrap_or(u16::MAX));
+    let by_chunk = if driver == af_xdp::DRIVER { af_xdp::MTU_MAX } else { u16::MAX };
+    let max_mtu = info.max_mtu.min(by_chunk).min(u16::try_from(by_packet).unwrap_or(u16::MAX));
+    let name = text(&info.name);
     Capabilities {
-        name: text(&info.name),
-        max_queue_pairs: info.max_rx_queues.min(info.max_tx_queues),
+        max_queue_pairs: queue_pairs(&name, &driver, info),
         max_mtu: (!FRAME_SIZE_ELSEWHERE.contains(&driver.as_str())).then_some(max_mtu),
         driver,
         rss: info.rss != 0,
         rx_checksum: info.rx_checksum != 0,
         tx_checksum: info.tx_checksum != 0,
-        link_interrupt: info.link_interrupt != 0 && !is_pci(&text(&info.name)),
+        link_interrupt: info.link_interrupt != 0 && !is_pci(&name),
+        name,
         numa_node: u32::try_from(info.socket).ok(),
     }
+}
+
+/// Returns the number of queue pairs that can be of use. Without RSS a NIC receives everything by
+/// its first queue, and the driver of Intel's oldest Gigabit NICs (net_e1000_em) reports a second
+/// queue that some of them lack: what is sent by it is lost. virtio has no RSS either, mostly, but
+/// the other end chooses a queue by the flow.
+fn queue_pairs(name: &str, driver: &str, info: &uroce_port_info) -> u16 {
+    let reported = info.max_rx_queues.min(info.max_tx_queues);
+    let spreads = info.rss != 0 || !is_pci(name) || driver == "net_virtio";
+    if spreads { reported } else { reported.min(1) }
 }
 
 /// Returns whether a port's name is that of a PCI function, such as `0000:01:00.0`.
@@ -328,6 +340,17 @@ mod tests {
         assert!(pci.into_iter().all(is_pci));
         let others = ["net_virtio_user0", "net_vhost0", "net_ring_a", "1:2.3", "00:1f.6", ""];
         assert!(!others.into_iter().any(is_pci));
+    }
+
+    #[test]
+    fn a_nic_without_rss_has_one_queue_pair() {
+        let two = uroce_port_info { max_rx_queues: 2, max_tx_queues: 2, ..Default::default() };
+        let pairs = |name, driver| queue_pairs(name, driver, &two);
+        assert_eq!(pairs("0000:00:04.0", "net_e1000_em"), 1);
+        assert_eq!(pairs("0000:00:04.0", "net_virtio"), 2);
+        assert_eq!(pairs("net_vhost0", "net_vhost"), 2);
+        let spread = uroce_port_info { rss: 1, ..two };
+        assert_eq!(queue_pairs("0000:00:04.0", "net_e1000_igb", &spread), 2);
     }
 
     #[test]

@@ -6,7 +6,7 @@
 //!
 //! Not here: creating devices.
 
-use super::FRAME_OVERHEAD;
+use super::{FRAME_OVERHEAD, af_xdp};
 use std::path::Path;
 use uroce_wire::Mac;
 
@@ -89,6 +89,18 @@ pub fn virtio_user(
 /// `zero-copy`.
 pub fn copies(device: &str) -> bool {
     device.starts_with("net_memif") && !device.contains("zero-copy")
+}
+
+/// Returns the data bytes of an mbuf for a device that takes mbufs of one size only:
+/// one of net_af_xdp. `None` for a device that takes any.
+pub fn mbuf_room(device: &str) -> Option<u16> {
+    af_xdp::is_af_xdp(device).then_some(af_xdp::ROOM)
+}
+
+/// Returns the mbufs that a receive queue of a device keeps, regardless of its descriptors: for
+/// net_af_xdp those that the kernel has. 0 for a device that keeps none.
+pub fn mbufs_held(device: &str) -> u16 {
+    if af_xdp::is_af_xdp(device) { af_xdp::HELD } else { 0 }
 }
 
 /// Returns the value of `key` in a device string.
