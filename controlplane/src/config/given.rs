@@ -25,10 +25,16 @@ fn resource(address: &str) -> Option<&str> {
     address.strip_prefix(AUTO_OF)
 }
 
-/// Returns the name of the variable with the NICs of a resource, as the device plugin makes it.
+/// Returns the name of the variable with the NICs of a resource, as the device plugin makes it, but
+/// for dashes, which the plugin keeps and some programs that start others replace.
 fn variable(resource: &str) -> String {
+    format!("{PREFIX}{}", legal(resource))
+}
+
+/// Returns a text as the name of a variable in which no character is special.
+fn legal(text: &str) -> String {
     let legal = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' };
-    PREFIX.chars().chain(resource.chars().map(legal)).collect()
+    text.chars().map(legal).collect()
 }
 
 /// Replaces the addresses that stand for given NICs by the NICs in these environment variables.
@@ -50,7 +56,8 @@ pub(super) fn resolve(
                     continue;
                 }
                 let wanted = resource(address).map(variable);
-                let suits = |name: &str| wanted.as_deref().is_none_or(|wanted| wanted == name);
+                let suits =
+                    |name: &str| wanted.as_deref().is_none_or(|wanted| wanted == legal(name));
                 *address = match nics.iter().position(|(name, _)| suits(name)) {
                     Some(at) => nics.remove(at).1,
                     None => return Err(missing(&device.name, number, address)),
@@ -175,6 +182,10 @@ mod tests {
         assert!(none.starts_with("device.b.port.1.ethdev: "), "{none}");
         assert!(none.contains("PCIDEVICE_INTEL_COM_FAST_0"), "{none}");
         assert!(none.contains("intel.com/fast-0: 1"), "{none}");
+        // The plugin keeps the dash.
+        let kept = [("PCIDEVICE_INTEL_COM_FAST-0", "0000:02:00.1,0000:02:00.2")];
+        let found = resolved_by(config("auto:intel.com/fast-0", "auto"), &kept).unwrap();
+        assert_eq!(found, two("0000:02:00.1", "0000:02:00.2"));
     }
 
     #[test]

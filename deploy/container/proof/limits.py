@@ -1,6 +1,8 @@
 """What is proven of limits: a container that lacks something says so, with the field of the
 manifest that mends it, and ends with exit code 2."""
 
+import errno
+import json
 import os
 import re
 import time
@@ -58,6 +60,17 @@ def rights_and_nics(session):
     two = ("--env=PCIDEVICE_A=ffff:ff:1f.6", "--env=PCIDEVICE_INTEL_COM_FAST=ffff:ff:1f.7")
     expect(podman, 2, "ffff:ff:1f.7", *two, IMAGE, *PERF, "--pci", "auto:intel.com/fast",
            "--ip", "192.0.2.1/24")
+
+
+def seccomp(session):
+    """A seccomp profile that refuses a call of the engine's is named, with the manifest's field."""
+    podman, volume = session.podman, session.volume("seccomp")
+    for call in ("eventfd2", "memfd_create", "sched_setaffinity"):
+        file = session.work / f"without-{call}.json"
+        file.write_text(json.dumps({"defaultAction": "SCMP_ACT_ALLOW", "syscalls": [
+            {"names": [call], "action": "SCMP_ACT_ERRNO", "errnoRet": errno.EPERM}]}))
+        expect(podman, 2, "securityContext.seccompProfile", f"--security-opt=seccomp={file}",
+               volume, IMAGE, *PERF, "--config", "/etc/uroce/node1.toml")
 
 
 def cpu_set(session):
@@ -158,4 +171,4 @@ def ticks(podman, name):
     return int(fields[11]) + int(fields[12])
 
 
-CASES = (memory_and_files, rights_and_nics, cpu_set, cpu_quota, hugepages)
+CASES = (memory_and_files, rights_and_nics, seccomp, cpu_set, cpu_quota, hugepages)

@@ -88,11 +88,13 @@ def lcores(node, name):
 
 
 def hugepages(node):
-    """A Pod with 96 MB of 2 MB pages and SYS_NICE runs in them; one with 32 MB is told."""
+    """A Pod with 96 MB of 2 MB pages and SYS_NICE runs in them; others are told what they lack."""
     node.needs_pages()
     for name, size, user, added, words in (
         ("pages", "96Mi", 0, "SYS_NICE", None),
         ("few", "32Mi", 0, "SYS_NICE", "resources.limits.hugepages-2Mi"),
+        # RuntimeDefault refuses system calls of DPDK's then.
+        ("denied", "96Mi", 65534, "", "capabilities.add: [SYS_NICE]"),
     ):
         node.start(name, POD.format(name=name, restart="Never", command=f"{IN_PROCESS}, --huge",
                                     limit=f", hugepages-2Mi: {size}", user=user, added=added))

@@ -12,6 +12,10 @@ const HUGEPAGES: &str = "It needs hugepages: reserve some (echo 512 > /proc/sys/
 const NO_HUGEPAGES: &str = "There are too few free hugepages: reserve some (echo 512 > \
     /proc/sys/vm/nr_hugepages; for a Pod resources.limits.hugepages-2Mi), or do without (no \
     --huge; huge = false under [eal]).";
+const MEMPOLICY: &str = "DPDK places hugepages by system calls that the container's seccomp profile \
+    refuses: grant CAP_SYS_NICE, with which container engines allow them (in a Pod \
+    securityContext.capabilities.add: [SYS_NICE] and runAsUser: 0), or do without hugepages (no \
+    --huge; huge = false under [eal]).";
 const NO_HUGETLBFS: &str = "No hugepages are reserved, or no hugetlbfs is mounted for those that are: \
     echo 512 > /proc/sys/vm/nr_hugepages; mount -t hugetlbfs none /dev/hugepages.";
 const MEMLOCK: &str = "The user may lock too little memory: raise the limit (ulimit -l unlimited, \
@@ -31,6 +35,9 @@ const READ_ONLY: &str = "The directory is on a read-only file system: give the c
 
 const NO_DIRECTORY: &str = "This user cannot make the directory: give the container a volume there that \
     the user may write to (--volume, --tmpfs; in a Pod volumeMounts, such as /run/uroce).";
+const SECCOMP: &str = "A seccomp profile may refuse a system call of this: run the container with \
+    the engine's default one (in a Pod securityContext.seccompProfile.type: RuntimeDefault), or \
+    with one that allows the call.";
 
 /// The first row that matches is used.
 const TABLE: &[Row] = &[
@@ -47,6 +54,7 @@ const TABLE: &[Row] = &[
     (&["open AF_PACKET socket", "Operation not permitted"], INTERFACE),
     (&["Read-only file system"], READ_ONLY),
     (&["the directory cannot be made", "ermission denied"], NO_DIRECTORY),
+    (&["mempolicy", "Operation not permitted", "Cannot init memory"], MEMPOLICY),
     (&["no mounted hugetlbfs"], NO_HUGETLBFS),
     (&["Cannot get hugepage information"], NO_HUGETLBFS),
     (&["No free", "hugepages"], NO_HUGEPAGES),
@@ -57,7 +65,8 @@ const TABLE: &[Row] = &[
 /// Returns the text of an error, which includes DPDK's log, with the remedy at the end of its first
 /// line, if one is known: the first line of a container's log then has both.
 pub fn explained(text: &str) -> Option<String> {
-    let remedy = remedy(text)?;
+    let own = || std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let remedy = remedy(text).or_else(|| refused(text, &own()))?;
     let (first, rest) = text.split_at(text.find('\n').unwrap_or(text.len()));
     Some(format!("{}. {remedy}{rest}", first.trim_end_matches(['.', ':', ' '])))
 }
@@ -68,9 +77,18 @@ fn remedy(text: &str) -> Option<&'static str> {
     TABLE.iter().find(fits).map(|(_, remedy)| *remedy)
 }
 
+/// Returns the remedy for an error that a filter of system calls may have caused. `status` is what
+/// the kernel tells of the process, in `/proc/self/status`.
+fn refused(text: &str, status: &str) -> Option<&'static str> {
+    let is_refused =
+        ["Operation not permitted", "lacks a permission"].iter().any(|words| text.contains(words));
+    let is_filtered = status.lines().any(|line| line == "Seccomp:\t2");
+    (is_refused && is_filtered).then_some(SECCOMP)
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{explained, remedy};
+    use super::{explained, refused, remedy};
 
     #[test]
     fn what_dpdk_says_is_explained() {
@@ -86,6 +104,12 @@ mod tests {
             ),
             ("EAL: FATAL: Cannot get hugepage information.", "hugetlbfs"),
             ("EAL: No free 2048 kB hugepages reported on node 0", "nr_hugepages"),
+            (
+                "EAL: No free 1048576 kB hugepages reported on node 0\n\
+                 EAL: Failed to get current mempolicy: Operation not permitted.\n\
+                 EAL: Cannot init memory",
+                "SYS_NICE",
+            ),
             ("EAL: 0000:01:00.0 VFIO group is not viable! Not all", "IOMMU group"),
             ("EAL: Cannot open /dev/vfio/7: Device or resource busy", "Another process"),
             ("EAL: Cannot open /dev/vfio/7: Permission denied", "/dev/vfio"),
@@ -107,6 +131,17 @@ mod tests {
             assert!(help.contains(expected), "{said}: {help}");
         }
         assert_eq!(remedy("EAL: something else"), None);
+    }
+
+    #[test]
+    fn a_refused_call_of_a_filtered_process_is_explained() {
+        let (filtered, free) = ("Name:\ta\nSeccomp:\t2\n", "Name:\ta\nSeccomp:\t0\n");
+        for text in ["no eventfd: Operation not permitted", "EAL lacks a permission: no alarm"] {
+            let help = refused(text, filtered).unwrap_or_default();
+            assert!(help.contains("securityContext.seccompProfile"), "{text}: {help}");
+            assert_eq!(refused(text, free), None);
+        }
+        assert_eq!(refused("no eventfd: Too many open files", filtered), None);
     }
 
     #[test]
