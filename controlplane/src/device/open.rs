@@ -249,7 +249,7 @@ fn nics(config: &Config) -> Vec<String> {
     let ports = config.devices.iter().flat_map(|device| &device.ports);
     let address = |port: &PortConfig| match &port.ethdev {
         Ethdev::Pci(address) => Some(address.clone()),
-        Ethdev::Ring(_) | Ethdev::Vdev(_) | Ethdev::Local(_) => None,
+        Ethdev::Ring(_) | Ethdev::Vdev(_) | Ethdev::Local(_) | Ethdev::Udp(_) => None,
     };
     ports.filter_map(address).collect()
 }
