@@ -50,8 +50,6 @@ ONE_LCORE = ("The driver reports more queues than the device serves: use `lcores
 BEHIND_AN_IOMMU = "The driver ends the process: bind the NIC to vfio-pci, behind an IOMMU."
 REMEDIES = {
     ("vmxnet3", "vfio-pci", "two lcores"): ONE_LCORE,
-    ("e1000", "vfio-pci", "two lcores"): ONE_LCORE,
-    ("e1000e", "uio-huge", "start, MTU 1500"): BEHIND_AN_IOMMU,
     ("vmxnet3", "uio-huge", "start, MTU 1500"): BEHIND_AN_IOMMU,
 }
 

@@ -49,7 +49,7 @@ def text(results, release, dpdk):
     for nic in NICS:
         lines.append(f"- {nic.name}: {nic.what}; DPDK's driver {nic.driver}.")
     lines += missing(results)
-    lines += ["", "## Not run here", "", "From the documentation of DPDK.", ""]
+    lines += ["", "## Not run here", "", "What these drivers need in general; uroce was not run on them.", ""]
     lines += row("driver", "NICs", "what it needs") + row("---", "---", "---")
     for driver, nics, needs in NOT_EMULATED:
         lines += row(driver, nics, needs)

@@ -135,7 +135,7 @@ fn any_line_is_a_command_or_a_mistake_with_a_place_in_it() {
         "4294967296",
     ];
     let mut random = fastrand::Rng::with_seed(2718);
-    for _ in 0..20_000 {
+    for _ in 0..10_000 {
         let picked: Vec<&str> =
             (0..random.usize(..7)).map(|_| words[random.usize(..words.len())]).collect();
         let mut line = picked.join(if random.bool() { " " } else { "" });
