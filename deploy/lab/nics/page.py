@@ -49,7 +49,8 @@ def text(results, release, dpdk):
     for nic in NICS:
         lines.append(f"- {nic.name}: {nic.what}; DPDK's driver {nic.driver}.")
     lines += missing(results)
-    lines += ["", "## Not run here", "", "What these drivers need in general; uroce was not run on them.", ""]
+    needs = "What these drivers need in general; uroce was not run on them."
+    lines += ["", "## Not run here", "", needs, ""]
     lines += row("driver", "NICs", "what it needs") + row("---", "---", "---")
     for driver, nics, needs in NOT_EMULATED:
         lines += row(driver, nics, needs)
