@@ -78,7 +78,7 @@ pub(crate) struct Duties {
     pub(crate) held: HeldPackets,
     pub(crate) lanes: Vec<Lane>,
     pub(crate) tables: Tables,
-    /// For each port, the control plane's frames to be sent, on the lcore that sends for that port.
+    /// For each port, the control plane's frames that this lcore has to send.
     pub(crate) injected: Vec<Consumer<Mbuf>>,
 }
 
@@ -121,8 +121,8 @@ impl Turning<'_> {
 }
 
 impl Drop for Turning<'_> {
-    /// The lcore's QPs will not complete the receives that they took from shared queues: those are
-    /// reported as lost.
+    /// Reports as lost the receives that the lcore's QPs took from shared queues and will not
+    /// complete.
     #[cold]
     fn drop(&mut self) {
         self.duties.shard.tell_lost_receives();
@@ -275,7 +275,7 @@ mod tests {
         max_inline_data: 0,
     };
 
-    /// Makes an lcore without a port, which no engine has: the first input to a QP panics.
+    /// Makes an lcore without a port. No engine has one: the first input to a QP panics.
     pub(crate) fn without_ports(events: &Arc<EventChannel>) -> (Lcore, CommandSender) {
         let numbers = Numbers::random(1).unwrap();
         let regions = Arc::new(MrTable::new(1, 1, numbers.clone()));

@@ -55,14 +55,15 @@ use uroce_shared::table::qp_table::{QpFinder, QpTable};
 use uroce_transport::{DropReason, Handled};
 use uroce_wire::{Frame, OuterSums, Packet, ParseError};
 
-/// Most bursts that are taken from one port in one turn; further frames wait for the next turn.
-/// Packets are acknowledged at the end of a turn, so a peer's window should be larger than what one
-/// turn takes, or the two sides wait for each other.
+/// Largest number of bursts that one turn takes from one port; further frames wait for the next
+/// turn. Packets are acknowledged at the end of a turn, so a peer's window should be larger than
+/// what one turn takes, or the two sides wait for each other.
 const BURSTS: usize = 2;
-/// How many frames ahead the bytes behind a frame's headers are prefetched.
+/// Number of frames, ahead of the current one, at which a frame's bytes after its headers are
+/// prefetched.
 const REST_AHEAD: usize = 2;
-/// Length of a frame, in bytes, from which its checksum takes long enough to prefetch another frame
-/// meanwhile.
+/// Length in bytes of the shortest frame that counts as large: its checksum takes long enough to
+/// prefetch another frame meanwhile.
 const LARGE: usize = HEADERS + LEAST;
 
 /// The receiving half of an lcore.
@@ -75,8 +76,8 @@ pub(crate) struct Receiver {
     exits: Arc<Exits>,
     /// The frames that are being handled.
     burst: MbufBatch,
-    /// For each port, the frames that follow `burst`, taken early to look ahead into them. They may
-    /// be handled in the lcore's next turn.
+    /// For each port, the frames that follow `burst`. They are taken early, so that their bytes can
+    /// be prefetched; they may be handled only in the lcore's next turn.
     next: Box<[MbufBatch]>,
     /// Frames that are done with and are freed together.
     done: MbufBatch,

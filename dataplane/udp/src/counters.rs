@@ -1,13 +1,13 @@
-//! What the queues of an endpoint have done, in numbers.
+//! Counters of what an endpoint's queues receive, send and drop.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A number that one thread counts and others read.
+/// A count that one thread writes and others read.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
 
 impl Counter {
-    /// Returns the number.
+    /// Returns the count.
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
@@ -18,26 +18,27 @@ impl Counter {
     }
 }
 
-/// What the queues of an endpoint have done.
+/// Counters of what an endpoint's queues receive, send and drop, since the endpoint was opened.
 #[derive(Debug, Default)]
 pub struct Counters {
     /// Datagrams received.
     pub rx_datagrams: Counter,
-    /// Their bytes, without headers up to UDP.
+    /// Bytes of the received datagrams, from BTH to the invariant CRC.
     pub rx_bytes: Counter,
-    /// Datagrams lost because a socket was full.
+    /// Datagrams lost because the socket's receive buffer was full.
     pub rx_no_room: Counter,
-    /// Messages lost because the kernel's words on them were not understood.
+    /// Messages lost because the control messages that came with them could not be read.
     pub rx_errors: Counter,
     /// Datagrams sent.
     pub tx_datagrams: Counter,
-    /// Their bytes, without headers up to UDP.
+    /// Bytes of the sent datagrams, from BTH to the invariant CRC.
     pub tx_bytes: Counter,
-    /// Frames dropped that are not RoCEv2 from an address of the endpoint.
+    /// Frames dropped because they are not RoCEv2, or not from an address of the endpoint.
     pub tx_unsendable: Counter,
-    /// Frames dropped that are longer than the interface's or the path's MTU.
+    /// Frames dropped because they are longer than the MTU of the interface or of the path.
     pub tx_too_long: Counter,
-    /// Frames dropped because the kernel has no way to their destination or forbids it.
+    /// Frames dropped because the kernel has no route to their destination, or forbids to send to
+    /// it.
     pub tx_unreachable: Counter,
 }
 

@@ -1,4 +1,4 @@
-//! An endpoint: its addresses, and the queues that were not taken yet.
+//! An endpoint: its addresses, and the queues that can be taken from it.
 
 use crate::counters::Counters;
 use crate::queue::{Queue, Taken};
@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use uroce_wire::Mac;
 use uroce_wire::udp::Udp;
 
-/// Most queues of an endpoint.
+/// Largest number of queues of an endpoint.
 pub const QUEUES_MAX: u16 = 16;
 
 /// The configuration of [`Endpoint::open`].
@@ -17,33 +17,34 @@ pub const QUEUES_MAX: u16 = 16;
 pub struct EndpointConfig {
     /// Network interface, for the scope of link-local addresses.
     pub interface: String,
-    /// Addresses of the machine, at least one.
+    /// IP addresses of the machine at which the endpoint receives and from which it sends, at least
+    /// one.
     pub addresses: Vec<IpAddr>,
-    /// Destination of received frames.
+    /// Destination Ethernet address in the headers of received frames.
     pub mac: Mac,
-    /// Queues, 1 to [`QUEUES_MAX`].
+    /// Number of queues, 1 to [`QUEUES_MAX`].
     pub queues: u16,
 }
 
-/// Reason for which an endpoint was not opened.
+/// The reason why an endpoint could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// Another socket has UDP port 4791 of the address.
+    /// Another socket is bound to UDP port 4791 of this address.
     #[error(
         "UDP port 4791 of {0} is taken: by another process with this port (`ss -ulpn sport = 4791` \
          names it) or by Soft-RoCE (`rdma link delete NAME` removes it); one program has an address"
     )]
     Taken(IpAddr),
-    /// The address is not one of the machine's.
+    /// The machine, or the network namespace, does not have this address.
     #[error("{0} is no address of this machine or network namespace: use one that `ip addr` shows")]
     NoSuchAddress(IpAddr),
-    /// There is no address.
+    /// The configuration has no address for this interface.
     #[error("{0} has no IP address: give it one (`ip addr add`)")]
     NoAddress(String),
     /// The number of queues is out of range.
     #[error("{0} queues: there can be 1 to {QUEUES_MAX}")]
     Queues(u16),
-    /// Another error of the system.
+    /// A system call failed for another reason.
     #[error("UDP socket at {address}: {call}: {error}")]
     System {
         /// Address of the socket.
@@ -69,41 +70,41 @@ impl OpenError {
     }
 }
 
-/// Reason for which a queue was not taken.
+/// The reason why a queue could not be taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum QueueError {
-    /// There is no queue with this number.
+    /// The endpoint has no queue with this number.
     #[error("queue {index} is not one of {queues}")]
     OutOfRange {
-        /// The number.
+        /// The number that was asked for, counted from 0.
         index: u16,
-        /// Queues of the endpoint.
+        /// Number of queues of the endpoint.
         queues: u16,
     },
-    /// The queue is taken.
+    /// The queue is taken already.
     #[error("queue {index} is taken")]
     Taken {
-        /// The number.
+        /// The number that was asked for, counted from 0.
         index: u16,
     },
 }
 
-/// The sockets of a process at its addresses.
+/// The UDP sockets of a process: for each queue, one at each address.
 #[derive(Debug)]
 pub struct Endpoint {
     config: EndpointConfig,
-    /// Those of each queue: one at each address.
+    /// For each queue, its sockets: one at each address.
     sockets: Vec<Arc<[Socket]>>,
     taken: Arc<Taken>,
     counters: Arc<Counters>,
 }
 
 impl Endpoint {
-    /// Opens the sockets.
+    /// Opens the sockets of all queues at all addresses.
     ///
     /// # Errors
     ///
-    /// [`OpenError`]; nothing is left behind.
+    /// [`OpenError`]; then no socket is left open.
     pub fn open(config: EndpointConfig) -> Result<Endpoint, OpenError> {
         if !(1..=QUEUES_MAX).contains(&config.queues) {
             return Err(OpenError::Queues(config.queues));
@@ -119,7 +120,8 @@ impl Endpoint {
             ip => SocketAddr::new(*ip, Udp::ROCE_PORT),
         };
         let places: Vec<SocketAddr> = config.addresses.iter().map(at).collect();
-        // A socket that shares its address could join those of another process.
+        // First, each address is opened without sharing: a shared socket could join those of
+        // another process.
         for place in &places {
             drop(Socket::open(*place, false)?);
         }
@@ -131,11 +133,12 @@ impl Endpoint {
         Ok(Endpoint { config, sockets, taken, counters })
     }
 
-    /// Takes a queue. Dropping it gives it back.
+    /// Takes queue `index`, counted from 0. It can be taken again once the returned queue is
+    /// dropped.
     ///
     /// # Errors
     ///
-    /// [`QueueError`].
+    /// [`QueueError`], if the endpoint has no such queue or the queue is taken.
     pub fn queue(&self, index: u16) -> Result<Queue, QueueError> {
         let place = usize::from(index);
         let queues = self.config.queues;
@@ -148,12 +151,12 @@ impl Endpoint {
         Ok(Queue::new(index, sockets, self.config.mac, &self.counters, taken))
     }
 
-    /// Returns what its queues have done.
+    /// Returns the counters of all queues together.
     pub fn counters(&self) -> &Counters {
         &self.counters
     }
 
-    /// Returns the configuration.
+    /// Returns the configuration with which the endpoint was opened.
     pub fn config(&self) -> &EndpointConfig {
         &self.config
     }

@@ -1,13 +1,14 @@
-//! The fields of the invariant CRC that a socket neither sets nor shows, for the lengths of recent
-//! packets.
+//! The changes of the invariant CRC by one header field, for the lengths of recent packets.
+//!
+//! A socket can neither set nor show the field, so its share of the CRC is computed.
 
 use uroce_wire::IcrcField;
 
-/// Lengths that are kept; a power of two. A message has packets of two lengths, and is answered by
-/// those of a third.
+/// Number of lengths that are kept; a power of two. The packets of a message have at most two
+/// lengths, and its answers a third.
 const PLACES: usize = 16;
 
-/// A field at one place before the end, for each of some lengths.
+/// One header field: for each of some packet lengths, how the field changes the invariant CRC.
 #[derive(Debug)]
 pub(crate) struct Fields(Vec<Option<(usize, IcrcField)>>);
 
@@ -18,10 +19,10 @@ impl Default for Fields {
 }
 
 impl Fields {
-    /// Returns the field that this many covered bytes follow.
+    /// Returns the field for packets in which `after` covered bytes follow it.
     #[inline]
     pub(crate) fn before(&mut self, after: usize) -> &IcrcField {
-        // Lengths are multiples of four.
+        // Packets are a multiple of four bytes long.
         let place = &mut self.0[(after / 4) % PLACES];
         if place.as_ref().is_none_or(|(of, _)| *of != after) {
             *place = None;

@@ -1,4 +1,4 @@
-//! A queue: the sockets of one thread.
+//! A queue: the sockets that one thread uses, one at each address.
 
 use crate::counters::Counters;
 use crate::receive::{Received, Receiving};
@@ -8,10 +8,10 @@ use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 use uroce_wire::Mac;
 
-/// Which queues of an endpoint are taken.
+/// For each queue of an endpoint, whether it is taken.
 pub(crate) type Taken = Mutex<Vec<bool>>;
 
-/// A socket at each address of the endpoint. It is used by one thread.
+/// The sockets of an endpoint that one thread uses, one at each address. Dropping it gives it back.
 #[derive(Debug)]
 pub struct Queue {
     index: u16,
@@ -34,29 +34,32 @@ impl Queue {
         Queue { index, sockets, sending, receiving, taken }
     }
 
-    /// Sends frames, up to the first that has to wait because the kernel takes no more. Returns how
-    /// many were taken: sent, or dropped and counted, since there is no way to send them.
+    /// Sends frames. Stops at the first frame for which the kernel has no room now. Returns how
+    /// many frames were taken, from the first on: those sent, and those dropped and counted because
+    /// they cannot be sent.
     pub fn send<'a>(&mut self, frames: impl Iterator<Item = &'a [u8]> + Clone) -> usize {
         self.sending.send(frames)
     }
 
-    /// Gives on received frames, at most `max`, until there are no more or `take` refuses one,
-    /// which then comes again. Returns how many were taken.
+    /// Passes received frames to `take`, at most `max` of them. Stops when there are no more, or
+    /// when `take` returns false; that frame is passed again by the next call. Returns how many
+    /// frames were taken.
     pub fn receive(&mut self, max: usize, take: impl FnMut(&Received<'_>) -> bool) -> usize {
         self.receiving.receive(max, take)
     }
 
-    /// Returns its number.
+    /// Returns the queue's number, counted from 0.
     pub fn index(&self) -> u16 {
         self.index
     }
 
-    /// Returns the descriptors that are readable when something has come.
+    /// Returns the sockets' descriptors, which become readable when a datagram arrives.
     pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.sockets.iter().map(Socket::descriptor)
     }
 
-    /// Returns whether received frames wait that no descriptor tells of.
+    /// Returns whether frames may wait although no descriptor will report them: datagrams that are
+    /// already read, or those of a socket that was not read to its end.
     pub fn has_frames(&self) -> bool {
         self.receiving.has_rest()
     }

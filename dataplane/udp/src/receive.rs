@@ -1,4 +1,4 @@
-//! Datagrams that have come: cut apart, with the headers that the kernel has removed.
+//! Receives datagrams: messages of the kernel are cut into frames, with headers as on the wire.
 
 use crate::counters::Counters;
 use crate::fields::Fields;
@@ -10,47 +10,48 @@ use uroce_wire::ipv4::Ipv4;
 use uroce_wire::udp::Udp;
 use uroce_wire::{Bth, Encap, Gid, HeaderTemplate, ICRC_LEN, Icrc, Mac};
 
-/// Bytes of the longest message.
+/// Length in bytes of the longest message.
 const MESSAGE: usize = 1 << 16;
-/// Messages without a frame after which a look ends.
+/// Number of reads without a frame after which [`Receiving::refill`] gives up.
 const NOTHINGS_MAX: usize = 64;
-/// TTL or hop limit of received frames: a socket need not show it, and the CRC leaves it out.
+/// TTL or hop limit in received frames. The real one is not read: the CRC does not cover it.
 const HOP_LIMIT: u8 = 64;
-/// Bytes of the longest headers up to BTH's end.
+/// Length in bytes of the longest headers, up to the end of BTH.
 const HEAD: usize = HeaderTemplate::MAX_LEN + Bth::LEN;
 
-/// What a queue receives into.
+/// The receiving half of a queue.
 #[derive(Debug)]
 pub(crate) struct Receiving {
     sockets: Arc<[Socket]>,
-    /// Destination of the frames.
+    /// Destination Ethernet address in the headers of frames.
     mac: Mac,
     counters: Arc<Counters>,
     buffer: Box<[u8]>,
     control: Control,
-    /// Datagrams of the buffer that were not given on.
+    /// Datagrams in `buffer` that were not passed on yet.
     rest: Option<Rest>,
-    /// Place of the socket that is asked next.
+    /// Index of the socket that is read next.
     next: usize,
-    /// The identification of IPv4 packets.
+    /// The identification of IPv4 packets, as a field of the CRC.
     identifications: Fields,
-    /// Whether the last look ended before all sockets had nothing.
+    /// Whether the last [`refill`](Receiving::refill) gave up before each socket was read to its
+    /// end.
     is_cut_short: bool,
-    /// Datagrams that each socket has had no room for.
+    /// For each socket, the number of datagrams that it had no room for since it was opened.
     overflows: Vec<u32>,
 }
 
-/// Datagrams of a message.
+/// The datagrams of one message.
 #[derive(Clone, Copy, Debug)]
 struct Rest {
     receipt: Receipt,
-    /// Headers of each, without lengths.
+    /// Headers of each datagram, without their length fields.
     template: HeaderTemplate,
-    /// Bytes that were given on.
+    /// Number of bytes of the message that were passed on.
     done: usize,
 }
 
-/// A received frame, in two parts.
+/// A received frame, in two parts: the headers that were made for it, and the datagram.
 #[derive(Clone, Copy, Debug)]
 pub struct Received<'a> {
     headers: &'a [u8],
@@ -58,13 +59,13 @@ pub struct Received<'a> {
 }
 
 impl Received<'_> {
-    /// Returns its length in bytes.
+    /// Returns the frame's length in bytes.
     #[allow(clippy::len_without_is_empty)]
     pub fn len(&self) -> usize {
         self.headers.len() + self.transport.len()
     }
 
-    /// Copies it to the front of `out`.
+    /// Copies the frame to the beginning of `out`.
     ///
     /// # Panics
     ///
@@ -92,13 +93,12 @@ impl Receiving {
         }
     }
 
-    /// Returns whether datagrams wait in the buffer, or may wait in a socket that was not read to
-    /// its end.
+    /// Carries out [`Queue::has_frames`](crate::Queue::has_frames).
     pub(crate) fn has_rest(&self) -> bool {
         self.rest.is_some() || self.is_cut_short
     }
 
-    /// Does what [`Queue::receive`](crate::Queue::receive) says.
+    /// Carries out [`Queue::receive`](crate::Queue::receive).
     pub(crate) fn receive(
         &mut self,
         max: usize,
@@ -130,7 +130,8 @@ impl Receiving {
         taken
     }
 
-    /// Receives a message of the next socket that has one. Returns false if none has.
+    /// Reads a message from the next socket that has one. Returns false if none has, or if too many
+    /// reads gave no frame.
     fn refill(&mut self) -> bool {
         let Receiving {
             sockets,
@@ -163,8 +164,8 @@ impl Receiving {
                     return true;
                 }
                 Err(Errno::EAGAIN) => idle += 1,
-                // An empty datagram, or an error: something may wait behind it, of which no
-                // descriptor tells again.
+                // An empty datagram, or an error. A datagram may wait behind it, and no descriptor
+                // would report that again.
                 nothing => {
                     counters.rx_errors.add(u64::from(nothing.is_err()));
                     (idle, nothings) = (0, nothings + 1);
@@ -179,7 +180,7 @@ impl Receiving {
     }
 }
 
-/// Returns the headers of the datagrams of a message.
+/// Returns the headers for the datagrams of a message.
 fn headers(receipt: &Receipt, dst: Gid, dst_mac: Mac) -> HeaderTemplate {
     let from = receipt.from.ip();
     let encap = Encap {
@@ -196,8 +197,8 @@ fn headers(receipt: &Receipt, dst: Gid, dst_mac: Mac) -> HeaderTemplate {
     encap.template()
 }
 
-/// Writes the identification of an IPv4 packet to its headers: the one with which the CRC is right.
-/// Nothing is written if there is none.
+/// Writes the identification of an IPv4 packet to its headers: the one for which the packet's CRC
+/// is right. Writes nothing if the CRC is right for none.
 fn identify(
     head: &mut [u8; HEAD],
     template: &HeaderTemplate,
@@ -220,7 +221,7 @@ fn identify(
     if let Some(identification) = identifications.before(after).find(change) {
         head[l3 + 4..l3 + 6].copy_from_slice(&identification.to_be_bytes());
         let sum = u16::from_be_bytes([head[l3 + 10], head[l3 + 11]]);
-        // RFC 1624, eqn. 3, where the old value is 0.
+        // RFC 1624, equation 3; the old value of the field is 0.
         let (sum, carry) = (!sum).overflowing_add(identification);
         let sum = !(sum + u16::from(carry));
         head[l3 + 10..l3 + 12].copy_from_slice(&sum.to_be_bytes());

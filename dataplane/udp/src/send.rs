@@ -1,4 +1,5 @@
-//! Frames that leave: a run of one path and length is one message, which the kernel cuts.
+//! Sends frames: consecutive ones of one path and length are one message, which the kernel cuts
+//! into datagrams.
 
 use crate::counters::Counters;
 use crate::fields::Fields;
@@ -12,22 +13,22 @@ use uroce_wire::ipv6::Ipv6;
 use uroce_wire::udp::Udp;
 use uroce_wire::{Datagram, Frame, ICRC_LEN};
 
-/// Most datagrams of a message, as Linux has it.
+/// Largest number of datagrams in a message: Linux's limit.
 const SEGMENTS_MAX: usize = 64;
-/// Most bytes of a message.
+/// Largest number of bytes in a message: an IPv4 packet has no room for more.
 const BYTES_MAX: usize = u16::MAX as usize - Ipv4::LEN - Udp::LEN;
 
-/// What a queue sends with.
+/// The sending half of a queue.
 #[derive(Debug)]
 pub(crate) struct Sending {
     sockets: Arc<[Socket]>,
-    /// Whether the kernel cuts the long messages of each socket into datagrams.
+    /// For each socket, whether the kernel cuts long messages into datagrams.
     can_segment: Vec<bool>,
     counters: Arc<Counters>,
     fields: KernelFields,
 }
 
-/// The fields of the invariant CRC that the kernel sets.
+/// The header fields that the kernel sets and the invariant CRC covers.
 #[derive(Debug, Default)]
 struct KernelFields {
     /// The identification of IPv4 packets.
@@ -39,17 +40,17 @@ struct KernelFields {
 /// What all datagrams of a message have in common.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Path {
-    /// Place of the socket.
+    /// Index of the socket.
     socket: usize,
     to: IpAddr,
     traffic_class: u8,
     hop_limit: u8,
 }
 
-/// Datagrams of one message.
+/// The datagrams of one message. All have one length, but the last may be shorter.
 struct Run<'a> {
     path: Path,
-    /// Each from BTH to the end of the pad, with its CRC.
+    /// Each datagram from BTH to the end of the pad, and its CRC.
     datagrams: [(&'a [u8], [u8; ICRC_LEN]); SEGMENTS_MAX],
     count: usize,
     bytes: usize,
@@ -61,7 +62,7 @@ impl Sending {
         Sending { sockets, can_segment, counters, fields: KernelFields::default() }
     }
 
-    /// Does what [`Queue::send`](crate::Queue::send) says.
+    /// Carries out [`Queue::send`](crate::Queue::send).
     pub(crate) fn send<'a>(&mut self, frames: impl Iterator<Item = &'a [u8]> + Clone) -> usize {
         let (mut taken, mut rest) = (0, frames);
         loop {
@@ -79,8 +80,8 @@ impl Sending {
         }
     }
 
-    /// Returns the run that begins with a frame. `None` if that is no packet from an address of
-    /// this endpoint.
+    /// Returns the longest run that begins with frame `first`. `None` if `first` is not a RoCEv2
+    /// packet from an address of this endpoint.
     fn gather<'a>(
         &mut self,
         first: &'a [u8],
@@ -120,8 +121,8 @@ impl Sending {
             .then_some((Path { socket, to, traffic_class, hop_limit }, datagram))
     }
 
-    /// Sends a run as one message, or its first datagram if the kernel does not cut it. Returns how
-    /// many datagrams were taken; 0 if the kernel takes no more.
+    /// Sends a run as one message. If the kernel does not cut messages, sends the first datagram
+    /// alone. Returns how many datagrams were taken; 0 if the kernel has no room now.
     fn send_run(&mut self, run: &Run<'_>) -> usize {
         let mut parts = [IoSlice::new(&[]); 2 * SEGMENTS_MAX];
         for (pair, (transport, crc)) in parts.chunks_exact_mut(2).zip(&run.datagrams) {
@@ -144,7 +145,8 @@ impl Sending {
                 }
                 Err(Errno::EAGAIN | Errno::ENOBUFS) => return 0,
                 Err(errno) if count > 1 => {
-                    // A device without checksums cannot cut; too long datagrams fail alone as well.
+                    // An interface without checksum offload cannot cut messages. `EMSGSIZE` says
+                    // nothing about that: such a datagram fails alone, too.
                     self.can_segment[socket] = errno == Errno::EMSGSIZE;
                     count = 1;
                 }
@@ -162,8 +164,8 @@ impl Sending {
 }
 
 impl KernelFields {
-    /// Returns the CRC of a datagram with the fields that the kernel gives it as number `at` of a
-    /// message.
+    /// Returns the CRC of a datagram that is sent as number `at` of a message, counted from 0: the
+    /// CRC for the field values that the kernel will set.
     fn crc_of(&mut self, datagram: &Datagram<'_>, at: u16) -> [u8; ICRC_LEN] {
         let l3 = datagram.l3;
         let covered = l3.len() - ICRC_LEN;

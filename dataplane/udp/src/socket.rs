@@ -1,4 +1,4 @@
-//! One UDP socket at port 4791 of an address.
+//! A UDP socket at port 4791 of one IP address.
 
 use crate::OpenError;
 use nix::errno::Errno;
@@ -13,47 +13,48 @@ use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use uroce_wire::udp::Udp;
 
-/// Bytes that a socket may hold in each direction, as far as the system allows.
+/// Size in bytes of a socket's receive buffer and of its send buffer, as far as the system allows.
 const BUFFER: usize = 16 << 20;
-/// Room for the control messages of a receipt.
+/// Size in bytes of the buffer for the control messages of a receipt.
 const CONTROL: usize = 256;
 
-/// A socket at an address.
+/// A UDP socket at one address. No call blocks.
 #[derive(Debug)]
 pub(crate) struct Socket {
     fd: OwnedFd,
     address: SocketAddr,
 }
 
-/// The kernel's words on what was received.
+/// What the kernel reports with a received message.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Receipt {
-    /// Sender.
+    /// The sender's address and port.
     pub(crate) from: SocketAddr,
-    /// Bytes in all.
+    /// Bytes of the message.
     pub(crate) len: usize,
-    /// Bytes of each datagram but the last, which may be shorter.
+    /// Bytes of each datagram in the message; the last one may be shorter.
     pub(crate) segment: usize,
-    /// DSCP and ECN.
+    /// DSCP and ECN, as one byte.
     pub(crate) traffic_class: u8,
-    /// Datagrams that found the socket full since it was opened; `None` if not told.
+    /// Number of datagrams that found the socket full since it was opened; `None` if the kernel
+    /// does not report it.
     pub(crate) overflow: Option<u32>,
 }
 
-/// How the datagrams of a message leave.
+/// Destination and header fields of a message that is sent.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Manner {
-    /// Receiver.
+    /// The receiver's address.
     pub(crate) to: IpAddr,
-    /// DSCP and ECN.
+    /// DSCP and ECN, as one byte.
     pub(crate) traffic_class: u8,
     /// TTL or hop limit.
     pub(crate) hop_limit: u8,
-    /// Bytes of each datagram but the last, if there are several.
+    /// Bytes of each datagram but the last; `None` if the message is one datagram.
     pub(crate) segment: Option<u16>,
 }
 
-/// Room for the control messages of a receipt, aligned for them.
+/// Buffer for the control messages of a receipt, aligned for them.
 #[derive(Debug)]
 #[repr(align(16))]
 pub(crate) struct Control([u8; CONTROL]);
@@ -65,7 +66,8 @@ impl Default for Control {
 }
 
 impl Socket {
-    /// Opens a socket at an address; `is_shared` lets others of this user have it too.
+    /// Opens a socket at an address. If `is_shared`, other sockets of this user may be opened at
+    /// it, too.
     pub(crate) fn open(address: SocketAddr, is_shared: bool) -> Result<Socket, OpenError> {
         let ip = address.ip();
         let system = |call, errno: rustix::io::Errno| match errno {
@@ -81,8 +83,8 @@ impl Socket {
             plain::set_socket_reuseport(&fd, true)
                 .map_err(|errno| system("SO_REUSEPORT", errno))?;
         }
-        // No fragments: a packet that is too long is refused. With that, the kernel's
-        // identification of an IPv4 packet is its number in a message.
+        // Packets are never fragmented: one that is too long is refused. The kernel then gives an
+        // IPv4 packet its number in the message as identification.
         match ip {
             IpAddr::V4(_) => {
                 plain::set_ip_mtu_discover(&fd, plain::Ipv4PathMtuDiscovery::PROBE)
@@ -98,8 +100,8 @@ impl Socket {
             }
         }
         rustix::net::bind(&fd, &address).map_err(|errno| system("bind", errno))?;
-        // The rest is better if the system has and allows it. Beyond its limit a buffer takes
-        // CAP_NET_ADMIN.
+        // What follows is optional: it makes the socket faster where the system has and allows it.
+        // A buffer beyond the system's limit needs CAP_NET_ADMIN.
         let _ = setsockopt(&fd, sockopt::UdpGroSegment, &true);
         let _ = setsockopt(&fd, sockopt::RxqOvfl, &1);
         if plain::set_socket_recv_buffer_size_force(&fd, BUFFER).is_err() {
@@ -111,7 +113,7 @@ impl Socket {
         Ok(Socket { fd, address })
     }
 
-    /// Returns the socket's address.
+    /// Returns the socket's IP address.
     pub(crate) fn ip(&self) -> IpAddr {
         self.address.ip()
     }
@@ -120,7 +122,7 @@ impl Socket {
         self.fd.as_fd()
     }
 
-    /// Sends a message.
+    /// Sends a message without blocking.
     pub(crate) fn send(&self, parts: &[IoSlice<'_>], manner: &Manner) -> Result<(), Errno> {
         let &Manner { to, traffic_class, hop_limit, segment } = manner;
         let to = SockaddrStorage::from(self.place_of(to));
@@ -148,7 +150,7 @@ impl Socket {
         }
     }
 
-    /// Returns the socket address of a peer.
+    /// Returns the socket address of the peer with this IP address.
     fn place_of(&self, ip: IpAddr) -> SocketAddr {
         match (ip, self.address) {
             (IpAddr::V6(ip), SocketAddr::V6(own)) if ip.is_unicast_link_local() => {
@@ -158,8 +160,11 @@ impl Socket {
         }
     }
 
-    /// Receives what has come in one piece. `None` if there is nothing, or it was no datagram of a
-    /// host.
+    /// Receives one message without blocking. `Ok(None)` if the call gave no datagram of a known
+    /// sender although others may wait.
+    ///
+    /// # Errors
+    /// `EAGAIN` if no message waits; another one if the control messages cannot be read.
     pub(crate) fn receive(
         &self,
         buffer: &mut [u8],
@@ -173,7 +178,7 @@ impl Socket {
             Ok(message) => message,
             Err(Errno::EAGAIN) => return Err(Errno::EAGAIN),
             Err(Errno::EINTR) => return Ok(None),
-            // An error that a network has reported for a datagram of before.
+            // The network has reported this error for a datagram that was sent before.
             Err(_) => return Ok(None),
         };
         let len = message.bytes;

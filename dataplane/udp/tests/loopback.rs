@@ -1,4 +1,4 @@
-//! Two endpoints at addresses of the loopback interface, which everybody may use.
+//! Two endpoints at addresses of the loopback interface, which needs no privilege.
 
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 use std::time::{Duration, Instant};
@@ -23,7 +23,7 @@ fn queue(address: IpAddr) -> Queue {
     endpoint(&[address], 1).expect("opens").queue(0).expect("free")
 }
 
-/// Returns a packet with a payload of this many bytes.
+/// Returns a packet with a payload of `payload` bytes.
 fn packet(from: IpAddr, to: IpAddr, payload: usize, number: u32) -> Vec<u8> {
     let encap = Encap {
         src_mac: mac_of(from),
@@ -59,7 +59,7 @@ fn receive(queue: &mut Queue, count: usize) -> Vec<Vec<u8>> {
     got
 }
 
-/// Returns whether a frame is a packet with a right CRC.
+/// Returns whether a frame is a RoCEv2 packet with a right CRC.
 fn is_right(frame: &[u8]) -> bool {
     matches!(Frame::parse(frame), Ok(Frame::Roce(packet)) if packet.icrc_ok())
 }
@@ -148,10 +148,10 @@ fn empty_datagrams_hide_nothing_from_a_sleeper() {
         }
         stranger.send_to(&[7; 20], (own, 4791)).expect("sends");
     };
-    // Descriptors are watched for edges, so that one look has to find the frame.
+    // Descriptors report a change only once, so the first look has to find the frame.
     flood(3);
     assert_eq!((receiver.receive(9, |_| true), receiver.has_frames()), (1, false));
-    // A flood ends the look, and the sleeper is told to look again.
+    // More empty datagrams end the look early; `has_frames` then asks for another look.
     flood(70);
     assert_eq!((receiver.receive(9, |_| true), receiver.has_frames()), (0, true));
     assert_eq!((receiver.receive(9, |_| true), receiver.has_frames()), (1, false));

@@ -46,8 +46,8 @@ macro_rules! commands {
             $($name($name),)*
         }
 
-        /// The reply to any command, as it goes through the ring. An lcore does not allocate, so
-        /// that no reply is boxed here.
+        /// The reply to any command, as it goes through the ring. No reply is boxed, since an lcore
+        /// does not allocate.
         #[derive(Debug)]
         #[allow(clippy::large_enum_variant)]
         pub(crate) enum Reply {
@@ -164,7 +164,7 @@ impl LcoreCommand for QueryQp {
     }
 }
 
-/// Exchanges a QP's queues for these if both are empty.
+/// Exchanges a QP's queues for `queues` if both old ones are empty.
 #[derive(Debug)]
 pub(crate) struct ResizeQp {
     pub(crate) index: u32,
@@ -172,8 +172,8 @@ pub(crate) struct ResizeQp {
 }
 
 impl LcoreCommand for ResizeQp {
-    // The old queues and true if they were replaced; otherwise the new ones, and false or, if there
-    // is no such QP, `None`.
+    // The reply is the old queues and `Some(true)` if they were replaced. Otherwise it is the new
+    // queues, with `Some(false)`, or with `None` if there is no such QP.
     reply!(ResizeQp: (Box<Resized>, Option<bool>));
 
     fn obey(mut self, shard: &mut Shard, _: &mut TurnContext<'_>) -> (Box<Resized>, Option<bool>) {
@@ -182,7 +182,7 @@ impl LcoreCommand for ResizeQp {
     }
 }
 
-/// Takes a QP out of its slot; the reply is the QP. Unless it is RC, packets that it has posted are
+/// Takes a QP out of its slot; the reply is the QP. Unless the QP is RC, its posted packets are
 /// sent first, as far as the port has room.
 #[derive(Debug)]
 pub(crate) struct DestroyQp {
@@ -230,8 +230,8 @@ impl LcoreCommand for SetAddresses {
     }
 }
 
-/// Sets the faults of received and sent frames of a port (counted from 0), or none. The reply is
-/// those that it had before.
+/// Sets the faults that a port (counted from 0) injects into received and sent frames; `None`
+/// injects none. The reply is the faults that the port had before.
 #[derive(Debug)]
 pub(crate) struct SetFaults {
     pub(crate) port: usize,
@@ -250,8 +250,8 @@ impl LcoreCommand for SetFaults {
     }
 }
 
-/// Sets the bottleneck of a port (counted from 0), or none. The reply is the one that it had
-/// before.
+/// Sets the bottleneck of a port (counted from 0), or removes it. The reply is the bottleneck that
+/// the port had before.
 #[derive(Debug)]
 pub(crate) struct SetBottleneck {
     pub(crate) port: usize,
@@ -287,7 +287,8 @@ impl LcoreCommand for SetLink {
     }
 }
 
-/// Sets the tap of a port (counted from 0), or none. The reply is the one that it had before.
+/// Sets the tap of a port (counted from 0), or removes it. The reply is the tap that the port had
+/// before.
 #[derive(Debug)]
 pub(crate) struct SetTap {
     pub(crate) port: usize,
@@ -302,7 +303,8 @@ impl LcoreCommand for SetTap {
     }
 }
 
-/// Sets what becomes of the frames that a port (counted from 0) receives.
+/// Sets where the frames that a port (counted from 0) receives are forwarded to; `None` ends
+/// forwarding.
 #[derive(Debug)]
 pub(crate) struct SetForward {
     pub(crate) port: usize,
@@ -318,7 +320,8 @@ impl LcoreCommand for SetForward {
     }
 }
 
-/// Asks how many frames were to be forwarded through a port (counted from 0), and were dropped.
+/// Asks for the number of frames that were to be forwarded through a port (counted from 0) but were
+/// dropped.
 #[derive(Debug)]
 pub(crate) struct CountUnforwarded {
     pub(crate) port: usize,

@@ -1,7 +1,7 @@
-//! Profile: the cycles that the stages of an lcore's turns take, measured while someone asks.
+//! Profile: the cycles that the stages of an lcore's turns take, measured on request.
 //!
-//! A reader asks for a time. Until it is over, each turn reads the cycle counter after each stage;
-//! otherwise a turn compares one number with its time and runs without any of this.
+//! A reader asks for a period of measurement. In this period, each turn reads the cycle counter
+//! after each stage. At any other time, a turn only compares one number with the time.
 //!
 //! Invariants
 //! - The lcore is the only writer of its counts, which only grow.
@@ -62,25 +62,25 @@ impl Stage {
 
 const STAGES: usize = Stage::ALL.len();
 
-/// What a stage has taken in all measured turns.
+/// Totals of a stage over all measured turns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StageProfile {
-    /// Turns in which it found something to do.
+    /// Turns in which the stage found something to do.
     pub calls: u64,
-    /// Frames that it received or sent.
+    /// Frames that the stage received or sent.
     pub packets: u64,
-    /// Cycles in turns with work.
+    /// Cycles that the stage took in turns with work.
     pub cycles: u64,
 }
 
-/// What the measured turns of an lcore have taken.
+/// Totals of the measured turns of an lcore.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LcoreProfile {
-    /// Turns.
+    /// Number of turns.
     pub turns: u64,
     /// Turns that found nothing to do.
     pub idle_turns: u64,
-    /// Cycles of these.
+    /// Cycles of the turns that found nothing to do.
     pub idle_cycles: u64,
     /// Cycles between turns: the lcore rested, or its driver did something else.
     pub rest_cycles: u64,
@@ -89,18 +89,18 @@ pub struct LcoreProfile {
 }
 
 impl LcoreProfile {
-    /// Returns the cycles of the whole measured time.
+    /// Returns the cycles of the whole measured period, with and without work.
     pub fn cycles(&self) -> u64 {
         let busy: u64 = self.stages.iter().map(|stage| stage.cycles).sum();
         busy + self.idle_cycles + self.rest_cycles
     }
 
-    /// Returns the measured time.
+    /// Returns the length of the measured period.
     pub fn time(&self) -> Duration {
         Duration::from_nanos(Clock::new().nanos_of(self.cycles()))
     }
 
-    /// Returns the differences to `earlier`, a reading of the same lcore.
+    /// Returns the totals since `earlier`, a former reading of the same lcore.
     pub fn since(&self, earlier: &LcoreProfile) -> LcoreProfile {
         let less = u64::saturating_sub;
         LcoreProfile {
@@ -198,7 +198,7 @@ pub(super) trait Laps {
     fn lap<R: Copy + Into<Work>>(&mut self, stage: Stage, any: R) -> R;
 }
 
-/// Measures nothing.
+/// Laps of a turn that is not measured.
 pub(super) struct NoLaps;
 
 impl Laps for NoLaps {

@@ -1,6 +1,6 @@
 //! The port over the kernel's UDP sockets: for processes without any privilege.
 //!
-//! Its lcore makes system calls, unlike those of all other ports.
+//! Its lcore makes system calls in its turns, unlike the lcores of all other ports.
 //!
 //! Not here: sockets, headers and the invariant CRC ([`uroce_udp`]); neighbours and routes, which
 //! are the kernel's.
@@ -22,7 +22,7 @@ const SPARE: usize = 32;
 /// Largest MTU that uroce supports.
 const MTU_MAX: u16 = 9000;
 
-/// Reason for which a port over UDP sockets could not be opened.
+/// The reason why a port over UDP sockets could not be opened.
 pub type UdpError = uroce_udp::OpenError;
 
 /// The configuration of [`Port::over_udp`](super::Port::over_udp).
@@ -47,15 +47,16 @@ pub struct UdpPort {
     mtu: u16,
     pool: Mempool,
     capabilities: Capabilities,
-    /// Whether the link was taken down.
+    /// Whether the link is set down.
     is_down: AtomicBool,
-    /// Whether the link was taken down or up since the last look.
+    /// Whether the link was set down or up since [`take_link_moved`](UdpPort::take_link_moved) was
+    /// called last.
     has_moved: AtomicBool,
     waker: Mutex<Option<Arc<Waker>>>,
 }
 
 impl UdpPort {
-    /// Opens the sockets.
+    /// Opens the port's sockets, one per queue pair and address.
     pub(super) fn open(config: UdpConfig, pool: &Mempool) -> Result<UdpPort, UdpError> {
         let UdpConfig { interface, addresses, mac, queue_pairs, mtu } = config;
         let first = addresses.first().copied();
@@ -159,7 +160,7 @@ impl UdpPort {
 pub(super) struct UdpQueues {
     queue: Queue,
     pool: Mempool,
-    /// Empty mbufs.
+    /// Empty mbufs, taken from the mempool for frames to be received.
     spare: MbufBatch,
 }
 
@@ -181,7 +182,8 @@ impl UdpQueues {
             }
             let Some(mut mbuf) = spare.pop() else { return false };
             mbuf.reset();
-            // A datagram of any program may be longer than a frame; it is for no QP.
+            // A datagram of any program may be longer than a frame can be. It is for no QP, and is
+            // dropped.
             if mbuf.set_len(frame.len()).is_ok() {
                 frame.copy_to(mbuf.as_mut_slice());
                 let pushed = batch.push(mbuf);
@@ -211,7 +213,7 @@ impl UdpQueues {
         self.queue.descriptors().try_for_each(|descriptor| bed.wakers().add(descriptor))
     }
 
-    /// Returns whether a descriptor tells of all frames.
+    /// Returns false if frames wait that no descriptor will report.
     pub(super) fn arm(&self) -> bool {
         !self.queue.has_frames()
     }

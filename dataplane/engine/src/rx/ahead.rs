@@ -1,11 +1,11 @@
 //! Prefetches what the QPs of the next frames will need while earlier frames are handled.
 //!
 //! The pieces are the QP's context, the ring of its receive queue, the posted receives, and their
-//! memory. Each piece leads to the next, as in `schedule::ahead`, so each is fetched some frames
-//! after the one before. No QP is looked up while all frames are for one QP; where several frames
-//! for one QP follow each other, only some of them are looked at. The first frames of the next
-//! burst are looked at during this one, because a peer often turns to another QP at the end of a
-//! burst.
+//! The pieces are the QP's context, the ring of its receive queue, the posted receives, and their
+//! memory. Each piece has the address of the next, so each is prefetched some frames after the
+//! piece before it. No QP is looked up while all frames are for one QP. Where several frames for
+//! one QP follow each other, only some of them are looked at. The first frames of the next burst
+//! are looked at during this one, because a peer often turns to another QP at the end of a burst.
 //!
 //! Not here: the frames themselves ([`super`]).
 

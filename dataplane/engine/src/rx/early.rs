@@ -1,6 +1,6 @@
-//! Early packets that are due: they are given to their QP as if they came now.
+//! Gives packets that came early to their QP once they are due, as if they had arrived then.
 //!
-//! Not here: the packets that wait ([`crate::qp::held`]).
+//! Not here: keeping the packets until they are due ([`crate::qp::held`]).
 
 use super::deliver::may_consume;
 use crate::dpdk::mbuf::Mbuf;
@@ -9,7 +9,7 @@ use crate::qp::shard::Shard;
 use uroce_transport::DropReason;
 use uroce_wire::{Frame, Packet};
 
-/// Gives the QP in a slot the held packets that are due, one input each.
+/// Gives the QP in slot `slot` each held packet that is due, as an input of its own.
 #[cold]
 pub(super) fn give_due(slot: u32, shard: &mut Shard, turn: &mut TurnContext<'_>) {
     while let Some(psn) = shard.get(slot).and_then(|context| context.qp.next_held()) {
@@ -41,7 +41,7 @@ fn give(
     result.unwrap_or(Err(DropReason::UnknownQpn))
 }
 
-/// Parses a packet that was verified when it came.
+/// Parses a packet that was verified when it arrived.
 fn packet_of(mbuf: &Mbuf) -> Result<Packet<'_>, DropReason> {
     match Frame::parse(mbuf.as_slice())? {
         Frame::Roce(datagram) => Ok(Packet::parse(datagram.transport)?),

@@ -3,7 +3,8 @@
 //! Invariants
 //! - A frame that cannot leave at once is dropped and counted, as by a switch.
 //!
-//! Not here: frames that are looped back or handed over, which QPs receive as ever.
+//! Not here: frames that are looped back or handed over; QPs receive them also on a port that
+//! forwards.
 
 use super::Receiver;
 use crate::counters::{CounterBlock, EngineCounter};
@@ -15,8 +16,8 @@ use crate::lane::forward::Forward;
 const MAC: usize = 6;
 
 impl Receiver {
-    /// Sends off the burst that port `port` (counted from 0) has received, or drops it. The burst
-    /// is empty then.
+    /// Sends off the burst that port `port` (counted from 0) has received, or drops it. Afterwards
+    /// the burst is empty.
     #[cold]
     pub(super) fn forward_burst(
         &mut self,
@@ -30,7 +31,7 @@ impl Receiver {
                 counters.add(EngineCounter::ForwardDropped, self.burst.len() as u64);
                 return self.burst.clear();
             }
-            // Ports count from 1, and the control plane has checked that there is this one.
+            // `to` counts from 1, and the control plane has checked that the port exists.
             Forward::Io { to } => (usize::from(to) - 1, false),
             Forward::Echo => (port, true),
         };

@@ -1,10 +1,10 @@
-//! The frames of a burst and those behind it, and how far ahead their bytes are prefetched.
+//! The frames of a burst and of the next one, and how far ahead their bytes are prefetched.
 
 use crate::dpdk::mbuf::Mbuf;
 use uroce_shared::copy::prefetch::prefetch_read;
 
-/// How many frames ahead of the current one a frame's headers are prefetched; the sender's core may
-/// still hold them.
+/// Number of frames, ahead of the current one, at which a frame's headers are prefetched. It is
+/// large because the headers may still be in the cache of the sender's core.
 pub(super) const HEADERS_AHEAD: usize = 12;
 /// Most bytes at the beginning of a frame that are prefetched as its headers.
 pub(super) const HEADERS: usize = 128;

@@ -7,7 +7,7 @@
 //! Invariants
 //! - The Ethernet header of a looped frame is ignored: ports of different VLANs of one device reach
 //!   each other.
-//! - A tap takes a looped frame as sent and as received.
+//! - A tap records a looped frame twice: as sent and as received.
 //! - Injected loss applies to a looped frame as to any other; other faults do not. A link that is
 //!   set down does not stop a looped frame, which passes no link.
 //!
@@ -112,7 +112,7 @@ fn destination(
         return Destination::Group;
     }
     match Packet::parse(datagram.transport) {
-        // No switch has marked it, so its frame is not needed for an answer.
+        // No switch has set the packet's ECN mark, so no CNP is made from the frame.
         Ok(packet) => deliver_here(&[], datagram, packet, arrival, shard, turn),
         Err(error) => Destination::Drop(error.into()),
     }

@@ -9,19 +9,21 @@
 //!                                 a poll that finds nothing yields
 //! ```
 //!
-//! Linux counts how often a thread has lost its processor while it could have gone on
-//! (`ru_nivcsw`), be it to the scheduler's clock or by `sched_yield`. So the sign remains while
-//! yielding lets other threads run, and goes when it no longer does.
+//! Linux counts how often a thread lost its processor while it could have run on (`ru_nivcsw`), to
+//! the scheduler's clock or by `sched_yield`. A yield counts only if another thread runs then. So a
+//! thread stays contended while its yields let others run, and is so no longer when they do not.
 //!
-//! A program may poll with a spin lock held, as UCX does. A thread that always yields in such a
-//! poll never loses its processor without the lock, and a thread that spins for the lock on the
-//! same processor never gets it. So some looks pass between two yields, and now and then a thread
-//! keeps its processor until the scheduler takes it, which is at any moment.
+//! A program may poll while it holds a spin lock, as UCX does. If each such poll yielded, the
+//! thread would lose its processor only while it holds the lock, and a thread that spins for the
+//! lock on the same processor would never get it. So some polls pass between two yields. Now and
+//! then a thread also keeps its processor until the scheduler takes it, which may happen at any
+//! moment, with or without the lock.
 //!
 //! Invariants
 //! - A thread that has its processor to itself makes one system call a window here, and does not
 //!   yield.
-//! - Threads share nothing here but the time at which one of them last kept its processor.
+//! - The only state that threads share here is the time at which one of them last began to keep its
+//!   processor.
 //!
 //! Not here: an lcore's own thread, which sleeps earlier ([`crate::seat::idle`]).
 
@@ -37,26 +39,28 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// which shares its processor loses it at least once in each window.
 const WINDOW_SHIFT: u32 = 24;
 
-/// Looks without work before a thread leaves its processor: some 10 µs, more than a peer that runs
-/// on another processor takes to answer. A yield costs a microsecond.
+/// Number of consecutive polls without work before a thread yields its processor. They take some 10
+/// µs, which is more than a peer that runs on another processor takes to answer. A yield costs a
+/// microsecond.
 pub(crate) const PATIENCE: u32 = 64;
 
-/// Looks without work between two yields: as long as a yield takes.
+/// Number of polls without work between two yields; together they take as long as a yield.
 const LOOKS_BETWEEN_YIELDS: u32 = 8;
 
-/// A yield that takes this long, in nanoseconds, has let another thread use its whole time slice.
-/// That thread works, or spins for a lock.
+/// Length in nanoseconds of a yield that has let another thread use its whole time slice. Such a
+/// thread works, or spins for a lock.
 const LONG_YIELD: u64 = 2_000_000;
 
-/// The longest time for which a thread keeps its processor, in nanoseconds: more than its time
-/// slice and a tick of the scheduler's clock.
+/// Longest time, in nanoseconds, for which a thread keeps its processor: more than its time slice
+/// and a tick of the scheduler's clock.
 const KEPT: u64 = 8_000_000;
 
-/// The time in nanoseconds in which one thread of the process keeps its processor once. A thread
-/// that works on the same processor loses a tenth of its time by it.
+/// Time in nanoseconds in which at most one thread of the process begins to keep its processor.
+/// Another thread that works on the same processor loses a tenth of its time by this.
 const KEPT_ONCE_IN: u64 = 1 << 25;
 
-/// The time at which a thread of the process has last begun to keep its processor.
+/// Time, in nanoseconds of [`Clock`], at which a thread of the process last began to keep its
+/// processor.
 static LAST_KEPT: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
@@ -65,23 +69,23 @@ thread_local! {
     static VIEW: Cell<View> = const { Cell::new(View::NONE) };
 }
 
-/// A thread's view of its processor.
+/// What a thread has found out about its processor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct View {
-    /// The window in which the thread has last looked.
+    /// Number of the window in which the thread last looked.
     window: u64,
-    /// Number of times that the thread had lost the processor until then.
+    /// How often the thread had lost its processor by then.
     switches: u64,
-    /// Whether it had lost the processor since the look before.
+    /// Whether the thread lost its processor between that look and the one before.
     is_contended: bool,
 }
 
-/// A thread that keeps its processor. Times are nanoseconds of [`Clock`].
+/// A period in which a thread keeps its processor. Times are nanoseconds of [`Clock`].
 #[derive(Clone, Copy, Debug)]
 struct Keeping {
-    /// When it ends at the latest.
+    /// The latest end of the period.
     until: u64,
-    /// When the thread has last looked. A gap after it shows that the scheduler has taken the
+    /// When the thread last looked. A gap since then shows that the scheduler has taken the
     /// processor.
     looked: u64,
 }
@@ -104,7 +108,7 @@ pub fn found_nothing() {
     }
 }
 
-/// Yields the processor, except at times when the thread keeps it until the scheduler takes it.
+/// Yields the processor. While the thread keeps its processor, this returns at once.
 pub fn make_room() {
     let clock = Clock::new();
     let before = clock.now();
@@ -120,13 +124,15 @@ pub fn make_room() {
     KEEPING.set(Keeping { until, looked: after });
 }
 
-/// Returns whether a thread may keep its processor from `now` on, and notes that it does.
+/// Returns whether a thread may begin to keep its processor at time `now`. If so, sets `last` to
+/// it.
 fn may_keep(last: &AtomicU64, now: u64) -> bool {
     let is_due = |last| (now >= last + KEPT_ONCE_IN).then_some(now);
     last.fetch_update(Ordering::Relaxed, Ordering::Relaxed, is_due).is_ok()
 }
 
-/// Returns whether the calling thread has lost its processor to another thread lately.
+/// Returns whether the calling thread has lost its processor to another thread lately. Makes a
+/// system call once in a window.
 #[inline]
 pub(crate) fn is_contended() -> bool {
     if cfg!(loom) {
@@ -142,7 +148,8 @@ pub(crate) fn is_contended() -> bool {
 }
 
 impl Keeping {
-    /// Whether the thread still keeps its processor: it has had it since the last look.
+    /// Returns whether the thread still keeps its processor at time `now`, and has had it since it
+    /// last looked.
     fn holds_at(self, now: u64) -> bool {
         now < self.until && now < self.looked + LONG_YIELD / 2
     }
@@ -152,15 +159,16 @@ impl View {
     /// The view of a thread that has not looked yet.
     const NONE: View = View { window: u64::MAX, switches: 0, is_contended: false };
 
-    /// The view in a new window, after this many switches in all.
+    /// Returns the view in window `window`, in which the thread has lost its processor `switches`
+    /// times in all.
     fn renewed(self, window: u64, switches: u64) -> View {
-        // A thread of many that share the processor may not look for several windows.
+        // Windows may have passed without a look: many threads may share the processor.
         let is_known = self != View::NONE;
         View { window, switches, is_contended: is_known && switches != self.switches }
     }
 }
 
-/// Returns how often the calling thread has lost the processor while it could have gone on.
+/// Returns how often the calling thread has lost its processor while it could have run on.
 #[cold]
 fn switches() -> u64 {
     let mut usage = MaybeUninit::<libc::rusage>::zeroed();
