@@ -17,9 +17,11 @@
 //! the tag is private data, at a place where their consumers expect padding.
 //!
 //! Invariants
-//! - A tag never replaces private data: a field with other last 8 bytes than zeros gets none.
-//! - A tag that is understood is removed before the consumer sees the private data. All other bytes
-//!   are the peer's private data: another version, an offer in a REP, an answer without an offer or
+//! - A tag never replaces private data: if the last 8 bytes of a field are not zero, it gets no
+//!   tag.
+//! - A valid tag is removed before the consumer sees the private data. Anything else stays as the
+//!   peer's private data: a tag of another version, an offer in a REP, an answer without an offer,
+//!   or an answer with features that were not offered.
 //!   with features that were not offered.
 //! - An unknown feature in an offer is ignored, so that a later uroce can offer more.
 //!
@@ -54,7 +56,7 @@ impl Features {
     /// sent again.
     pub(crate) const SELECTIVE_REPEAT: Features = Features(1);
 
-    /// Selective repeat, or nothing.
+    /// Returns selective repeat if `is_wanted`, otherwise no feature.
     pub(crate) fn selective_repeat(is_wanted: bool) -> Features {
         if is_wanted { Features::SELECTIVE_REPEAT } else { Features::NONE }
     }

@@ -150,8 +150,8 @@ impl Cm {
     /// Runs a consumer's call on a connection.
     ///
     /// # Errors
-    /// [`CmError::UnknownId`] if the id does not exist or the consumer has destroyed it. Those of
-    /// `call`.
+    /// [`CmError::UnknownId`] if the id does not exist or the consumer has destroyed it. Otherwise
+    /// the error of `call`.
     fn call<R>(
         &mut self,
         id: ConnId,
@@ -165,7 +165,8 @@ impl Cm {
         }
     }
 
-    /// Runs `step` on a connection if it exists. The connection is removed if it is released then.
+    /// Runs `step` on a connection if it exists. Removes the connection if it is released
+    /// afterwards.
     fn with<R>(&mut self, id: ConnId, step: impl FnOnce(&mut Conn, &mut Common) -> R) -> Option<R> {
         let Cm { table, common } = self;
         table.update(id, |conn| step(conn, common))

@@ -145,8 +145,8 @@ impl Table {
         let timers = [(conn.deadline, Timer::Response), (conn.lap_deadline, Timer::Lap)];
         let set = timers.into_iter().filter_map(|(at, timer)| Some((at?, id, timer)));
         self.timers.extend(set);
-        // In peer-to-peer mode our own consumer sent a REQ too, so that no unknown sender takes up
-        // room.
+        // In peer-to-peer mode our own consumer sent a REQ, too: an unknown sender alone cannot
+        // take up this room.
         if conn.state.is_half_open() && !conn.peer_to_peer {
             self.half_open.insert(id);
             if conn.is_silent() {

@@ -78,7 +78,7 @@ pub(super) struct OwnQp {
     pub(super) has_srq: bool,
     /// The service modifies the QP.
     pub(super) is_driven: bool,
-    /// The application modifies the QP from RTS on: the service stops modifying it there.
+    /// The application modifies the QP once it is in RTS; the service no longer does.
     pub(super) is_kept: bool,
     /// The QP goes to ERR when the peer's process has ended, even if the service has stopped
     /// modifying the QP.

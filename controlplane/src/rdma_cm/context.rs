@@ -19,11 +19,11 @@ pub(crate) struct ServiceContext<'a> {
     pub(crate) ports: &'a mut Ports,
     pub(crate) gsi: &'a mut Gsi,
     pub(crate) selective_repeat: SelectiveRepeat,
-    /// Idle time of connections' keepalives, if it is configured.
+    /// Idle time of connections' keepalives in milliseconds, if it is configured.
     pub(crate) keepalive_ms: Option<u32>,
 }
 
-/// Idle time of connections' keepalives in milliseconds, unless it is configured.
+/// Idle time of connections' keepalives in milliseconds, if it is not configured.
 const KEEPALIVE_MS: u32 = 10_000;
 
 impl ServiceContext<'_> {
@@ -116,8 +116,9 @@ impl ServiceContext<'_> {
         self.keepalive_ms.unwrap_or(if tells { 0 } else { KEEPALIVE_MS })
     }
 
-    /// Tells whether a QP that the application modifies is an RC QP of this device before RTR. It
-    /// gets its attributes for RTR later, from [`Service::agreement`](super::Service::agreement).
+    /// Tells whether a QP that the application modifies is an RC QP of this device and not yet in
+    /// RTR. Such a QP gets its attributes for RTR later, from
+    /// [`Service::agreement`](super::Service::agreement).
     pub(super) fn awaits_rtr(&mut self, qpn: Qpn) -> bool {
         self.query_qp(qpn).is_ok_and(|info| is_before_rtr(&info))
     }

@@ -46,9 +46,10 @@ pub struct ConnParam {
     pub own_ack_timeout: Option<u8>,
     /// Path MTU, at most the port's; `None` means the port's. The connecting side decides.
     pub path_mtu: Option<PathMtu>,
-    /// Silence of the peer, in milliseconds, after which the QP (RC) asks for a sign of life while
-    /// nothing is outstanding; 0 means never. `None` means the device's configuration: 10 s unless
-    /// that says otherwise, and never at a port that reports the end of the peer's process.
+    /// Time without a packet from the peer, in milliseconds, after which an RC QP with nothing
+    /// outstanding asks the peer for a sign of life; 0 means never. `None` means the time in the
+    /// device's configuration, or 10 s if there is none; at a port that reports the end of the
+    /// peer's process it means never.
     pub keepalive_ms: Option<u32>,
     /// Access that the peer has to registered memory through the QP.
     pub access: AccessFlags,
@@ -212,9 +213,9 @@ pub struct Agreed {
     pub flow_control: bool,
     /// The peer receives from an SRQ.
     pub peer_has_srq: bool,
-    /// Both sides use selective repeat (RC). In a request: the peer offers it, and this device
-    /// accepts it. The attribute for INIT to RTR; the control plane adds it itself to a Modify QP
-    /// of a QP that has this connection.
+    /// Both sides use selective repeat (RC only). In a request: the peer offers it, and this device
+    /// accepts it. It is an attribute for INIT to RTR. The control plane itself adds it to Modify
+    /// QP of a QP that has this connection.
     pub selective_repeat: bool,
 }
 

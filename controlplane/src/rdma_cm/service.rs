@@ -85,7 +85,7 @@ impl Service {
         if let Err(reason) = handled {
             tracing::debug!(src = ?arrived.src, reason = reason.name(), "CM message dropped");
         }
-        // Events are handled before the next message, which may end a connection that this one
+        // Events are handled before the next message, which may end a connection that this message
         // began.
         self.take_events(context);
     }
@@ -103,8 +103,9 @@ impl Service {
         });
     }
 
-    /// Returns whether the connection of a QP that the application modifies has agreed on selective
-    /// repeat with the peer's QP `dest`; `None` without a connection, or before or after its life.
+    /// Returns whether a QP that the application modifies and the peer's QP `dest` have agreed on
+    /// selective repeat. `None` if the QP has no connection, or if its connection is not agreed on
+    /// yet or is over.
     //= check A28 — a QP follows its connection, also if the application modifies the QP
     pub(crate) fn agreement(&self, qpn: Qpn, dest: Option<Qpn>) -> Option<bool> {
         let id = self.common.by_qpn.get(&qpn)?;
@@ -113,7 +114,7 @@ impl Service {
     }
 
     /// Returns the idle time, in milliseconds, of the keepalive of a QP that the application
-    /// connects to the peer's QP `dest`; `None` if it has no connection to that.
+    /// connects to the peer's QP `dest`. `None` if the QP has no connection to `dest`.
     pub(crate) fn keepalive_ms(
         &self,
         qpn: Qpn,

@@ -9,7 +9,7 @@ use super::{CmId, ConnEvent};
 ///
 /// The control-plane thread calls it. No function may block or call the device.
 pub trait CmSink: Debug + Send + Sync {
-    /// Takes over an event of an id. For [`ConnEvent::ConnectRequest`], it is the id of the new
+    /// Takes over an event of an id. For [`ConnEvent::ConnectRequest`], `id` is that of the new
     /// connection.
     fn give(&self, id: CmId, event: ConnEvent);
 

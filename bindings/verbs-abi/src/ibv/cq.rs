@@ -115,7 +115,7 @@ pub(crate) unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
                 found.channel.iter().for_each(|channel| channel.remove(&found));
                 event::forget::<Cq>(&found.context, cq.cast());
             }
-            // A queue pair was made from it in the meantime.
+            // In the meantime a queue pair was made that uses the completion queue.
             Err(_) => [&found.events, &found.async_events].iter().for_each(|acks| acks.reopen()),
         }
         removed.map(|_| ())

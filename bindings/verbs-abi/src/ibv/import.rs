@@ -1,9 +1,9 @@
 //! Imports: opening a device, domain or region of the same process by number.
 //!
-//! A context's command file identifies what was made in it. A program that duplicates the
-//! descriptor can open the device again through it and name its objects. Another process may have
-//! the descriptor too, but not the memory; there no context has that file, and the import is
-//! refused.
+//! A context's command file identifies the objects that were made in the context. A program that
+//! duplicates the file's descriptor can open the device again through it and name these objects.
+//! Another process may have the descriptor, too, but not the memory of the objects. None of its
+//! contexts has that file, so its import is refused.
 
 use std::ffi::c_int;
 use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd};

@@ -148,7 +148,7 @@ pub(crate) unsafe extern "C" fn ibv_destroy_srq(srq: *mut ibv_srq) -> c_int {
         let removed = Srq::registry().remove(srq);
         match removed {
             Ok(_) => event::forget::<Srq>(&found.context, srq),
-            // A queue pair was made from it in the meantime.
+            // In the meantime a queue pair was made that uses the shared receive queue.
             Err(_) => found.events.reopen(),
         }
         removed.map(|_| ())

@@ -1,23 +1,24 @@
-//! The ports to which ids of the local fabric's processes are bound. To the programs of a machine
-//! its processes are one host: a port has one listener, and a connection to a loopback address
-//! reaches the process that listens.
+//! Ports of RDMA CM port spaces that the processes of a local fabric have bound.
 //!
-//! Each bound id has a file in the fabric's directory, a [`Notice`], with its address. The file is
-//! locked as long as the id is bound. A file without a lock was left by a process that has died;
-//! the next process with its member's number removes it.
+//! To programs, all processes of a machine are one host: a port has one listener, and a connection
+//! to a loopback address reaches the process that listens at the port.
+//!
+//! Each bound id has a file, a [`Notice`], in the fabric's directory. The file has the id's
+//! address, and is locked while the id is bound. A file that is not locked was left by a process
+//! that has died. The next process with the same member number removes it.
 //!
 //! ```text
 //!   FABRIC/ports/lock                        held while files are compared and one is made
 //!   FABRIC/ports/tcp-7471-m2-812-4026-0      port, member, process, PID namespace, serial number
 //! ```
 //!
-//! Some programs tell their client a port when they have bound it, and listen afterwards, as qperf
-//! does. So a port that is only bound is not the same as one that no process has
-//! ([`Reached::Soon`]).
+//! Some programs, such as qperf, bind a port, tell their client the number, and listen only then.
+//! So a port that is bound without a listener ([`Reached::Soon`]) differs from one that is not
+//! bound ([`Reached::Free`]).
 //!
 //! Invariants
-//! - Two ids of different processes have conflicting addresses only if one of them has no notice,
-//!   because its process may not write to the directory.
+//! - Ids of two processes have conflicting addresses only if one of the ids has no notice, because
+//!   its process may not write to the directory.
 
 use std::fmt::Write as _;
 use std::fs::{self, File};
@@ -41,37 +42,37 @@ use crate::errno::Errno;
 const DIRECTORY: &str = "ports";
 /// Name of the file that is locked while a port is taken.
 const LOCK: &str = "lock";
-/// The line of a file that says that requests are received.
+/// The line of a file which says that the id receives requests.
 const HEARD: &str = "heard";
-/// Longest file that is read, in bytes: 32 addresses fit.
+/// Number of bytes that are read of a file at most; 32 addresses fit.
 const LEN_MAX: u64 = 2048;
-/// Longest wait for the lock, which others hold for less than a millisecond.
+/// Longest wait for the lock. Other processes hold it for less than a millisecond.
 const PATIENCE: Duration = Duration::from_secs(1);
 const RETRY: Duration = Duration::from_millis(1);
 
-/// What an id is bound to.
+/// The address to which an id is bound, and with which other ids it may share it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Binding {
     pub(crate) space: PortSpace,
-    /// The address that the program has given, with the port that it has got.
+    /// The address that the program asked for, with the port that it was given.
     pub(crate) at: SocketAddr,
-    /// Other ids may have the address too, until one of them listens.
+    /// Other ids may be bound to the address, too, until one of them listens.
     pub(crate) reuse: bool,
     /// A wildcard stands for addresses of its own IP version only.
     pub(crate) one_version: bool,
     pub(crate) listens: bool,
 }
 
-/// A binding of this process, known to the others. It goes when this is dropped.
+/// A binding of an id of this process, published to the other processes until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Notice {
     binding: Binding,
-    /// The addresses of the member.
+    /// Addresses of the member that this process is.
     own: Vec<IpAddr>,
     path: PathBuf,
-    /// The file, locked.
+    /// The file. It is locked while it is open.
     file: File,
-    /// The process that has made it: a forked child removes nothing.
+    /// Number of the process that made the file. A forked child does not remove it.
     process: u32,
 }
 
@@ -83,13 +84,14 @@ impl Drop for Notice {
     }
 }
 
-/// Takes a port for an id of this process. `None` if the device's port is not one of the local
-/// fabric. What another process has is the inner `Err`: EADDRINUSE if it has the address, and, as
-/// on Linux, EADDRNOTAVAIL if either address is a wildcard.
+/// Binds an id of this process and publishes the binding. The result is `Ok(Ok(None))` if the
+/// device's port does not belong to a local fabric.
 ///
 /// # Errors
 ///
-/// [`Problem`] if the file cannot be written.
+/// The outer error is a [`Problem`]: the file cannot be written. The inner one means that an id of
+/// another process is in the way: EADDRINUSE if it has the same address, and, as on Linux,
+/// EADDRNOTAVAIL if either address is a wildcard.
 pub(crate) fn take(
     port: &PortConfig,
     binding: Binding,
@@ -114,17 +116,17 @@ pub(crate) fn take(
 }
 
 impl Notice {
-    /// The bound address.
+    /// Returns the bound address.
     pub(crate) fn at(&self) -> SocketAddr {
         self.binding.at
     }
 
-    /// Tells the others whether the id listens, or is about to; then it does not share its address.
-    /// What another process has is the inner `Err`, as in [`take`], and nothing has changed.
+    /// Publishes whether the id listens or is about to. An id that listens does not share its
+    /// address.
     ///
     /// # Errors
     ///
-    /// [`Problem`] if the file cannot be written.
+    /// Those of [`take`]. After an inner error nothing has changed.
     pub(crate) fn set_listening(&mut self, listens: bool) -> Result<Result<(), Errno>, Problem> {
         let directory = self.path.parent().unwrap_or(Path::new("/"));
         let _lock = lock(directory)?;
@@ -137,7 +139,7 @@ impl Notice {
         Ok(Ok(()))
     }
 
-    /// Tells the others that the id, which listens, receives requests from now on.
+    /// Publishes that the id, which listens, receives requests from now on.
     ///
     /// # Errors
     ///
@@ -148,25 +150,28 @@ impl Notice {
     }
 }
 
-/// Where a connection to an address of the host leads. An address is that of a member.
+/// Where a connection to an address of the host leads. The addresses in it are those of members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reached {
-    /// A process listens there.
+    /// A process listens, and can be reached at this address of its member.
     Listener(IpAddr),
-    /// Another process has bound the port, and does not receive requests yet.
+    /// Another process has bound the port, but does not receive requests yet. It will be reached at
+    /// this address of its member.
     Soon(IpAddr),
-    /// No process has the port.
+    /// No process listens, and no other process has bound the port.
     Free,
 }
 
-/// The address of the member that listens at a port of the host, for a connection to the address
-/// `to`, and of the IP version of `to`. The member may be the one of this port. A listener bound to
-/// that very address is preferred, then a wildcard, then one bound to the address of its member;
-/// among equal ones, that of this port. If there is no listener, the same holds for other members
-/// that have bound the port.
+/// Finds the listener for a connection to `to`, an address of the host. The address in the result
+/// has the IP version of `to`. The listener may be one of this port's member.
 ///
-/// `is_heard` tells whether an id of this port listens at its own address. It is preferred if it
-/// has no notice.
+/// A listener that is bound to `to` itself is preferred, then one that is bound to a wildcard, then
+/// one that is bound to an address of its member; among equal ones, a listener of this port's
+/// member. If there is no listener, other members that have bound the port are searched by the same
+/// rules.
+///
+/// `is_heard` tells whether an id of this port's member listens at the member's address. That id is
+/// preferred if it has no notice.
 pub(crate) fn find(port: &PortConfig, space: PortSpace, to: SocketAddr, is_heard: bool) -> Reached {
     let Ethdev::Local(fabric) = &port.ethdev else { return Reached::Free };
     let own: Vec<IpAddr> = port.ip.iter().map(|ip| ip.address()).collect();
@@ -193,7 +198,8 @@ pub(crate) fn find(port: &PortConfig, space: PortSpace, to: SocketAddr, is_heard
     }
 }
 
-/// Whether the member with the address `to` has bound that port, and does not receive requests yet.
+/// Returns whether the member with the address of `to` has bound the port, there or at a wildcard,
+/// but does not receive requests yet.
 pub(crate) fn is_coming(port: &PortConfig, space: PortSpace, to: SocketAddr) -> bool {
     let Ethdev::Local(fabric) = &port.ethdev else { return false };
     let mut all = all(&fabric.join(DIRECTORY), space, to.port());
@@ -204,8 +210,9 @@ pub(crate) fn is_coming(port: &PortConfig, space: PortSpace, to: SocketAddr) -> 
     !all.is_empty() && !all.iter().any(|other| other.is_heard)
 }
 
-/// The address to which the id is bound that has sent a request from `from`, the
-/// address of its member. `None` if it is bound to none or to a wildcard.
+/// Returns the address to which the sender of a request is bound. `from` is the address of the
+/// sender's member, with the sender's port. `None` if the sender is bound to no address or to a
+/// wildcard.
 pub(crate) fn bound_at(port: &PortConfig, space: PortSpace, from: SocketAddr) -> Option<IpAddr> {
     let Ethdev::Local(fabric) = &port.ethdev else { return None };
     let all = all(&fabric.join(DIRECTORY), space, from.port());
@@ -214,13 +221,18 @@ pub(crate) fn bound_at(port: &PortConfig, space: PortSpace, from: SocketAddr) ->
 }
 
 impl Binding {
-    /// Whether the address is a wildcard that stands for `ip`.
+    /// Returns whether the bound address is a wildcard that stands for `ip`.
     fn covers(&self, ip: IpAddr) -> bool {
         is_own_node(self.at.ip()) && (ip.is_ipv4() == self.at.is_ipv4() || !self.one_version)
     }
 
-    /// Checks that another process may have `other`, by the rules of Linux's `rdma_cm`. An address
-    /// of a member is its own, and not one of the host for which a wildcard stands.
+    /// Checks that this binding does not conflict with `other`, by the rules of Linux's `rdma_cm`.
+    /// `own` has the addresses of this binding's member. No wildcard of the host stands for the
+    /// address of a member.
+    ///
+    /// # Errors
+    ///
+    /// The inner errors of [`take`].
     fn check(&self, own: &[IpAddr], other: &Other) -> Result<(), Errno> {
         let theirs = &other.binding;
         let shares = self.reuse && theirs.reuse && !self.listens && !theirs.listens;
@@ -253,21 +265,22 @@ impl Binding {
     }
 }
 
-/// A binding that a file tells of.
+/// A binding that was read from a file.
 #[derive(Debug)]
 struct Other {
     binding: Binding,
-    /// The addresses of its member.
+    /// Addresses of the member that has the binding.
     own: Vec<IpAddr>,
-    /// It is one of this process.
+    /// The binding is one of this process.
     is_ours: bool,
-    /// It listens and receives requests.
+    /// The id listens and receives requests.
     is_heard: bool,
 }
 
 impl Other {
-    /// The address of its member with which a connection to `to`, an address of the host, reaches a
-    /// listener, and how well the listener's address fits: 0 is best. `None` if it does not.
+    /// Returns how a connection to `to`, an address of the host, reaches the bound id: how well the
+    /// bound address fits (0 is best), and the member's address to connect to. `None` if it does
+    /// not reach the id.
     fn reached_by(&self, to: IpAddr) -> Option<(u8, IpAddr)> {
         let at = self.binding.at.ip();
         let is_like = |ip: &IpAddr| ip.is_ipv4() == to.is_ipv4();
@@ -282,7 +295,7 @@ impl Other {
     }
 }
 
-/// Reads a file's text. `None` if it is none that a process of this version has written.
+/// Parses the text of a file. `None` if this version does not write such a text.
 fn parse(text: &str, space: PortSpace, port: u16, is_ours: bool) -> Option<Other> {
     let value = |key: &str| {
         let values = text.lines().filter_map(move |line| line.strip_prefix(key)?.strip_prefix(' '));
@@ -299,14 +312,14 @@ fn parse(text: &str, space: PortSpace, port: u16, is_ours: bool) -> Option<Other
     Some(Other { binding, own: value("own"), is_ours, is_heard: is_set(HEARD) })
 }
 
-/// Checks a binding against those of the other processes.
+/// Checks that a binding does not conflict with those of other processes.
 fn check(directory: &Path, binding: &Binding, own: &[IpAddr]) -> Result<(), Errno> {
     let all = all(directory, binding.space, binding.at.port());
     let mut others = all.iter().filter(|other| !other.is_ours);
     others.try_for_each(|other| binding.check(own, other))
 }
 
-/// The bindings of all processes at a port, in the order of their files' names.
+/// Returns the bindings of all processes at a port, ordered by the names of their files.
 fn all(directory: &Path, space: PortSpace, port: u16) -> Vec<Other> {
     let (prefix, owner) = (format!("{}-", service(space, port)), owner());
     let mut names = names(directory);
@@ -322,19 +335,19 @@ fn names(directory: &Path) -> Vec<String> {
     entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
 }
 
-/// The lock of a directory. Dropping it gives it back even if a child that was forked meanwhile has
-/// the file open, too.
+/// The lock of a directory. Dropping it unlocks the directory, even if a child that was forked
+/// meanwhile has the file open.
 #[derive(Debug)]
 struct Lock(File);
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        // The kernel gives it back with the last descriptor if this fails.
+        // If this fails, the kernel unlocks the file when its last descriptor is closed.
         let _ = flock(&self.0, FlockOperation::Unlock);
     }
 }
 
-/// Locks the directory against other threads and processes that take ports.
+/// Locks the directory against other threads and processes that bind ids.
 ///
 /// # Errors
 ///
@@ -357,7 +370,8 @@ fn lock(directory: &Path) -> Result<Lock, Problem> {
     }
 }
 
-/// Writes a locked file in place of a former one. Nothing looks at it until it has its name.
+/// Writes a new, locked file in place of a former one. Other processes do not read the file before
+/// it has its name.
 fn write(path: &Path, binding: &Binding, own: &[IpAddr]) -> Result<File, Problem> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let new = path.with_file_name(format!(".{name}"));
@@ -374,7 +388,7 @@ fn write(path: &Path, binding: &Binding, own: &[IpAddr]) -> Result<File, Problem
     })
 }
 
-/// Removes what former processes with this member's number have left.
+/// Removes the files that former processes with this member number have left.
 fn sweep(directory: &Path, member: u8, owner: &str) {
     let member = format!("-m{member}-");
     for name in names(directory) {
@@ -384,9 +398,9 @@ fn sweep(directory: &Path, member: u8, owner: &str) {
     }
 }
 
-/// The text of a file; `None` if it is not locked.
+/// Returns the text of a file. `None` if the file is not locked or cannot belong to an id.
 fn read(path: &Path) -> Option<String> {
-    // A pipe or link is none of an id's.
+    // A pipe must not block this thread, and a link is not followed: neither belongs to an id.
     let flags = OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = File::from(open(path, flags, Mode::empty()).ok()?);
     let is_locked = || {
@@ -400,7 +414,8 @@ fn read(path: &Path) -> Option<String> {
     Some(text)
 }
 
-/// Whether the process that has made a file is known to have ended: its children may hold the lock.
+/// Returns whether the process that made a file is known to have ended. The lock does not show
+/// this, because children of the process may hold it.
 fn has_ended(name: &str) -> bool {
     let mut parts = name.rsplit('-').skip(1);
     let (namespace, process) = (parts.next(), parts.next());
@@ -408,12 +423,12 @@ fn has_ended(name: &str) -> bool {
     is_near && process.is_some_and(|process| !Path::new("/proc").join(process).exists())
 }
 
-/// Part of the names of all files of this process.
+/// Returns the part that the names of all files of this process have in common.
 fn owner() -> String {
     format!("-{}-{}-", std::process::id(), pid_namespace())
 }
 
-/// First part of a file's name.
+/// Returns the first part of a file's name: port space and port.
 fn service(space: PortSpace, port: u16) -> String {
     let space = match space {
         PortSpace::Tcp => "tcp",
@@ -422,7 +437,7 @@ fn service(space: PortSpace, port: u16) -> String {
     format!("{space}-{port}")
 }
 
-/// Inode number of the process's PID namespace.
+/// Returns the inode number of this process's PID namespace.
 fn pid_namespace() -> u64 {
     fs::metadata("/proc/self/ns/pid").map_or(0, |metadata| metadata.ino())
 }

@@ -20,7 +20,7 @@ impl Service {
             (event, Some(id)) => self.with_known(id, |connection, common| {
                 connection.handle_event(event, common, context);
             }),
-            // Events of a request that the service refused at once: it has no id.
+            // The service has refused the request at once, so the event belongs to no id.
             (_, None) => {}
         }
     }

@@ -146,8 +146,8 @@ impl Service {
 }
 
 impl Connection {
-    /// Handles a REQ that crosses our own REQ in peer-to-peer mode and takes precedence over it. It
-    /// is accepted with the parameters of our own request.
+    /// Handles a REQ that crosses our own REQ in peer-to-peer mode and takes precedence over it.
+    /// The peer's REQ is accepted with the parameters of our own.
     pub(super) fn yielded(
         &mut self,
         request: &Request,
@@ -255,7 +255,7 @@ impl Connection {
         Ok(common.cm.accept(context.now, conn, &accept).map_err(ConnError::Protocol)?)
     }
 
-    /// Handles an RTU, or a data packet in its place: takes the QP to RTS.
+    /// Handles an RTU, or a data packet that arrives in its place: takes the QP to RTS.
     pub(super) fn established(
         &mut self,
         private_data: Vec<u8>,
@@ -280,8 +280,8 @@ impl Connection {
         self.tell(ConnEvent::Established { agreed, private_data });
     }
 
-    /// Turns on the keepalive of a QP that its application had taken to RTR before it accepted. Any
-    /// other QP has got it with RTR.
+    /// Turns on the keepalive of a QP that the application took to RTR before it accepted the
+    /// request. Any other QP gets its keepalive with the change to RTR.
     //= check J15 — a QP that the application modifies asks, too
     fn keep_alive(&self, context: &mut ServiceContext<'_>) {
         let idle = self.keepalive_ms(context);
@@ -290,7 +290,7 @@ impl Connection {
         };
         if idle > 0 {
             let change = QpChange { keepalive_ms: Some(idle), ..QpChange::default() };
-            // Without an effect if the application has yet to take the QP to RTS.
+            // This has no effect if the application has not taken the QP to RTS yet.
             let _ = context.modify_qp(own.qpn, &change);
         }
     }

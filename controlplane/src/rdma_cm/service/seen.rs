@@ -1,4 +1,4 @@
-//! What `show cm` tells of ids.
+//! State of ids, for `show cm`.
 
 use std::collections::BinaryHeap;
 use std::net::{IpAddr, SocketAddr};
@@ -9,7 +9,7 @@ use super::Service;
 use crate::rdma_cm::connection::{Connection, Listener, Stage};
 use crate::rdma_cm::{CmId, PortSpace};
 
-/// An id at one moment.
+/// State of an id at one moment.
 #[derive(Clone, Debug)]
 pub(crate) struct ConnSeen {
     pub(crate) id: CmId,
@@ -19,18 +19,18 @@ pub(crate) struct ConnSeen {
     pub(crate) peer: Option<SocketAddr>,
     pub(crate) qpn: Option<Qpn>,
     pub(crate) peer_qpn: Option<Qpn>,
-    /// Own and the peer's address.
+    /// Alternate path: the local and the peer's address.
     pub(crate) alternate: Option<(IpAddr, IpAddr)>,
-    /// Requests that wait, of an id that listens.
+    /// Number of requests that wait for the application; `None` if the id does not listen.
     pub(crate) waiting: Option<u32>,
-    /// Its owner has given it up; it stays until the last messages are over.
+    /// The application has given up the id. It stays until its last messages are exchanged.
     pub(crate) is_orphan: bool,
 }
 
 impl Service {
-    /// Returns up to `most` ids from `from` on, in their order.
+    /// Returns the state of up to `most` ids, in ascending order, beginning with `from`.
     pub(crate) fn ids_seen(&self, from: CmId, most: usize) -> Vec<ConnSeen> {
-        // The largest is on top, and leaves when there are too many.
+        // The largest id is on top, and is removed if there are more than `most`.
         let mut first = BinaryHeap::with_capacity(most + 1);
         let ids = self.connections.keys().chain(self.common.listeners.keys());
         for id in ids.filter(|id| **id >= from) {
@@ -42,7 +42,7 @@ impl Service {
         first.into_sorted_vec().into_iter().filter_map(|id| self.id_seen(id)).collect()
     }
 
-    /// Returns the id of this number, if there is one.
+    /// Returns the state of an id; `None` if it does not exist.
     pub(crate) fn id_seen(&self, id: CmId) -> Option<ConnSeen> {
         let connection = self.connections.get(&id).map(|of| self.connection_seen(of));
         connection.or_else(|| self.common.listeners.get(&id).map(|of| listener_seen(id, of)))

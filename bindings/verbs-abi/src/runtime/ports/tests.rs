@@ -73,7 +73,7 @@ fn a_process_that_is_about_to_listen_is_told_from_one_without_the_port() {
     assert_eq!((reached(), is_coming()), (Reached::Listener(two_ip), false));
     notice.set_listening(false).unwrap().unwrap();
     assert_eq!((reached(), is_coming()), (Reached::Soon(two_ip), true));
-    // An id of the process that connects does not become a listener while that waits.
+    // An id of the connecting process is not waited for: it cannot begin to listen meanwhile.
     assert_eq!(super::find(&two, TCP, at("127.0.0.1:7000"), false), Reached::Free);
 }
 
@@ -89,12 +89,12 @@ fn a_listener_is_found_by_others_at_its_addresses_and_until_it_ends() {
     assert_eq!(find(&one, PortSpace::Udp, at("127.0.0.1:7000"), false), None);
     assert_eq!(find(&two, TCP, at("127.0.0.1:7000"), true), found, "its own");
     assert_eq!(find(&Fabric::new("x").member(1), TCP, at("127.0.0.1:7000"), false), None);
-    // A second id at the port goes without the first.
+    // Dropping a second id at the port has no effect on the first.
     drop(listen(&two, "[::]:7000"));
     assert_eq!(find(&one, TCP, at("127.0.0.1:7000"), false), found);
     drop(v4);
     assert_eq!(find(&one, TCP, at("127.0.0.1:7000"), false), None);
-    // An id that is bound only does not listen.
+    // An id that is only bound does not listen.
     let bound = take(&two, to("0.0.0.0:7000")).unwrap().unwrap();
     assert_eq!(find(&one, TCP, at("127.0.0.1:7000"), false), None);
     drop(bound);
@@ -149,7 +149,7 @@ fn a_listener_at_the_address_of_its_member_is_found_at_those_of_the_host() {
         assert_eq!(found(&format!("{host}:7001")), None, "{host}");
     }
     assert_eq!((found("[::1]:7000"), found("[::1]:7001")), (None, Some(v6)));
-    // Its own listener is the first of those that are alike.
+    // Among equal listeners, that of the own member is preferred.
     let _own = listen(&one, "192.0.2.1:7000");
     assert_eq!(found("127.0.0.1:7000"), Some("192.0.2.1".parse().unwrap()));
 }
@@ -195,7 +195,7 @@ fn a_port_that_another_process_has_is_refused_by_linuxs_rules() {
         ("127.0.0.1:7000", wide),
         ("[::]:7000", wide),
         ("10.0.0.1:7000", wide),
-        // A member's address is its own.
+        // No wildcard stands for a member's address.
         ("192.0.2.1:7000", Ok(())),
         ("10.0.0.1:7001", used),
         ("10.0.0.2:7001", Ok(())),

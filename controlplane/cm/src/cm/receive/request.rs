@@ -38,7 +38,8 @@ impl Cm {
             let ari = if reason == RejectReason::INVALID_PATH_MTU { &mtu[..] } else { &[] };
             return refuse(self, reason, ari);
         }
-        // A request to our own host comes back to its sender, which is not its own peer.
+        // A REQ to our own host arrives at its sender. The connection that sent it is not its own
+        // peer.
         let asker = self.table.by_comm(req.local_comm_id);
         let peer = self.table.peers(req.service_id, addr.src).find(|&id| Some(id) != asker);
         if let Some(id) = peer {
@@ -84,7 +85,8 @@ impl Cm {
         Err(RejectReason::STALE_CONNECTION)
     }
 
-    /// Finds the connection with a remote queue pair, if its peer uses the GID `at`.
+    /// Finds the connection to queue pair `qpn` of channel adapter `guid`, if its peer has the GID
+    /// `at`.
     pub(super) fn stale(&self, guid: CaGuid, qpn: Qpn, at: Gid) -> Option<ConnId> {
         let old = self.table.by_remote_qp(guid, qpn)?;
         self.table.get(old).filter(|conn| conn.knows(at)).map(|_| old)

@@ -124,7 +124,8 @@ impl Conn {
         }
     }
 
-    /// Rejects a REP with a queue pair that is in another connection with us, which ends, too.
+    /// Rejects a REP that names a queue pair of another connection with us. That connection ends,
+    /// too.
     fn refuse_stale_rep(&mut self, now: Instant, rep: &Rep, common: &mut Common) {
         self.remote_comm = Some(rep.local_comm_id);
         self.send_rej(RejectReason::STALE_CONNECTION, &[], PrivateData::default(), common);
