@@ -20,7 +20,16 @@ from link import NAME, Link
 NET_RAW = 1 << 13
 USER = 65534
 SWITCH_FOLDER = "/run/uroce-switch"
-WAYS = ("af-packet", "af-xdp", "sriov-vfio", "vhost-user")
+WAYS = ("udp", "af-packet", "af-xdp", "sriov-vfio", "sriov-dra", "vhost-user")
+OWN_INTERFACE = ("udp", "af-packet")
+"""Ways by the Pod's own interface, to which a network policy applies."""
+RIGHTS = f"[] {USER}:{USER}"
+"""No capability, and the image's user, as podman prints them."""
+FAULTY = {
+    "way=nonsense": "way", "way=fabric,monitoring=true": "no network to serve",
+    "way=af-xdp,networkPolicy=true": "pass no network plugin",
+}
+"""Values that the chart refuses, and words of the reason."""
 TOGETHER = """\
 apiVersion: kustomize.config.k8s.io/v1beta1
 kind: Kustomization
@@ -35,7 +44,7 @@ def manifests(session):
     texts = [file.read_text() for file in MANIFESTS.glob("*.yaml")]
     for folder in [*MANIFESTS.glob("overlays/*"), MANIFESTS / "benchmark", MANIFESTS / "mpi"]:
         texts.append(tools.run("kubectl", "kustomize", folder))
-    texts.append(with_components(session, "af-packet", "monitoring", "network-policy"))
+    texts.append(with_components(session, "udp", "monitoring", "network-policy"))
     # Together, since the schemas are large.
     tools.read("check", "\n---\n".join(texts))
 
@@ -45,8 +54,10 @@ def chart(session):
     tools, folder, texts, pairs = session.tools, MANIFESTS / "chart", [], []
     tools.run("helm", "lint", "--strict", folder)
     for way in WAYS:
-        for components in ((), ("monitoring",), ("network-policy",),
-                           ("monitoring", "network-policy")):
+        possible = [(), ("monitoring",)]
+        if way in OWN_INTERFACE:
+            possible += [("network-policy",), ("monitoring", "network-policy")]
+        for components in possible:
             chosen = [f"monitoring={json.dumps('monitoring' in components)}",
                       f"networkPolicy={json.dumps('network-policy' in components)}", f"way={way}"]
             made = tools.run("helm", "template", "uroce", folder, "--set", ",".join(chosen))
@@ -58,15 +69,36 @@ def chart(session):
     pairs += [texts[-1], "other", with_components(session, "fabric"), "end"]
     tools.read("same", "\n---\n".join(pairs))
     tools.read("check", "\n---\n".join(texts))
-    for faulty in ("way=nonsense", "way=fabric,monitoring=true"):
-        with contextlib.suppress(Failed):
-            tools.run("helm", "template", "uroce", folder, "--set", faulty)
-            raise ValueError(f"{faulty} is accepted")
+    for faulty, words in FAULTY.items():
+        refused(words, lambda: tools.run("helm", "template", "uroce", folder, "--set", faulty))
+    refused("1.34 or newer", lambda: tools.run(
+        "helm", "template", "uroce", folder, "--set", "way=sriov-dra", "--kube-version", "1.33.0"))
+
+
+def refused(words, call):
+    """Raises unless a call fails with these words."""
+    try:
+        call()
+    except Failed as failure:
+        if words in str(failure):
+            return
+        raise
+    raise Failed(f"accepted, though {words!r}")
+
+
+def udp(session):
+    """overlays/udp: two Pods on a network of their own, no capability, user 65534, with metrics."""
+    own_interface(session, "udp", USER, 0)
 
 
 def af_packet(session):
     """overlays/af-packet: two Pods on a network of their own, NET_RAW alone, with metrics."""
-    text = with_components(session, "af-packet", "monitoring")
+    own_interface(session, "af-packet", 0, NET_RAW)
+
+
+def own_interface(session, overlay, user, capabilities):
+    """Runs an overlay whose Pods meet by their own interfaces, and checks their rights."""
+    text = with_components(session, overlay, "monitoring")
     # Pods have no DNS here, and this podman would publish the port on this machine.
     text = session.tools.read("pods", text).replace("- server\n", "- 192.0.2.1\n")
     text = re.sub(r"\n +ports:\n +- containerPort: 9749\n +name: metrics", "", text)
@@ -74,9 +106,9 @@ def af_packet(session):
     with Link(podman) as link, pods(session, text, link.options):
         grows(podman, "client-uroce")
         for name in ("client-uroce", "server-uroce"):
-            rights(podman.main_process(name), 0, NET_RAW)
+            rights(podman.main_process(name), user, capabilities)
         exporter = podman.main_process("client-export")
-        rights(exporter, 0)
+        rights(exporter, user)
         monitoring.metrics(exporter)
 
 
@@ -88,6 +120,9 @@ def benchmark(session):
     with Link(podman) as link, pods(session, text, link.options):
         podman.wait_for("client-uroce", "BW average", 30)
         podman.wait_until("client-uroce", "{{.State.Status}} {{.State.ExitCode}}", "exited 0")
+        held = podman.inspect("client-uroce", "{{.EffectiveCaps}} {{.Config.User}}")
+        if held != RIGHTS:
+            raise Failed(f"capabilities and user are {held}, not {RIGHTS}")
         volume = podman.ask("volume", "inspect", "--format", "{{.Mountpoint}}", "report").strip()
         report = json.loads((Path(volume) / "write_bw.json").read_text())
         if not report:
@@ -180,5 +215,5 @@ def pods(session, text, options, names=("server", "client")):
         yield
 
 
-CASES = (af_packet, benchmark, mpi, vhost_user)
+CASES = (udp, af_packet, benchmark, mpi, vhost_user)
 BESIDE = (manifests, chart)
