@@ -6,20 +6,20 @@
 //! ```
 //!
 //! A process that has an open device listens on a Unix socket in the run directory
-//! (`control/PID-NAMESPACE.sock`). One thread serves it. What it tells comes from the control-plane
-//! threads, as an application's calls do, and from counters that any thread may read. It also keeps
-//! the objects that commands make ([`console`]). Environment
-//! variable `UROCE_CONTROL=off`, or `control = false` in the configuration of a device, turns it
-//! off.
+//! (`control/PID-NAMESPACE.sock`). One thread serves it. The thread gets its answers from the
+//! control-plane threads, as an application's calls do, and from counters that any thread may read.
+//! It also keeps the objects that commands make ([`console`]). The environment variable
+//! `UROCE_CONTROL=off` turns the socket off, and so does `control = false` in the configuration of
+//! a device, for that device.
 //!
 //! Invariants
-//! - Control-plane threads and lcores never read from or write to a client. A job of a request
+//! - Control-plane threads and lcores never read from or write to a client. A job for a request
 //!   takes at most a fraction of a millisecond.
-//! - A client costs its own connection only: its buffers are bounded, the number of clients is
-//!   bounded, and the next part of an answer is made when the client has taken the last one.
+//! - A client costs only its own connection: its buffers and the number of clients are bounded, and
+//!   the next part of an answer is made when the client has taken the last one.
 //! - Only this user and root are answered.
-//! - A device opens, works and closes as if there were no socket if there can be none. A forked
-//!   child neither serves nor removes its parent's.
+//! - If there can be no socket, a device opens, works and closes all the same. A forked child
+//!   neither serves its parent's socket nor removes it.
 //!
 //! Not here: grammar, requests, answers, frames (`uroce-command`).
 
@@ -47,13 +47,13 @@ use place::Place;
 /// Environment variable that turns the socket off.
 const VARIABLE: &str = "UROCE_CONTROL";
 
-/// A device that is served: what is told of it comes from here.
+/// A device that is served, with all that answers about it come from.
 #[derive(Debug)]
 pub(crate) struct Served {
-    /// Number by which the devices of the process are ordered: later ones have larger numbers.
+    /// Key of the device: devices that are opened later have larger ones.
     key: u64,
     config: DeviceConfig,
-    /// DPDK's environment, from the configuration that the device was opened with.
+    /// DPDK's environment, from the configuration with which the device was opened.
     eal: EalConfig,
     guid: u64,
     engine: Engine,
@@ -61,8 +61,8 @@ pub(crate) struct Served {
     calls: Calls,
 }
 
-/// Takes a device that is being closed for one that has nothing of what is asked for, so that it
-/// does not keep a command from the other devices.
+/// Takes the answer of a device that is being closed as an empty one, so that the device does not
+/// keep a command from the other devices.
 fn or_nothing<T: Default>(answer: Result<T, RequestError>) -> Result<T, RequestError> {
     match answer {
         Err(RequestError::Gone) => Ok(T::default()),
@@ -73,7 +73,7 @@ fn or_nothing<T: Default>(answer: Result<T, RequestError>) -> Result<T, RequestE
 /// State that the server thread shares with the threads that open and close devices.
 #[derive(Debug)]
 struct Shared {
-    /// In order of their keys.
+    /// Devices in the order of their keys.
     devices: Mutex<Vec<Arc<Served>>>,
     /// Wakes the server thread.
     wake: EventFd,
@@ -88,11 +88,12 @@ impl Shared {
 /// The server of this process, while it has one.
 #[derive(Debug)]
 struct Server {
-    /// The process that started it. A forked child has a copy of this value and no server.
+    /// Number of the process that started the server. A forked child has a copy of this value, but
+    /// no server.
     pid: u32,
     next_key: u64,
     shared: Arc<Shared>,
-    /// Removed when the server ends.
+    /// The socket's name. It is removed when the server ends.
     _place: Place,
 }
 
@@ -102,9 +103,9 @@ fn server() -> MutexGuard<'static, Option<Server>> {
     SERVER.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Serves a device until the returned value is dropped. `None` if that is turned off or there can
-/// be no socket; the reason of the latter is in the log. The thread that serves the process runs on
-/// `cpu` if its first device names one.
+/// Serves a device until the returned value is dropped. `None` if that is turned off, or if there
+/// can be no socket; in the latter case the log has the reason. The thread that serves the
+/// process runs on the `cpu` of its first device, if one is given.
 pub(crate) fn serve(
     config: &DeviceConfig,
     eal: &EalConfig,
@@ -175,7 +176,7 @@ fn is_off() -> bool {
     }
 }
 
-/// A device is served as long as this exists. With the last one of a process the socket goes.
+/// Keeps a device served as long as this exists. The socket is removed with the last device.
 #[derive(Debug)]
 pub(crate) struct Registration {
     pid: u32,
@@ -194,8 +195,8 @@ impl Drop for Registration {
             devices.retain(|served| served.key != self.key);
             devices.is_empty()
         };
-        // The thread forgets what commands have made of the device, and ends when it finds no
-        // device. It is not waited for: it may be waiting for an lcore that has stopped.
+        // The thread drops what commands have made at the device, and ends when no device is left.
+        // It is not waited for, because it may be waiting for an lcore that has stopped.
         server.shared.wake.signal();
         if is_last {
             *place = None;

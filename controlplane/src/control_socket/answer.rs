@@ -1,9 +1,9 @@
-//! Answers to requests, in parts: one of each device or port, and of many QPs several.
+//! Answers to requests, in parts: one part for each device or port, or several for many QPs.
 //!
 //! Invariants
 //! - A part fits into a frame, and the thread that makes it asks a control-plane thread at most a
 //!   few questions.
-//! - Devices may open and close between two parts: a part is about a device that is open.
+//! - Devices may open and close between two parts. Each part is about a device that is open.
 
 mod capture;
 mod device;
@@ -27,7 +27,7 @@ use crate::call::RequestError;
 
 pub(super) use qp::detail as qp_detail;
 
-/// What the server keeps from one request to the next, for all clients.
+/// State that the server keeps between requests, for all clients.
 #[derive(Debug, Default)]
 pub(super) struct Kept {
     marks: Marks,
@@ -35,24 +35,25 @@ pub(super) struct Kept {
 }
 
 impl Kept {
-    /// Makes what a server keeps.
+    /// Creates the state of a new server.
     pub(super) fn new(server: Arc<Shared>) -> Kept {
         Kept { console: Console::new(server), ..Kept::default() }
     }
 
-    /// Handles what has happened to connections that commands have made.
+    /// Handles events of connections that commands have made.
     pub(super) fn take_events(&mut self, devices: &[Arc<Served>]) {
         self.console.take_events(devices);
     }
 
-    /// Forgets devices that are closed.
+    /// Drops the state of devices that are closed.
     pub(super) fn keep(&mut self, devices: &[Arc<Served>]) {
         self.marks.keep(devices);
         self.console.forget_closed(devices);
     }
 }
 
-/// What was shown and cleared: later answers count from there. Other readers' counters stay.
+/// Values at the time at which they were shown or cleared; later answers count from there. Other
+/// readers of the counters do not notice.
 #[derive(Debug, Default)]
 struct Marks {
     ports: port::PortMarks,
@@ -61,7 +62,7 @@ struct Marks {
 }
 
 impl Marks {
-    /// Forgets devices that are closed.
+    /// Drops the values of devices that are closed.
     fn keep(&mut self, devices: &[Arc<Served>]) {
         self.ports.keep(devices);
         self.events.keep(devices);
@@ -69,25 +70,25 @@ impl Marks {
     }
 }
 
-/// A request and how far its answer is.
+/// A request and the progress of its answer.
 pub(super) struct Work {
     request: Request,
-    /// The descriptor that came with it.
+    /// The descriptor that came with the request.
     file: Option<OwnedFd>,
-    /// A command under way.
+    /// The command, if it is waiting for its outcome.
     doing: Option<Later>,
-    /// The next part is about the first device with this key or a larger one,
+    /// The next part is about the first device with this key or a larger one.
     key: u64,
-    /// and begins at this place in it.
+    /// The place in that device at which the next part begins.
     at: u32,
     /// Whether the object that the request names was found.
     is_found: bool,
-    /// What a scrape has found of the QPs of the device.
+    /// What a scrape has found out about the device's QPs so far.
     census: statistics::Census,
 }
 
-/// A part of an answer about one device: what is told, and the place at which the next part of the
-/// same device begins, if there is one.
+/// A part of an answer, about one device: its content, whether the request's object was found, and
+/// the place at which the next part about the same device begins, if there is one.
 struct Part {
     answer: Answer,
     is_found: bool,
@@ -95,20 +96,20 @@ struct Part {
 }
 
 impl Part {
-    /// Makes the only part about a device.
+    /// Creates a part after which none follows about the same device.
     fn whole(answer: Answer) -> Part {
         Part { answer, is_found: true, next: None }
     }
 }
 
 impl Work {
-    /// Begins with a request, and the descriptor that came with it.
+    /// Begins to answer a request. `file` is the descriptor that came with it.
     pub(super) fn new(request: Request, file: Option<OwnedFd>) -> Work {
         let census = statistics::Census::default();
         Work { request, file, doing: None, key: 0, at: 0, is_found: false, census }
     }
 
-    /// Makes the next reply; `None` if it has to be waited for.
+    /// Makes the next reply; `None` if the command has to be tried again later.
     pub(super) fn step(&mut self, devices: &[Arc<Served>], kept: &mut Kept) -> Option<Reply> {
         let Kept { marks, console } = kept;
         match self.request {
@@ -127,7 +128,7 @@ impl Work {
         }
     }
 
-    /// Begins the command, or goes on with it.
+    /// Begins the command, or continues it.
     fn act(&mut self, devices: &[Arc<Served>], console: &mut Console) -> Option<Reply> {
         let outcome = match &mut self.doing {
             Some(later) => later(console, devices)?,
@@ -146,7 +147,7 @@ impl Work {
         })
     }
 
-    /// Makes the next part of what the request asks for.
+    /// Makes the next part of the answer.
     fn tell(&mut self, devices: &[Arc<Served>], marks: &mut Marks) -> Reply {
         if self.request == Request::Show(Show::Process) {
             return Reply::Last(Answer::Process(device::process(devices)));
@@ -168,7 +169,7 @@ impl Work {
         };
         let part = match part {
             Ok(part) => part,
-            // The device is being closed. What is left of it is not told.
+            // The device is being closed. Its remaining parts are left out.
             Err(RequestError::Gone) => Part { is_found: false, ..Part::whole(Answer::Done) },
             Err(error) => return Reply::Refused(Refusal::Failed(error.to_string())),
         };
@@ -180,7 +181,7 @@ impl Work {
         Reply::More(part.answer)
     }
 
-    /// Returns the only reply to requests that are not answered device by device.
+    /// Returns the reply to a request that is not answered device by device.
     fn at_once(&mut self, devices: &[Arc<Served>]) -> Option<Result<Reply, RequestError>> {
         match &self.request {
             Request::Capture(request) => Some(capture::answer(request, self.file.take(), devices)),
@@ -202,7 +203,7 @@ impl Work {
     }
 }
 
-/// Returns the refusal of a request that names an object which is not there.
+/// Returns the refusal of a request that names an object which does not exist.
 fn named(request: &Request) -> Option<String> {
     let port = port::selected(request);
     match (request, port) {
@@ -264,7 +265,7 @@ fn part(
         Request::Show(Show::Trace) => trace::show(served).map(Part::whole),
         Request::Clear(Clear::Trace) => trace::clear(served).map(Part::whole),
         Request::Show(show) => device::show(served, show).map(Part::whole),
-        // Captures and faults are answered at once; the console carries the others out.
+        // Captures and faults are answered at once; all other commands by the console.
         _ => Ok(Part::whole(Answer::Done)),
     }
 }

@@ -1,4 +1,4 @@
-//! A client: its connection, its unread bytes, and the answer under way.
+//! A client: its connection, the bytes that it has sent, and the answer in progress.
 
 use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -20,15 +20,15 @@ use super::own::Own;
 pub(super) struct Client {
     stream: Own<UnixStream>,
     inbox: Decoder,
-    /// The last descriptor that has come, for the request of which it is a part.
+    /// The descriptor that came last. It belongs to the request that is being received.
     file: Option<OwnedFd>,
-    /// A frame that is being sent, and how much of it is sent.
+    /// The frame that is being sent, and how many of its bytes are sent.
     outbox: Vec<u8>,
     sent: usize,
     work: Option<Work>,
-    /// Another frame may have to be made as soon as the connection takes one.
+    /// An answer is in progress: the next frame is made as soon as this one is sent.
     is_busy: bool,
-    /// The command under way has to be tried again after a pause.
+    /// A command is in progress and has to be tried again after a pause.
     is_waiting: bool,
     /// The connection ends when the outbox is sent.
     is_last: bool,
@@ -37,11 +37,11 @@ pub(super) struct Client {
 }
 
 impl Client {
-    /// Takes a connection.
+    /// Takes over an accepted connection.
     ///
     /// # Errors
     ///
-    /// The system's.
+    /// A system call has failed.
     pub(super) fn new(stream: UnixStream, now: Instant) -> io::Result<Client> {
         stream.set_nonblocking(true)?;
         Ok(Client {
@@ -63,8 +63,8 @@ impl Client {
         self.is_waiting
     }
 
-    /// Returns the descriptor, and what to wait for: the end of the connection while a command is
-    /// under way, room if there is something to send, else a request.
+    /// Returns the descriptor and what to wait for: the end of the connection while a command is in
+    /// progress, room while there is something to send, otherwise a request.
     pub(super) fn waits_for(&self) -> Option<(BorrowedFd<'_>, PollFlags)> {
         let has_to_send = self.is_busy || !self.outbox.is_empty();
         let flags = match (self.is_waiting, has_to_send) {
@@ -75,8 +75,8 @@ impl Client {
         self.stream.unchecked().map(|fd| (fd, flags))
     }
 
-    /// Handles what has happened at the connection: makes at most one frame. Returns false if the
-    /// connection is over.
+    /// Handles what has happened at the connection, and makes at most one frame. Returns false if
+    /// the connection is over.
     pub(super) fn serve(&mut self, now: Instant, devices: &[Arc<Served>], kept: &mut Kept) -> bool {
         self.active = now;
         let is_alive = match (self.outbox.is_empty(), self.is_busy) {
@@ -87,11 +87,11 @@ impl Client {
         is_alive && (!self.outbox.is_empty() || self.answer(devices, kept))
     }
 
-    /// Reads what has arrived, at most a few kilobytes.
+    /// Reads what has arrived, at most a few kilobytes. Returns false if the connection is over.
     fn receive(&mut self) -> bool {
         let Some(stream) = self.stream.get() else { return false };
         let mut bytes = [0; frame::REQUEST_MAX];
-        // The kernel closes descriptors that find no room.
+        // The kernel closes descriptors for which this has no room.
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let mut buffers = [IoSliceMut::new(&mut bytes)];
@@ -110,11 +110,12 @@ impl Client {
         }
     }
 
-    /// Sends what the connection takes.
+    /// Sends as much of the outbox as the connection takes. Returns false if the connection is
+    /// over.
     fn send(&mut self) -> bool {
         let Some(stream) = self.stream.get() else { return false };
-        // Without the flag a client that has gone would end a program that does not ignore
-        // SIGPIPE.
+        // Without this flag, a client that has disconnected would end a program that does not
+        // ignore SIGPIPE.
         match rustix::net::send(stream, &self.outbox[self.sent..], SendFlags::NOSIGNAL) {
             Ok(len) => {
                 self.sent += len;
@@ -128,7 +129,8 @@ impl Client {
         }
     }
 
-    /// Makes the next frame of the answer under way, or of the next request, and begins to send it.
+    /// Makes the next frame of the answer in progress, or of the next request, and begins to send
+    /// it.
     pub(super) fn answer(&mut self, devices: &[Arc<Served>], kept: &mut Kept) -> bool {
         self.is_busy = true;
         if self.work.is_none() {
@@ -139,7 +141,7 @@ impl Client {
                 }
                 Ok(Some(request)) => self.work = Some(Work::new(request, self.file.take())),
                 Err(error) => {
-                    // After a wrong length nothing of the stream can be understood.
+                    // After a wrong length, the rest of the stream cannot be read.
                     self.is_last = matches!(error, FrameError::TooLong { .. });
                     let refusal = Refusal::NotUnderstood(error.to_string());
                     return self.reply(&Reply::Refused(refusal));
@@ -172,14 +174,14 @@ impl Client {
 impl Drop for Client {
     fn drop(&mut self) {
         if let Some(stream) = self.stream.get() {
-            // A forked child of the program may have a copy of the descriptor: closing ours would
-            // not end the connection. Fails if the client has gone.
+            // A forked child of the program may have a copy of the descriptor, so closing ours
+            // would not end the connection. This fails if the client has disconnected.
             let _ = stream.shutdown(std::net::Shutdown::Both);
         }
     }
 }
 
-/// Tells whether an error only means that the connection is not ready.
+/// Tells whether an error only means that the connection is not ready yet.
 fn is_for_now(error: rustix::io::Errno) -> bool {
     matches!(error, rustix::io::Errno::AGAIN | rustix::io::Errno::INTR)
 }

@@ -1,13 +1,13 @@
-//! The console: commands that act in this process, and the objects that they have made.
+//! The console: commands that change something in this process, and the objects that they make.
 //!
-//! The objects are kept from one command to the next, whichever connection it comes over, until a
-//! command destroys them or their device closes. They do not keep the device open.
+//! The objects remain until a command destroys them or their device closes, whichever connection
+//! the commands come over. They do not keep the device open.
 //!
 //! Invariants
-//! - A command that waits does so without keeping the server thread: it is tried again.
-//! - What harms the program's own objects is refused unless the command says that it is meant.
+//! - A command that waits does not hold up the server thread: it is tried again later.
+//! - A command that would harm the program's own objects is refused unless it has `--force`.
 //!
-//! Not here: what a command tells ([`super::answer`]), the effects on a QP (`uroce-transport`).
+//! Not here: answers without effects ([`super::answer`]), effects on a QP (`uroce-transport`).
 
 mod connections;
 mod failure;
@@ -37,18 +37,18 @@ use connections::Connections;
 pub(super) use failure::Failure;
 use forward::Forwarding;
 
-/// Pause until a command that waits is tried again.
+/// Pause before a command that waits is tried again.
 pub(super) const LOOK: Duration = Duration::from_millis(2);
 
-/// A command under way: returns its outcome, or `None` if it has to be tried again.
+/// A command in progress: returns its outcome, or `None` if it has to be tried again.
 pub(super) type Later =
     Box<dyn FnMut(&mut Console, &[Arc<Served>]) -> Option<Result<Answer, Failure>> + Send>;
 
-/// How a command has begun.
+/// The state of a command after its first step.
 pub(super) enum Begun {
-    /// It is over.
+    /// It is complete.
     Over(Answer),
-    /// It waits.
+    /// It is in progress.
     Later(Later),
 }
 
@@ -58,9 +58,9 @@ pub(super) struct Console {
     pds: BTreeMap<u32, PdObject>,
     cqs: BTreeMap<u32, CqObject>,
     srqs: BTreeMap<u32, SrqObject>,
-    /// By number and device.
+    /// By QP number and key of the device.
     qps: HashMap<(u32, u64), QpObject>,
-    /// By R_Key, which no two of them share.
+    /// By R_Key. No two of them have the same.
     mrs: BTreeMap<u32, MrObject>,
     connections: Connections,
     forwarding: Forwarding,
@@ -78,7 +78,7 @@ struct PdObject {
 struct CqObject {
     device: u64,
     cq: Arc<CompletionQueue>,
-    /// Runs lcores that have no thread of their own.
+    /// Runs those lcores that have no thread of their own.
     poller: Option<Poller>,
 }
 
@@ -112,12 +112,12 @@ struct FoundQp {
     served: Arc<Served>,
     qpn: Qpn,
     info: QpInfo,
-    /// Whether a command has made it.
+    /// Whether a command has made the QP.
     is_ours: bool,
 }
 
 impl Console {
-    /// Makes a console. Events of its connections wake the server.
+    /// Creates a console. Events of its connections wake the server.
     pub(super) fn new(server: Arc<Shared>) -> Console {
         Console { connections: Connections::new(server), ..Console::default() }
     }
@@ -181,7 +181,7 @@ impl Console {
         self.forwarding.forget_closed(is_open);
     }
 
-    /// Finds a QP by its number, of whichever device.
+    /// Finds a QP by its number, at any device.
     fn find_qp(&self, number: u32, devices: &[Arc<Served>]) -> Result<FoundQp, Failure> {
         let mut found = Vec::new();
         for served in devices {
@@ -207,7 +207,7 @@ fn ambiguous(qp: u32) -> Failure {
     )
 }
 
-/// Finds the device that has a port, by DPDK's number of the port. Returns the port's number there.
+/// Finds a port by DPDK's number. Returns its device and its number at the device.
 fn find_port(number: u16, devices: &[Arc<Served>]) -> Result<(Arc<Served>, u8), Failure> {
     for served in devices {
         let ports = or_nothing(served.calls.call(|thread| Ok(thread.ports_seen())))?;

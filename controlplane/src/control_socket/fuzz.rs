@@ -1,9 +1,8 @@
-//! Z11: any bytes, in any pieces, at the connection of a client.
+//! Z11: arbitrary bytes, in arbitrary pieces, on the connection of a client.
 //!
 //! Invariants
 //! - No panic.
-//! - Each frame has one last reply, in order; a wrong length is refused, and then the connection
-//!   ends.
+//! - Each frame has one last reply, in order. A wrong length is refused and ends the connection.
 
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -36,17 +35,17 @@ const REQUESTS: [Request; 13] = [
     Request::Stop,
 ];
 
-/// A client's end, the server's end, and what passed between them.
+/// The client's end, the server's end, and the bytes between them.
 struct Ends {
     near: UnixStream,
     far: Option<Client>,
     kept: Kept,
     /// Bytes that the connection has not taken yet.
     unsent: Vec<u8>,
-    /// All bytes that were sent, or are to be.
+    /// All bytes that were sent or are to be sent.
     stream: Vec<u8>,
     inbox: Decoder,
-    /// For each last reply, whether it says that the frame was not understood.
+    /// For each last reply, whether it refuses its frame as not understood.
     replies: Vec<bool>,
     has_ended: bool,
 }
@@ -72,7 +71,7 @@ impl Ends {
         self.stream.extend_from_slice(bytes);
     }
 
-    /// Lets bytes pass in all directions once. Returns whether any did.
+    /// Moves bytes in all directions once. Returns whether any have moved.
     fn step(&mut self) -> bool {
         let mut any = self.send();
         if let Some(far) = &mut self.far {
@@ -113,7 +112,7 @@ impl Ends {
                 0
             }
             Ok(len) => len,
-            // The server has closed with bytes unread.
+            // The server has closed the connection before it has read all bytes.
             Err(error) if error.kind() == ErrorKind::ConnectionReset => {
                 self.has_ended = true;
                 0
@@ -132,8 +131,8 @@ impl Ends {
     }
 }
 
-/// For each frame of a stream that is complete or has a wrong length, whether it is not understood;
-/// and whether the last has a wrong length.
+/// Returns, for each frame of a stream that is complete or has a wrong length, whether it must be
+/// refused; and whether the last one has a wrong length.
 fn frames(mut stream: &[u8]) -> (Vec<bool>, bool) {
     let mut frames = Vec::new();
     while let Some((header, rest)) = stream.split_first_chunk() {
@@ -178,7 +177,7 @@ fn run(input: &mut Input<'_>) {
     input.reach(1, frames.len().min(64) as u32);
     input.reach(2, frames.iter().filter(|refused| **refused).count().min(64) as u32);
     input.reach(3, u32::from(is_wrong));
-    // Bytes behind a wrong length may reset the connection before the refusal has been read.
+    // Bytes after a wrong length may reset the connection before the refusal has been read.
     let all = if is_wrong { ends.replies.len().max(frames.len() - 1) } else { frames.len() };
     assert_eq!(ends.replies, frames[..all]);
     assert_eq!(ends.far.is_none(), is_wrong);

@@ -1,7 +1,7 @@
 //! The socket's place in the run directory.
 //!
-//! The socket is bound under another name, listened on, and renamed: a socket that refuses a
-//! connection is dead, at any time. Each process removes the dead sockets that it finds.
+//! The socket is bound under a temporary name, and renamed when it listens. So a socket that
+//! refuses a connection is always dead. Each process removes the dead sockets that it finds.
 
 use std::fs;
 use std::io;
@@ -13,7 +13,7 @@ use std::time::Duration;
 use uroce_command::peer::is_orphan;
 use uroce_command::run_dir;
 
-/// Age from which a socket that is not renamed yet is dead.
+/// Age from which a socket with a temporary name is dead.
 const MIN_AGE: Duration = Duration::from_secs(60);
 
 /// The socket's name in the file system. Dropping it removes the name, unless another process has
@@ -25,11 +25,11 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// Makes the socket, which nonblocking listens, and removes dead ones.
+    /// Creates the socket, which listens without blocking, and removes dead ones.
     ///
     /// # Errors
     ///
-    /// There is no run directory, or the system's.
+    /// There is no run directory, or a system call has failed.
     pub(super) fn listen() -> io::Result<(Place, UnixListener)> {
         let directory = run_dir::sub_dir(run_dir::CONTROL).map_err(io::Error::other)?;
         sweep(&directory);
@@ -38,7 +38,7 @@ impl Place {
 
     fn listen_in(directory: &Path, name: &str) -> io::Result<(Place, UnixListener)> {
         let draft = directory.join(format!("{name}.new"));
-        // Left by a process of the same number that was killed.
+        // A process with the same number may have been killed and have left a draft.
         let _ = fs::remove_file(&draft);
         let listener = UnixListener::bind(&draft)?;
         let finish = || {
@@ -67,8 +67,8 @@ impl Drop for Place {
     }
 }
 
-/// Returns the name of this process's socket: its number, and its PID namespace's, since containers
-/// may share the directory.
+/// Returns the name of this process's socket: the number of the process, and that of its PID
+/// namespace, because containers may share the directory.
 fn name() -> String {
     format!("{}-{}", std::process::id(), namespace())
 }
@@ -77,8 +77,8 @@ fn namespace() -> u64 {
     fs::metadata("/proc/self/ns/pid").map_or(0, |metadata| metadata.ino())
 }
 
-/// Tells whether a process of the number in a socket's name runs in this PID namespace. If it is
-/// another process of that number, the socket is removed after its end.
+/// Tells whether a process with the number in a socket's name runs in this PID namespace. If it is
+/// not the one that made the socket, the socket is removed after it has ended.
 fn is_running(path: &Path) -> bool {
     let name = path.file_stem().map(|name| name.to_string_lossy()).unwrap_or_default();
     let Some((pid, of)) = name.split_once('-') else { return false };
@@ -107,17 +107,17 @@ fn sweep(directory: &Path) {
     }
 }
 
-/// Tells whether nothing serves the socket: it refuses connections, or the process that listened
-/// has ended, and a forked child holds a copy of the descriptor.
+/// Tells whether a socket is dead: it refuses connections, or the process that listened has ended
+/// and only a forked child still has the descriptor.
 fn is_dead(path: &Path) -> bool {
-    // The connection is closed at once.
+    // If this connects, the connection is closed at once.
     match connect(path) {
         Ok(stream) => is_orphan(&stream),
         Err(error) => error.kind() == io::ErrorKind::ConnectionRefused,
     }
 }
 
-/// Connects without waiting.
+/// Connects without blocking.
 fn connect(path: &Path) -> io::Result<UnixStream> {
     use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -160,7 +160,7 @@ mod tests {
         let (_alive, _listener) = Place::listen_in(&base, "2-2").unwrap();
         drop(UnixListener::bind(base.join("3-2.new")).unwrap());
         fs::write(base.join("4-2.sock"), "a file").unwrap();
-        // This process runs: its socket is not even asked.
+        // The process in the socket's name runs, so the socket is not tried.
         let (own, listener) = Place::listen_in(&base, &name()).unwrap();
         drop(listener);
         sweep(&base);

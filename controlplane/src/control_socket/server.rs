@@ -16,21 +16,21 @@ use super::console;
 use super::own::Own;
 use super::{Served, Shared};
 
-/// Most clients at a time. A further one takes the place of the one that has been silent longest.
+/// Largest number of clients. A further one replaces the one that has been silent longest.
 const CLIENTS: usize = 16;
-/// Pause in accepting after the process has run out of descriptors.
+/// Time for which no connection is accepted after the process has run out of descriptors.
 const PAUSE: Duration = Duration::from_secs(1);
-/// Longest sleep: if the program has closed the descriptor that wakes the thread, the end of the
-/// last device is seen then.
+/// Longest sleep. If the program has closed the descriptor that wakes the thread, the thread
+/// notices after this time that the last device has closed.
 const LOOK: Duration = Duration::from_secs(60);
 
-/// Starts the thread, on the given CPU if there is one. It ends when there is no device any more.
+/// Starts the thread, on CPU `cpu` if it is given. The thread ends when no device is left.
 ///
-/// When this returns, the thread takes none of the application's signals.
+/// When this returns, the thread takes no signals of the application any more.
 ///
 /// # Errors
 ///
-/// If the process may not have another thread.
+/// The process cannot start another thread.
 pub(super) fn start(
     shared: Arc<Shared>,
     listener: UnixListener,
@@ -44,7 +44,7 @@ pub(super) fn start(
             // If the CPU has become unavailable, the thread runs on another one.
             core_affinity::set_for_current(core_affinity::CoreId { id });
         }
-        // The starter waits for it.
+        // The thread that starts this one waits for this.
         let _ = ready.send(());
         let mut server = Server {
             kept: Kept::new(Arc::clone(&shared)),
@@ -56,7 +56,7 @@ pub(super) fn start(
         while server.turn() {}
     };
     std::thread::Builder::new().name("uroce-socket".into()).spawn(body)?;
-    // An error means that the thread has ended, and nothing is served.
+    // An error means that the thread has ended without serving.
     is_ready.recv().map_err(io::Error::other)
 }
 
@@ -65,17 +65,17 @@ struct Server {
     listener: Own<UnixListener>,
     clients: Vec<Client>,
     kept: Kept,
-    /// Until then no connection is accepted.
+    /// Time until which no connection is accepted.
     deaf_until: Option<Instant>,
 }
 
 impl Server {
-    /// Waits, and serves those that are ready. Returns false at the end.
+    /// Waits, and serves the clients that are ready. Returns false when the thread has to end.
     fn turn(&mut self) -> bool {
         self.deaf_until = self.deaf_until.filter(|until| *until > Instant::now());
         let ready = self.wait();
         if ready.is_woken {
-            // Before the devices are read: none that goes later is missed.
+            // This comes before the devices are read, so that no later change is missed.
             self.shared.wake.drain();
         }
         let devices: Vec<Arc<Served>> = {
@@ -95,7 +95,7 @@ impl Server {
             let is_ready = ready.clients.get(at).is_some_and(|is_ready| *is_ready);
             at += 1;
             match (client.is_waiting(), is_ready) {
-                // The client has gone, and its command ends.
+                // The client has disconnected, so its command ends.
                 (true, true) => false,
                 (true, false) => client.answer(&devices, kept),
                 (false, _) => !is_ready || client.serve(now, &devices, kept),
@@ -104,7 +104,7 @@ impl Server {
         if ready.has_connection {
             self.accept(now);
         }
-        // The program has closed our descriptors.
+        // The listener is gone if the program has closed our descriptors.
         self.listener.get().is_some()
     }
 
@@ -131,7 +131,7 @@ impl Server {
         match poll(&mut fds, timeout.as_ref()) {
             Ok(_) => {}
             Err(rustix::io::Errno::INTR) => return Ready::default(),
-            // The program may open fewer files now than are waited for. The thread must not spin.
+            // The program may now allow fewer open files than are polled. The thread must not spin.
             Err(_) => {
                 std::thread::sleep(PAUSE);
                 return Ready { is_woken: true, ..Ready::default() };
@@ -168,7 +168,7 @@ impl Server {
     }
 }
 
-/// What a wait has found.
+/// What has happened during a wait.
 #[derive(Debug, Default)]
 struct Ready {
     is_woken: bool,

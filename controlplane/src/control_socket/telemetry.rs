@@ -1,4 +1,4 @@
-//! DPDK's telemetry: the answers of the control socket as flat dictionaries, for
+//! DPDK's telemetry: the answers of the control socket, as flat dictionaries, for
 //! `dpdk-telemetry.py` and other readers of DPDK's socket.
 //!
 //! ```text
@@ -6,17 +6,17 @@
 //!          <─── JSON ─────        └───────── reads ──> counters and tables of the engine
 //! ```
 //!
-//! The values are those of the typed answers, by their names in JSON. Values that were cleared for
-//! clients of the control socket are not cleared here.
+//! The values are those of the typed answers, with their JSON names. If a client of the control
+//! socket clears counters, the values here still count from the start.
 //!
-//! EAL has the socket only if it is started with `--telemetry`: it is a file and a thread more in
-//! each process, and a directory in which it cannot be made would keep the process from starting.
+//! EAL opens the socket only if it is started with `--telemetry`. The socket costs each process a
+//! file and a thread, and a process does not start if it cannot make the socket's directory.
 //!
 //! Invariants
-//! - A question takes at most [`PATIENCE`] and the one job that is waited for then
-//!   ([`Stalled`](crate::call::RequestError::Stalled)). It delays its own reader only.
-//! - Devices are looked up for each question. A process without devices, or a forked child, has
-//!   none to tell of.
+//! - A question takes at most [`PATIENCE`], and then the job that is waited for at that time
+//!   ([`Stalled`](crate::call::RequestError::Stalled)). It delays only its own reader.
+//! - Devices are looked up for each question. A process without devices, or a forked child, has no
+//!   answers about any.
 
 use std::time::{Duration, Instant};
 
@@ -29,7 +29,7 @@ use uroce_engine::telemetry::{self, Value};
 use super::answer::{Kept, Work};
 use super::served;
 
-/// Most entries of a list.
+/// Largest number of entries in a list.
 const LIST_MAX: usize = 512;
 /// Time after which no further part of an answer is made.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -58,10 +58,10 @@ const COMMANDS: [(&str, &str); 20] = [
     ("/uroce/runtime", "Returns cycles, measured for 10 s. Parameters: [device,]lcore"),
 ];
 
-/// Lists of objects of which the length is told: other commands have the objects.
+/// Lists that are answered by their length. Other commands list the objects.
 const COUNTED: [&str; 2] = ["devices", "ports"];
 
-/// Registers the commands. If DPDK has no room for one, it and those after it are missing.
+/// Registers the commands. If DPDK has no room for one, that one and all after it are missing.
 pub(super) fn register() {
     if let Err(error) = telemetry::register(&COMMANDS, answer) {
         tracing::warn!(%error, "not all telemetry commands are registered");
@@ -129,7 +129,7 @@ fn of_number(name: &str, parameters: &str) -> Option<telemetry::Answer> {
     }
 }
 
-/// Asks the devices of this process, or the one of this name, and joins the parts of their answers.
+/// Asks all devices of this process, or the one named, and joins the parts of the answer.
 fn ask(show: Show, device: Option<&str>) -> Option<Answer> {
     let mut all = Answer::Done;
     let mut is_one = true;
@@ -140,8 +140,8 @@ fn ask(show: Show, device: Option<&str>) -> Option<Answer> {
     is_one.then_some(all)
 }
 
-/// Asks the devices of this process, or the one of this name, and hands over the parts of their
-/// answers until `take` returns false or there are no more. `None` if there is no answer.
+/// Asks all devices of this process, or the one named, and passes the parts of the answer to `take`
+/// until it returns false or there are no more. `None` if there is no answer.
 fn each(show: Show, device: Option<&str>, mut take: impl FnMut(Answer) -> bool) -> Option<()> {
     let (mut devices, mut kept) = (served(), Kept::default());
     if let Some(name) = device {
@@ -165,9 +165,9 @@ fn each(show: Show, device: Option<&str>, mut take: impl FnMut(Answer) -> bool) 
     None
 }
 
-/// Returns the rows of an answer as JSON.
+/// Returns the rows of an answer, as JSON.
 fn rows(answer: impl Serialize) -> Vec<Json> {
-    // An answer is an object of one name, with a row or a list of rows.
+    // An answer is an object with one name, and a row or a list of rows.
     let Ok(Json::Object(answer)) = serde_json::to_value(answer) else { return Vec::new() };
     match answer.into_iter().next() {
         Some((_, Json::Array(rows))) => rows,
@@ -176,7 +176,7 @@ fn rows(answer: impl Serialize) -> Vec<Json> {
     }
 }
 
-/// Returns one row of an answer.
+/// Returns row number `at` of an answer.
 fn row(show: Show, device: Option<&str>, at: usize) -> Option<telemetry::Answer> {
     dictionary(rows(ask(show, device)?).get(at)?)
 }
@@ -187,8 +187,8 @@ fn dictionary(row: &Json) -> Option<telemetry::Answer> {
     (!pairs.is_empty()).then_some(telemetry::Answer::Dictionary(pairs))
 }
 
-/// Adds the values of an object. Objects in it lend their names to the names of their values, and
-/// so do the stages of a turn. Lists of values become texts.
+/// Appends the values of an object. The name of an inner object, or of a stage of a turn, comes
+/// before the names of its values. Lists of values become texts.
 fn flatten(prefix: &str, value: &Json, pairs: &mut Vec<(String, Value)>) {
     let mut push = |value| pairs.push((prefix.to_owned(), value));
     match value {
@@ -222,7 +222,7 @@ fn flatten(prefix: &str, value: &Json, pairs: &mut Vec<(String, Value)>) {
     }
 }
 
-/// Returns a field of all rows, without the first ones. No more than a part of them is in memory at
+/// Returns one field of all rows but the first `skip`. At most one part of the rows is in memory at
 /// a time.
 fn list(
     show: Show,
@@ -260,12 +260,12 @@ fn objects(show: Show, device: Option<&str>) -> Option<telemetry::Answer> {
         Answer::Count(counts) => {
             Some(sums(counts.iter().map(|count| (count.device.as_str(), count.count.into()))))
         }
-        // There is no device.
+        // There are no devices.
         _ => Some(telemetry::Answer::Dictionary(Vec::new())),
     }
 }
 
-/// Leaves counters of one device: QPs of two devices may have the same number.
+/// Keeps the counters of one device only: QPs of two devices may have the same number.
 fn of_first_device(answer: Answer) -> Answer {
     let Answer::Counters(mut counters) = answer else { return answer };
     if let Some(first) = counters.first().map(|counter| counter.device.clone()) {
@@ -282,8 +282,8 @@ fn counters(answer: Answer) -> telemetry::Answer {
     sums(counters.iter().map(|counter| (counter.name.as_str(), counter.value)))
 }
 
-/// Returns a dictionary of sums by name, in the order of the names' first values. Of largest values
-/// it is the largest.
+/// Returns the sum of the values of each name, in the order in which the names first occur. For
+/// names of largest values it is the largest value.
 fn sums<'n>(values: impl Iterator<Item = (&'n str, u64)>) -> telemetry::Answer {
     let mut pairs: Vec<(String, Value)> = Vec::new();
     for (name, value) in values {
@@ -357,7 +357,7 @@ mod tests {
 
     #[test]
     fn dpdk_takes_the_names_and_the_help() {
-        // Lengths of all supported releases, with their ends.
+        // The limits of all supported releases of DPDK, with the terminating zeros.
         assert!(COMMANDS.iter().all(|(name, help)| name.len() < 56 && help.len() < 64));
         let is_plain = |c: char| c.is_ascii_lowercase() || c == '/';
         assert!(COMMANDS.iter().all(|(name, _)| name.chars().all(is_plain)));

@@ -13,9 +13,9 @@ uroce_transport::counted! {
     /// The counters of the engine itself.
     pub enum EngineCounter {
         RxPackets "rdma_rx_packets" "A RoCEv2 packet received whose invariant CRC is right."
-        RxBytes "rdma_rx_bytes" "Bytes of these, Ethernet header included."
+        RxBytes "rdma_rx_bytes" "Bytes received, Ethernet headers included."
         TxPackets "rdma_tx_packets" "A RoCEv2 packet sent."
-        TxBytes "rdma_tx_bytes" "Bytes of these, Ethernet header included."
+        TxBytes "rdma_tx_bytes" "Bytes sent, Ethernet headers included."
         RxOther "rx_other_packets" "A frame received that is not RoCEv2, for the control plane."
         RxGsi "rx_gsi_packets" "A packet to QP 1 received, for the control plane."
         TxOther "tx_other_packets" "A frame of the control plane sent."

@@ -1,4 +1,4 @@
-//! Answers about captures. They are made at once, for all devices.
+//! Answers about captures. Each is made at once, for all devices.
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -15,13 +15,13 @@ use crate::call::RequestError;
 use crate::capture::{CaptureSpec, Interface};
 use crate::thread::{CaptureSeen, PortSeen};
 
-/// Longest wait for a file to be complete. The disk may be slow; other clients wait meanwhile.
+/// Longest wait for a file to be complete. The disk may be slow, and other clients have to wait.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Fewest bytes of a frame that are kept.
+/// Smallest number of bytes that a capture keeps of each frame.
 const SNAPLEN_MIN: u16 = 64;
 
-/// Carries a command out. `file` is what came with the request.
+/// Carries out a command. `file` is the descriptor that came with the request.
 pub(super) fn answer(
     request: &Capture,
     file: Option<OwnedFd>,
@@ -116,7 +116,7 @@ pub(super) fn failed(text: String) -> Reply {
 ///
 /// # Errors
 ///
-/// What is wrong with it.
+/// The reason for which the file cannot be used.
 fn checked(fd: OwnedFd) -> Result<File, String> {
     let stat = fstat(&fd).map_err(|error| error.to_string())?;
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {

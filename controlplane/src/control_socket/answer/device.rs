@@ -15,7 +15,7 @@ use crate::call::RequestError;
 use crate::config::{Config, Lcores, PortConfig};
 use crate::thread::{About, Happened};
 
-/// Describes this process. Numbers of QPs that cannot be had are 0.
+/// Describes this process. The number of QPs is 0 for a device that does not answer.
 pub(super) fn process(devices: &[Arc<Served>]) -> Process {
     let comm = std::fs::read_to_string("/proc/self/comm").unwrap_or_default();
     let device = |served: &Arc<Served>| {
@@ -37,7 +37,7 @@ pub(super) fn process(devices: &[Arc<Served>]) -> Process {
     }
 }
 
-/// Answers the requests that need one part of each device.
+/// Answers requests that need one part for each device.
 pub(super) fn show(served: &Served, show: Show) -> Result<Answer, RequestError> {
     Ok(match show {
         Show::Device => Answer::Device(vec![device(served)?]),
@@ -59,7 +59,7 @@ pub(super) fn show(served: &Served, show: Show) -> Result<Answer, RequestError> 
         Show::Config(ShowConfig::Cores) => Answer::Cores(cores(served)?),
         Show::Config(ShowConfig::Roce) => Answer::Settings(vec![roce(served)]),
         Show::Config(ShowConfig::Rxtx) => Answer::Settings(vec![rxtx(served)]),
-        // They have answers of their own.
+        // These are answered elsewhere.
         Show::Process
         | Show::Fwd(_)
         | Show::Config(ShowConfig::Fwd | ShowConfig::File)
@@ -85,7 +85,7 @@ pub(super) fn show(served: &Served, show: Show) -> Result<Answer, RequestError> 
 /// Returns the configuration file that would start these devices again.
 pub(super) fn file(devices: &[Arc<Served>]) -> Reply {
     let config = Config {
-        // EAL is that of the process: the device that was opened first has started it.
+        // All devices use the EAL that the first one has started.
         eal: devices.first().map(|served| served.eal.clone()).unwrap_or_default(),
         devices: devices.iter().map(|served| served.config.clone()).collect(),
     };
@@ -114,7 +114,7 @@ fn device(served: &Served) -> Result<Device, RequestError> {
     })
 }
 
-/// Returns a GUID as `ibv_devinfo` writes it: four groups of four digits.
+/// Returns a GUID in the form of `ibv_devinfo`: four groups of four digits.
 fn guid(guid: u64) -> String {
     let digits = format!("{guid:016x}");
     [&digits[..4], &digits[4..8], &digits[8..12], &digits[12..]].join(":")
@@ -138,7 +138,7 @@ fn gids(served: &Served) -> Result<Vec<Gid>, RequestError> {
     Ok(ports.into_iter().flat_map(of_port).collect())
 }
 
-/// Returns the numbers of PDs, CQs, MRs with MWs, MWs alone, SRQs and AHs.
+/// Returns the numbers of PDs, CQs, MRs including MWs, MWs alone, SRQs and AHs.
 pub(super) fn objects(served: &Served) -> [ObjectCount; 6] {
     let (counts, config) = (served.engine.objects(), &served.config);
     let count = |object: &str, count, max| {
@@ -226,18 +226,18 @@ fn rxtx(served: &Served) -> Settings {
     Settings { device: config.name.clone(), settings }
 }
 
-/// For each device of which the events were cleared, by its key: the number of the first one since.
+/// For each device with cleared events, by its key: the number of the first event after that.
 #[derive(Debug, Default)]
 pub(super) struct EventMarks(HashMap<u64, u64>);
 
 impl EventMarks {
-    /// Forgets devices that are closed.
+    /// Drops devices that are closed.
     pub(super) fn keep(&mut self, devices: &[Arc<Served>]) {
         self.0.retain(|key, _| devices.iter().any(|served| served.key == *key));
     }
 }
 
-/// Makes the events up to now no events to show.
+/// Clears the events that have happened so far: they are not shown any more.
 pub(super) fn clear_events(
     served: &Served,
     marks: &mut EventMarks,

@@ -1,4 +1,4 @@
-//! Answers about faults on purpose. They are made at once, for all devices.
+//! Answers about injected faults. Each is made at once, for all devices.
 
 use std::sync::Arc;
 

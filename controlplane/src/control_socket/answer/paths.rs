@@ -11,7 +11,7 @@ use crate::call::RequestError;
 use crate::config::PortConfig;
 use crate::rdma_cm::{CmId, ConnSeen, PortSpace};
 
-/// Ids of the connection manager in a part.
+/// Number of CM ids in a part.
 const PAGE: usize = 256;
 
 /// Answers with ids of the connection manager, in pages.

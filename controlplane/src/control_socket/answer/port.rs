@@ -13,14 +13,14 @@ use super::Part;
 use crate::call::RequestError;
 use crate::thread::PortSeen;
 
-/// For each port that was shown or cleared, by its device's key and its number there: the counters
-/// at that time. Clearing changes nothing for other readers of the port's counters.
+/// Counters of ports at the time at which they were shown or cleared, by the device's key and the
+/// port's number at the device. Clearing changes nothing for other readers of the counters.
 #[derive(Debug, Default)]
 pub(super) struct PortMarks {
     marks: HashMap<(u64, u8), Mark>,
-    /// The drivers' own counters at the time at which they were cleared.
+    /// Counters of the ports' drivers at the time at which they were cleared.
     xstats: HashMap<(u64, u8), HashMap<String, u64>>,
-    /// Whether the drivers' counters are left out that are zero.
+    /// Whether `show port xstats` leaves out counters that are zero.
     hides_zero: bool,
 }
 
@@ -30,7 +30,7 @@ struct Mark {
     shown: Option<(Instant, PortStats)>,
 }
 
-/// Returns the selection of ports in a request, if it has one.
+/// Returns the selection of ports in a request about ports.
 pub(super) fn selected(request: &Request) -> Option<Select> {
     match *request {
         Request::Show(Show::Port(
@@ -46,7 +46,7 @@ pub(super) fn selected(request: &Request) -> Option<Select> {
     }
 }
 
-/// Answers with the ports of a device; its driver's counters with one port a part.
+/// Answers with the ports of a device. Counters of drivers have a part for each port.
 pub(super) fn show(
     served: &Served,
     show: ShowPort,
@@ -76,7 +76,7 @@ pub(super) fn show(
     Ok(Part { answer, is_found: !ports.is_empty(), next })
 }
 
-/// Makes the counters of ports count from zero.
+/// Clears the counters of ports: later answers count from now.
 pub(super) fn clear(
     served: &Served,
     clear: ClearPort,
@@ -130,7 +130,7 @@ fn info(served: &Served, port: &PortSeen) -> Option<PortInfo> {
         up: port.link.up,
         speed_mbps: port.link.speed_mbps,
         mtu: attr.mtu,
-        // At most 4096.
+        // A path MTU is at most 4096.
         path_mtu: attr.max_path_mtu.map(|mtu| mtu.bytes() as u16),
         vlan: attr.vlan,
         queue_pairs: port.queue_pairs,
@@ -166,20 +166,19 @@ fn xstats(served: &Served, port: &PortSeen, marks: &PortMarks) -> Result<PortXst
 }
 
 impl PortMarks {
-    /// Forgets the ports of devices that are closed.
+    /// Drops the values of devices that are closed.
     pub(super) fn keep(&mut self, devices: &[Arc<Served>]) {
         let is_open = |key: u64| devices.iter().any(|served| served.key == key);
         self.marks.retain(|(key, _), _| is_open(*key));
         self.xstats.retain(|(key, _), _| is_open(*key));
     }
 
-    /// Sets whether the drivers' counters are left out that are zero.
+    /// Sets whether `show port xstats` leaves out counters that are zero.
     pub(super) fn hide_zero(&mut self, hides: bool) {
         self.hides_zero = hides;
     }
 
-    /// Returns a port's counters since they were cleared, and their rates since they were last
-    /// returned.
+    /// Returns a port's counters since they were cleared, and their rates since the last call.
     pub(super) fn stats(&mut self, key: u64, port: &PortSeen, now: Instant) -> answer::PortStats {
         let mark = self.marks.entry((key, port.number)).or_default();
         let (stats, cleared) = (port.stats, mark.cleared);

@@ -28,7 +28,7 @@ pub(in crate::control_socket) fn detail(served: &Served, qpn: Qpn, info: &QpInfo
     Answer::QpDetail(vec![qp(served, qpn, info)])
 }
 
-/// Answers with the paths of QPs that have one.
+/// Answers with the paths of those QPs that have one.
 pub(super) fn paths(served: &Served, select: Select, at: u32) -> Result<Part, RequestError> {
     let (page, next) = page(served, select, at)?;
     let is_found = !page.is_empty();
@@ -81,7 +81,7 @@ fn qp(served: &Served, qpn: Qpn, info: &QpInfo) -> Qp {
         peer: address(attr.path.encap.dst),
         sq_psn: attr.sq_psn.value(),
         rq_psn: attr.rq_psn.value(),
-        // At most 4096.
+        // A path MTU is at most 4096.
         path_mtu: attr.path_mtu.bytes() as u16,
         pkey: attr.pkey.0,
         qkey: attr.qkey.0,

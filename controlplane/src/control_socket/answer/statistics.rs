@@ -17,25 +17,26 @@ use super::port::{self, PortMarks};
 use super::{Part, device, qp};
 use crate::call::RequestError;
 
-/// Time for which lcores measure their turns after they were asked for.
+/// Time for which lcores measure their turns after `show runtime`.
 const MEASURED: Duration = Duration::from_secs(10);
-/// Time for which they do after a scrape: longer than the usual interval of scrapes.
+/// Time for which lcores measure their turns after a scrape: longer than the usual interval of
+/// scrapes.
 const MEASURED_FOR_SCRAPES: Duration = Duration::from_secs(120);
-/// Most QPs of a device that a scrape lists.
+/// Largest number of QPs of a device that a scrape lists.
 const TOP_MAX: usize = 1000;
 
-/// For each device, by its key: the values at the time at which they were cleared.
+/// Values of each device, by its key, at the time at which they were cleared.
 #[derive(Debug, Default)]
 pub(super) struct Cleared {
     counters: HashMap<u64, HashMap<String, u64>>,
-    /// For each lcore.
+    /// For each lcore, its counters.
     errors: HashMap<u64, Vec<Counters>>,
-    /// For each lcore.
+    /// For each lcore, the profile of its turns.
     runtime: HashMap<u64, Vec<LcoreProfile>>,
 }
 
 impl Cleared {
-    /// Forgets devices that are closed.
+    /// Drops the values of devices that are closed.
     pub(super) fn keep(&mut self, devices: &[Arc<Served>]) {
         let is_open = |key: &u64| devices.iter().any(|served| served.key == *key);
         self.counters.retain(|key, _| is_open(key));
@@ -44,7 +45,7 @@ impl Cleared {
     }
 }
 
-/// Sets counters back to zero.
+/// Clears counters: later answers count from now.
 pub(super) fn clear(
     served: &Served,
     request: &Request,
@@ -108,9 +109,9 @@ pub(super) fn of_qps(served: &Served, select: Select, at: u32) -> Result<Part, R
         let migrations = u64::from(info.migration.count);
         [
             ("tx_packets", traffic.tx_packets, "A packet sent."),
-            ("tx_bytes", traffic.tx_bytes, "Bytes of these, Ethernet header included."),
+            ("tx_bytes", traffic.tx_bytes, "Bytes sent, Ethernet headers included."),
             ("rx_packets", traffic.rx_packets, "A packet received."),
-            ("rx_bytes", traffic.rx_bytes, "Bytes of these, Ethernet header included."),
+            ("rx_bytes", traffic.rx_bytes, "Bytes received, Ethernet headers included."),
             ("migrations", migrations, "A migration to the other path since it left RESET."),
         ]
         .map(|(name, value, meaning)| counter(served, &object, name, value, meaning))
@@ -118,7 +119,7 @@ pub(super) fn of_qps(served: &Served, select: Select, at: u32) -> Result<Part, R
     Ok(Part { answer: Answer::Counters(page.iter().flat_map(of_qp).collect()), is_found, next })
 }
 
-/// Answers with the counters of ports, as their drivers count.
+/// Answers with the counters that the drivers of ports keep.
 pub(super) fn of_ports(served: &Served, select: Select) -> Result<Part, RequestError> {
     let ports = port::seen(served, select)?;
     let of_port = |port: &crate::thread::PortSeen| {
@@ -136,12 +137,12 @@ pub(super) fn of_ports(served: &Served, select: Select) -> Result<Part, RequestE
         } = port.stats;
         [
             ("rx_packets", rx_packets, "A frame received."),
-            ("rx_bytes", rx_bytes, "Bytes of these."),
+            ("rx_bytes", rx_bytes, "Bytes received."),
             ("rx_missed", rx_missed, "A frame that the device dropped for want of a descriptor."),
             ("rx_errors", rx_errors, "A frame received in error."),
             ("rx_nombuf", rx_no_mbuf, "A received frame for which there was no buffer."),
             ("tx_packets", tx_packets, "A frame sent."),
-            ("tx_bytes", tx_bytes, "Bytes of these."),
+            ("tx_bytes", tx_bytes, "Bytes sent."),
             ("tx_errors", tx_errors, "A frame that could not be sent."),
         ]
         .map(|(name, value, meaning)| counter(served, &object, name, value, meaning))
@@ -161,7 +162,7 @@ pub(super) fn errors(served: &Served, cleared: &Cleared) -> Answer {
     Answer::Errors(drops(served, before))
 }
 
-/// Returns how often each reason was counted since the readings of the lcores in `before`.
+/// Returns how often each reason was counted since the readings in `before`, one for each lcore.
 fn drops(served: &Served, before: &[Counters]) -> Vec<DropCount> {
     let since = |(lcore, now): (usize, Counters)| match before.get(lcore) {
         Some(before) => now.since(before),
@@ -182,8 +183,7 @@ fn profiles(served: &Served) -> impl Iterator<Item = LcoreProfile> {
     (0..served.engine.lcores()).filter_map(|lcore| served.engine.profile(lcore))
 }
 
-/// Answers with what turns have taken while they were measured, and has them measured for some
-/// time.
+/// Answers with the profile of measured turns, and asks the lcores to measure their next ones.
 pub(super) fn runtime(served: &Served, cleared: &Cleared) -> Answer {
     served.engine.measure(MEASURED);
     let before = cleared.runtime.get(&served.key).map_or(&[][..], Vec::as_slice);
@@ -214,7 +214,7 @@ fn runtimes(served: &Served, before: &[LcoreProfile]) -> Vec<LcoreRuntime> {
     profiles(served).enumerate().map(of_lcore).collect()
 }
 
-/// What a scrape has found of the QPs of a device so far.
+/// What a scrape has found out about the QPs of a device so far.
 #[derive(Debug, Default)]
 pub(super) struct Census {
     /// Key of the device.
@@ -248,7 +248,7 @@ impl Census {
     }
 }
 
-/// Looks at a page of QPs; after the last one, answers with all that a scrape tells of a device.
+/// Counts a page of QPs. After the last page, answers with all that a scrape reports of a device.
 pub(super) fn scrape(
     served: &Served,
     scrape: Scrape,

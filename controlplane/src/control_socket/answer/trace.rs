@@ -12,7 +12,7 @@ pub(super) fn show(served: &Served) -> Result<Answer, RequestError> {
     Ok(Answer::Trace(trace.into_iter().collect()))
 }
 
-/// Ends and forgets the trace of a device.
+/// Ends the trace of a device, if it still runs, and drops its packets.
 pub(super) fn clear(served: &Served) -> Result<Answer, RequestError> {
     served.calls.call(|thread| {
         thread.clear_trace();

@@ -5,17 +5,17 @@
 //!   connect ──> RC QP ── cm_connect ──> peer's answer ───┴──> established ──> over: QP destroyed
 //! ```
 //!
-//! The QP of a connection is one of the console's, for `post`, `query qp` and the others. A
-//! listener that has ended leaves the connections that it has accepted.
+//! The QP of a connection is an object of the console: `post`, `query qp` and other commands may
+//! name it. When a listener ends, the connections that it has accepted remain.
 //!
 //! Invariants
-//! - A connection that is over has neither a QP nor an id any more. Why it ended is told until
-//!   [`OVER_MAX`] others have ended.
-//! - The listeners of a device have at most [`ACCEPTED_MAX`] connections at a time, and half of its
-//!   QPs: peers cannot take all QPs of the program's device.
-//! - An attempt for which no client waits any more is given up.
+//! - A connection that is over has neither a QP nor an id. The reason for its end is kept until
+//!   [`OVER_MAX`] other connections have ended.
+//! - The listeners of a device together have at most [`ACCEPTED_MAX`] connections at a time, and at
+//!   most half of its QPs: peers cannot take all QPs of the program's device.
+//! - An attempt to connect is given up when its client has disconnected.
 //!
-//! Not here: the program's own connections, of which only `disconnect --force` ends one.
+//! Not here: the program's own connections. Only `disconnect --force` affects one, by ending it.
 
 mod events;
 mod inbox;
@@ -40,30 +40,30 @@ use crate::call::RequestError;
 use crate::rdma_cm::{AlternateFailure, CmId, CmSink, ConnSeen, ConnectSpec, PathSpec, PortSpace};
 use inbox::Inbox;
 
-/// Most connections of the listeners of a device at a time.
+/// Largest number of connections that the listeners of a device have at a time.
 const ACCEPTED_MAX: usize = 256;
-/// Most connections of which the console remembers why they have ended.
+/// Largest number of ended connections with a reason that is kept.
 const OVER_MAX: usize = 64;
 
-/// Key of a device, and an id of its connection manager: other devices have ids of the same number.
+/// Key of a device, and CM id at this device. Another device may have the same id.
 type Key = (u64, CmId);
 
 /// Listeners and connections that commands have made.
 #[derive(Debug, Default)]
 pub(super) struct Connections {
-    /// Woken by events. `None` without a server.
+    /// The server that events wake; `None` if there is none to wake.
     server: Option<Arc<Shared>>,
     /// By key of the device.
     inboxes: BTreeMap<u64, Arc<Inbox>>,
     listeners: BTreeMap<Key, ConnQueues>,
     connections: BTreeMap<Key, Conn>,
-    /// Attempts for which no client waits any more; they may have had an outcome.
+    /// Attempts to connect that have no waiting client any more. Some may have an outcome.
     left: Arc<Mutex<Vec<Key>>>,
-    /// How many connections have ended.
+    /// Number of connections that have ended.
     ended: u64,
 }
 
-/// Objects of the QPs of a listener or connection.
+/// Objects that the QPs of a listener or connection use.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ConnQueues {
     pub(super) pd: u32,
@@ -75,7 +75,7 @@ pub(super) struct ConnQueues {
 struct Conn {
     qpn: Qpn,
     queues: ConnQueues,
-    /// The listener that has accepted it.
+    /// The listener that has accepted the connection.
     listener: Option<CmId>,
     peer: SocketAddr,
     state: State,
@@ -85,10 +85,10 @@ struct Conn {
 
 #[derive(Clone, Debug)]
 enum State {
-    /// The set-up has begun.
+    /// It is being established.
     Connecting,
     Established,
-    /// It has ended, or was never established, for this reason, after so many others.
+    /// It has ended, or was not established, for this reason. The number orders the ends.
     Over(Failure, u64),
 }
 
@@ -102,13 +102,13 @@ impl Conn {
     }
 }
 
-/// An id that a command names.
+/// A CM id that a command names.
 struct FoundCm {
     served: Arc<Served>,
     id: CmId,
-    /// `None` for a connection of a command that is over.
+    /// State of the id; `None` for a connection of a command that is over.
     seen: Option<ConnSeen>,
-    /// Whether a command has made it.
+    /// Whether a command has made the id.
     is_ours: bool,
 }
 
@@ -123,18 +123,18 @@ impl FoundCm {
 }
 
 impl Connections {
-    /// Makes a list of which the events wake a server.
+    /// Creates an empty list. Events of its listeners and connections wake the server.
     pub(super) fn new(server: Arc<Shared>) -> Connections {
         Connections { server: Some(server), ..Connections::default() }
     }
 
-    /// Returns the name of a listener with such queues.
+    /// Returns the name of a listener with queues for which `is_it` is true.
     pub(super) fn listener_with(&self, is_it: impl Fn(&ConnQueues) -> bool) -> Option<String> {
         let mut users = self.listeners.iter().filter(|(_, queues)| is_it(queues));
         users.next().map(|((_, id), _)| format!("listener {}", id.0))
     }
 
-    /// Drops what belongs to devices that have closed.
+    /// Drops listeners and connections of devices that have closed.
     pub(super) fn forget_closed(&mut self, is_open: impl Fn(u64) -> bool) {
         self.inboxes.retain(|device, _| is_open(*device));
         self.listeners.retain(|(device, _), _| is_open(*device));
@@ -147,7 +147,7 @@ impl Connections {
         Arc::clone(inbox.or_insert_with(|| Arc::new(Inbox::new(server))))
     }
 
-    /// Makes the wait of a client for an attempt.
+    /// Returns the value that a client holds while it waits for an attempt to connect.
     fn wait_for(&self, key: Key) -> Waits {
         Waits { key, left: Arc::clone(&self.left), server: self.server.clone() }
     }
@@ -157,7 +157,8 @@ impl Connections {
     }
 }
 
-/// A client waits for the outcome of an attempt while this exists.
+/// Held while a client waits for the outcome of an attempt. If it is dropped, the attempt is given
+/// up.
 struct Waits {
     key: Key,
     left: Arc<Mutex<Vec<Key>>>,
@@ -166,7 +167,7 @@ struct Waits {
 
 impl Drop for Waits {
     fn drop(&mut self) {
-        // A push leaves nothing incomplete.
+        // The list is consistent even if a thread has panicked with the lock held.
         self.left.lock().unwrap_or_else(PoisonError::into_inner).push(self.key);
         if let Some(server) = &self.server {
             server.wake.signal();
@@ -221,7 +222,7 @@ impl Console {
         let (timeout, end) = (connect.timeout, end_of(connect.timeout));
         let waits = self.connections.wait_for(key);
         Ok(Begun::Later(Box::new(move |console, devices| {
-            // All of it is the closure's, not its key alone.
+            // The closure captures the whole value, not only its key.
             let waits = &waits;
             let key = waits.key;
             let conn = match console.connections.connections.get(&key) {
@@ -245,7 +246,7 @@ impl Console {
         })))
     }
 
-    /// Returns the answer about a connection that is established.
+    /// Returns the answer about an established connection.
     fn connected(&self, key: Key, devices: &[Arc<Served>]) -> Result<Answer, Failure> {
         let served = device_of(key.0, devices)?;
         let seen = served.calls.call(move |thread| Ok(thread.connection_seen(key.1)))?;
@@ -293,11 +294,11 @@ impl Console {
         Ok(Answer::Done)
     }
 
-    /// Returns in which state a connection is instead of being established.
+    /// Returns the state of a connection that is not established yet; `None` if it is.
     ///
     /// # Errors
     ///
-    /// If it will never be established, why.
+    /// The reason for which the connection will never be established.
     pub(super) fn instead_of_established(
         &self,
         of: &CmOf,
@@ -322,7 +323,7 @@ impl Console {
         }
     }
 
-    /// Finds an id by its number, of whichever device unless one is named.
+    /// Finds an id by its number, at the named device or at any.
     fn find_cm(&self, of: &CmOf, devices: &[Arc<Served>]) -> Result<FoundCm, Failure> {
         let id = CmId(of.cm.into());
         if let Some(name) = &of.device {
@@ -352,8 +353,8 @@ impl Console {
     }
 }
 
-/// Ends a listener or connection at its device. Fails only if the device is being closed, or the id
-/// has ended already.
+/// Ends a listener or connection at its device. This fails only if the device is being closed or
+/// the id has already ended.
 fn destroy(id: CmId, served: &Served) {
     let _ = served
         .calls

@@ -1,4 +1,4 @@
-//! Why a command failed: the reason, Linux's error number, and what to do.
+//! Failures of commands: the cause, Linux's error number, and the remedy.
 
 use rustix::io::Errno;
 use uroce_command::Refusal;
@@ -10,7 +10,7 @@ use crate::errno::AsErrno;
 use crate::path::PathError;
 use crate::rdma_cm::ConnError;
 
-/// Reason for which a command was not carried out, or not wholly.
+/// The reason for which a command was not carried out, or not completely.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::control_socket) struct Failure {
     errno: Errno,
@@ -23,24 +23,24 @@ impl Failure {
         Failure { errno, cause: cause.into(), remedy: remedy.into() }
     }
 
-    /// Makes the failure of a command that names an object which is not there.
+    /// Creates the failure of a command that names an object which does not exist.
     pub(super) fn absent(object: &str, number: &str, list: &str) -> Failure {
         let remedy = format!("`{list}` lists those that exist");
         Failure::new(Errno::NOENT, format!("no {object} {number}"), remedy)
     }
 
-    /// Makes the failure of a command that would harm the program's own object.
+    /// Creates the failure of a command that would harm an object of the program.
     pub(super) fn harmful(what: &str) -> Failure {
         let remedy = "add --force if that is meant: the program will see its object fail";
         Failure::new(Errno::PERM, format!("{what} is the program's"), remedy)
     }
 
-    /// Makes the failure of an error with its number.
+    /// Creates a failure from an error, with the error's number and text.
     pub(super) fn of(error: &(impl AsErrno + std::fmt::Display), remedy: &str) -> Failure {
         Failure::caused(error, error.to_string(), remedy)
     }
 
-    /// Makes the failure of an error with its number and another text.
+    /// Creates a failure from an error, with the error's number and another text.
     pub(super) fn caused(error: &impl AsErrno, cause: String, remedy: &str) -> Failure {
         Failure::new(error.errno(), cause, remedy)
     }
@@ -111,7 +111,7 @@ fn of_modify(error: &ModifyError) -> Failure {
     Failure::new(Errno::INVAL, cause, remedy)
 }
 
-/// Returns the words of `modify qp` for attributes.
+/// Returns the words of `modify qp` for these attributes.
 fn names(mask: AttrMask) -> String {
     let name = |bit: AttrMask| match bit {
         AttrMask::CUR_STATE => "cur_state".to_owned(),

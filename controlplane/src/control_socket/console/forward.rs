@@ -1,7 +1,7 @@
 //! `set fwd`, `start`, `stop`, `show fwd`, `show config fwd`: testpmd's forwarding.
 //!
-//! A port that forwards gives no frame to QPs. So it has to be meant where a device serves a
-//! program or has QPs.
+//! A port that forwards gives no frame to QPs. So `--force` is needed if a device serves a program
+//! or has QPs.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,24 +21,23 @@ use crate::thread::PortSeen;
 /// Frames in a burst of `start tx_first`, as in testpmd.
 const BURST: u32 = 32;
 
-/// Longest wait for ports that take no frames.
+/// Longest wait for ports that do not send their frames.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Time after which no further burst is sent before the server thread has looked after others.
+/// Time after which the server thread serves other clients before it sends further bursts.
 const STEP: Duration = Duration::from_millis(1);
 
-/// What commands have set of forwarding.
+/// The forwarding that commands have set.
 #[derive(Debug, Default)]
 pub(super) struct Forwarding {
     mode: FwdMode,
-    /// Keys of the devices that may forward, since they were started and not stopped; none while
-    /// forwarding is stopped.
+    /// Keys of the devices that may forward: forwarding was started on them and not stopped since.
     started: Vec<u64>,
-    /// Counters of each port at the start, or when they were cleared, by device and port.
+    /// Counters of each port, by device and port, when forwarding was started or they were cleared.
     marks: BTreeMap<(u64, u8), Counted>,
 }
 
-/// What a port has counted.
+/// Counters of a port.
 #[derive(Clone, Copy, Debug, Default)]
 struct Counted {
     stats: PortStats,
@@ -50,7 +49,7 @@ impl Forwarding {
         !self.started.is_empty()
     }
 
-    /// Checks that QPs get their packets.
+    /// Checks that QPs receive packets: forwarding is stopped, or its mode is `endpoint`.
     pub(super) fn check_endpoint(&self) -> Result<(), Failure> {
         match self.is_on() && self.mode != FwdMode::Endpoint {
             true => {
@@ -71,7 +70,7 @@ impl Forwarding {
         }
     }
 
-    /// Drops what belongs to devices that have closed.
+    /// Drops the state of devices that have closed.
     pub(super) fn forget_closed(&mut self, is_open: impl Fn(u64) -> bool) {
         self.started.retain(|key| is_open(*key));
         self.marks.retain(|(key, _), _| is_open(*key));
@@ -91,7 +90,7 @@ impl Console {
         devices: &[Arc<Served>],
     ) -> Result<Begun, Failure> {
         let Start { tx_first, bursts, force } = *start;
-        // A client may have another grammar, or none.
+        // The range is checked here, too: clients other than `uroce` may not check it.
         if !(1..=BURSTS_MAX).contains(&bursts) {
             let cause = format!("`tx_first` cannot send {bursts} bursts");
             let remedy = format!("choose 1 to {BURSTS_MAX}");
@@ -133,8 +132,8 @@ impl Console {
         })))
     }
 
-    /// Sends bursts of `start tx_first`, of which `left` are left, for about a [`STEP`] or until
-    /// ports have to send earlier ones first.
+    /// Sends bursts of `start tx_first` for about a [`STEP`], or until ports have to send earlier
+    /// bursts first. `left` is the number of bursts that remain.
     fn send_bursts(&self, left: &mut u32, devices: &[Arc<Served>]) -> Result<(), Failure> {
         let begin = Instant::now();
         while *left > 0 && begin.elapsed() < STEP {
@@ -143,7 +142,7 @@ impl Console {
                 return Err(Failure::new(Errno::AGAIN, cause, "start again"));
             }
             let is_started = |served: &&Arc<Served>| self.forwarding.started.contains(&served.key);
-            // All of them, or one would send more bursts than another.
+            // All devices are ready, or one would send more bursts than another.
             for served in devices.iter().filter(is_started) {
                 let have_left = served.calls.call(|thread| Ok(Some(thread.frames_have_left())));
                 if or_nothing(have_left)? == Some(false) {
@@ -162,13 +161,14 @@ impl Console {
         Ok(())
     }
 
-    /// Ends what `start` has begun, because of a failure that is reported.
+    /// Stops forwarding after a failed start. The failure is reported by the caller.
     fn give_up(&mut self, devices: &[Arc<Served>]) {
         let _ = self.end(devices);
     }
 
-    /// Ends forwarding. A device that fails may still forward, since an lcore that was late for a
-    /// command obeys it later. So it stays started, and `stop` ends it when its lcores turn again.
+    /// Stops forwarding. A device that fails may still forward, because an lcore that was late for
+    /// a command carries it out later. So the device counts as started, and another `stop` ends it
+    /// when its lcores run again.
     fn end(&mut self, devices: &[Arc<Served>]) -> Result<(), Failure> {
         let (failed, outcome) = set(FwdMode::Endpoint, devices);
         self.forwarding.started = failed;
@@ -229,7 +229,7 @@ impl Console {
     }
 }
 
-/// Checks that forwarding takes packets from no program and no QP.
+/// Checks that forwarding takes no packet from a program or a QP.
 fn check_harmless(served: &Arc<Served>) -> Result<(), Failure> {
     let name = &served.config.name;
     let remedy = "add --force if that is meant; or `set fwd endpoint`";
@@ -260,7 +260,7 @@ fn marks(devices: &[Arc<Served>]) -> Result<BTreeMap<(u64, u8), Counted>, Failur
     Ok(marks)
 }
 
-/// Returns the ports of a device, each with the number of frames that it has not forwarded.
+/// Returns the ports of a device, each with the number of frames that it could not forward.
 fn counted(served: &Arc<Served>) -> Result<Vec<(PortSeen, u64)>, Failure> {
     let counted = served.calls.call(|thread| {
         let counts = thread.unforwarded()?;
@@ -284,8 +284,8 @@ fn set(mode: FwdMode, devices: &[Arc<Served>]) -> (Vec<u64>, Result<(), Failure>
     (failed, outcome)
 }
 
-/// Sets what the ports of a device do with received frames, all of them even if one fails. They are
-/// paired as testpmd pairs them: 0 with 1, 2 with 3; one that is left over with itself.
+/// Sets what all ports of a device do with received frames, even if one of them fails. The ports
+/// are paired as in testpmd: 0 with 1, 2 with 3; a port without a partner is paired with itself.
 fn set_device(mode: FwdMode, served: &Served) -> Result<(), RequestError> {
     // A device has at most 255 ports.
     let count = served.config.ports.len() as u8;

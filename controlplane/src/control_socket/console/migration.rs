@@ -15,7 +15,7 @@ use super::{Begun, Console, Failure, FoundQp, Served, find_port};
 use crate::log;
 use crate::path::{AddressVector, AlternateVector};
 
-/// Longest wait for the peer of a QP that is to migrate and is not armed.
+/// Longest wait until the peer of a QP is armed, too.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 impl Console {
@@ -78,7 +78,7 @@ fn to(state: PathMigState) -> QpChange {
     QpChange { path_mig_state: Some(state), ..QpChange::default() }
 }
 
-/// Rearms a QP, waits until the peer is ready, too, and migrates.
+/// Rearms a QP, waits until the peer is armed, too, and migrates.
 fn arm_and_migrate(found: FoundQp) -> Begun {
     let end = Instant::now() + PATIENCE;
     let state = found.info.attr.path_mig_state;
@@ -125,7 +125,7 @@ impl Console {
                 let change = QpChange { rate_limit: Some(rate), ..QpChange::default() };
                 return begin_modify(&self.find_qp(qp, devices)?, change, None, None);
             }
-            // The answers to them are made where those to `show` are.
+            // These are answered where `show` is, in `control_socket::answer`.
             Set::Fault(_) | Set::XstatsHideZero { .. } => return Ok(Begun::Over(Answer::Done)),
             Set::Fwd { mode } => return self.set_fwd(mode).map(Begun::Over),
             Set::Verbose { level } => return logged(log::set_all(LogLevel::of(level))),

@@ -21,7 +21,7 @@ impl Console {
     ) -> Result<Begun, Failure> {
         let found = self.find_qp(arguments.qp, devices)?;
         let change = change(arguments)?;
-        // The program cannot know that its QP has another state, peer or rights.
+        // The program cannot know that a command has changed its QP's state, peer or rights.
         let is_harmful = change.state.is_some()
             || change.access.is_some()
             || change.qkey.is_some()
@@ -45,7 +45,7 @@ pub(super) fn begin_modify(
     Ok(when_done(pending, Answer::Done))
 }
 
-/// Returns the path of the arguments, if they have one.
+/// Returns the path in the arguments, if they have one.
 fn vector(arguments: &Arguments) -> Option<AddressVector> {
     Some(AddressVector {
         sgid_index: arguments.sgid_index.unwrap_or(0),
@@ -108,7 +108,7 @@ fn number(number: Option<u32>, name: &str) -> Result<Option<u32>, Failure> {
     }
 }
 
-/// Returns the state of this word.
+/// Returns the state with this name.
 pub(super) fn state_of(state: request::QpState) -> QpState {
     match state {
         request::QpState::Reset => QpState::Reset,

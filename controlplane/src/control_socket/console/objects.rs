@@ -16,7 +16,8 @@ use crate::call::RequestError;
 use crate::control_socket::answer::qp_detail;
 use crate::device::random_psn;
 
-/// Most bytes of all regions, so that a slip of the hand does not exhaust the machine's memory.
+/// Largest number of bytes of all regions together, so that a typing error does not exhaust the
+/// machine's memory.
 const REGION_MAX: u64 = 1 << 30;
 const WORD: u64 = size_of::<u64>() as u64;
 
@@ -94,7 +95,7 @@ impl Console {
             congestion: None,
         };
         let handle = served.calls.begin(move |thread, reply| thread.create_qp(spec, reply))?;
-        // Without `handle.events` the program gets no events of a QP that it does not know.
+        // The program does not know this QP: without `handle.events` it gets no events of it.
         let (qpn, key) = (handle.qpn.value(), served.key);
         let &CreateQp { pd, scq, rcq, srq, .. } = create;
         let qp = QpObject { pd, scq, rcq, srq, sq: handle.sq, rq: handle.rq };
@@ -116,8 +117,8 @@ impl Console {
             let cause = format!("no room for {len} bytes: all regions have at most {REGION_MAX}");
             return Err(Failure::new(Errno::NOMEM, cause, "deregister some: dereg mr KEY"));
         }
-        // Keys are a device's own. One that another device has given names two regions, so another
-        // is taken: a device does not give a key twice in succession.
+        // Keys belong to one device. If a region of another device has the same key, a new one is
+        // drawn: a device does not give the same key twice in succession.
         let region = loop {
             let words = words(*len, pattern.unwrap_or(0))?;
             let region = served.engine.register_words(domain.pd, words, rights(access))?;
@@ -230,12 +231,12 @@ impl Console {
     }
 }
 
-/// Returns the number of a new object other than a QP or MR: the one after the largest.
+/// Returns the number for a new object other than a QP or MR: the largest number plus one.
 fn next<O>(objects: &BTreeMap<u32, O>) -> u32 {
     objects.last_key_value().map_or(0, |(last, _)| last.wrapping_add(1))
 }
 
-/// Most bytes of memory that are told at once.
+/// Largest number of bytes of memory in one answer.
 const BYTES: usize = 4096;
 
 impl Console {
@@ -278,7 +279,7 @@ pub(super) fn find<'o, O>(
     })
 }
 
-/// Checks that no object uses the one that is to be destroyed.
+/// Checks that no object uses the one that is to be destroyed. `user` names such an object.
 fn unused(kind: &str, number: u32, user: Option<String>) -> Result<(), Failure> {
     match user {
         None => Ok(()),
@@ -311,7 +312,7 @@ pub(super) fn of_different_devices() -> Failure {
     Failure::new(Errno::INVAL, cause, "create them with the same `device`")
 }
 
-/// Allocates at least `len` bytes, filled with a byte.
+/// Allocates at least `len` bytes, each with the value `byte`.
 fn words(len: u64, byte: u8) -> Result<Box<[AtomicU64]>, Failure> {
     let no_memory = |remedy: &str| {
         Failure::new(Errno::NOMEM, format!("no memory for a region of {len} bytes"), remedy)

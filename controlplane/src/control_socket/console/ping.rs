@@ -1,13 +1,13 @@
 //! `ping`: asks the connection manager of a peer for signs of life.
 //!
-//! Each request is a SIDR_REQ to QP 1 for a service ID with which nothing can listen: port 0. Every
-//! connection manager over RoCE answers it at once, that of Linux included, without a state of its
-//! own and without any program at the peer. The time from a request to its answer is that of the
-//! packets and of both control planes. All requests have the same length, as a SIDR_REQ has.
+//! Each request is a SIDR_REQ to QP 1 for port 0, a service ID with which nothing can listen. Every
+//! RoCE connection manager, Linux's included, answers it at once. It keeps no state for that and
+//! needs no program at the peer. The time from a request to its answer is that of the packets and
+//! of both control planes. All requests have the fixed length of a SIDR_REQ.
 //!
 //! Invariants
-//! - No request is repeated: the wait for its answer ends before the connection manager does so.
-//! - A request is given up when its client has gone.
+//! - No request is repeated: the wait for its answer ends before the CM would repeat it.
+//! - A request is given up when its client has disconnected.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -21,7 +21,7 @@ use super::objects::device_named;
 use super::{Begun, Console, Failure, Served};
 use crate::rdma_cm::{CmId, CmSink, ConnEvent, ConnParam, ConnectSpec, PathSpec, PortSpace};
 
-/// Outcome of one request, and when it was known.
+/// Outcome of one request, and the time at which it was known.
 #[derive(Debug, Default)]
 struct Outcome(Mutex<Option<(Instant, ConnEvent)>>);
 
@@ -41,7 +41,7 @@ impl CmSink for Outcome {
     }
 }
 
-/// A request that has not been answered. Given up when it is dropped.
+/// A request that is not answered yet. Dropping it gives it up.
 struct Asked {
     served: Arc<Served>,
     id: CmId,
@@ -70,18 +70,18 @@ impl Asked {
         Ok(Asked { served: Arc::clone(served), id, begin, outcome })
     }
 
-    /// Returns the time that the answer has taken, if it has come.
+    /// Returns the round-trip time of the request; `None` if no answer has come.
     ///
     /// # Errors
     ///
-    /// If there is no path to the peer.
+    /// There is no path to the peer.
     fn answer(&self) -> Result<Option<Duration>, Failure> {
         let outcome = self.outcome.0.lock().unwrap_or_else(PoisonError::into_inner);
         match &*outcome {
-            // The peer's process has ended.
+            // The process of the peer has ended.
             None | Some((_, ConnEvent::Unreachable)) => Ok(None),
             Some((_, ConnEvent::ConnectError(error))) => Err((*error).into()),
-            // Any status is a sign of life.
+            // An answer with any status is a sign of life.
             Some((end, _)) => Ok(Some(end.saturating_duration_since(self.begin))),
         }
     }
@@ -90,30 +90,30 @@ impl Asked {
 impl Drop for Asked {
     fn drop(&mut self) {
         let id = self.id;
-        // Fails only if the device is being closed.
+        // This fails only if the device is being closed.
         let _ = self.served.calls.send(move |thread| {
             let _ = thread.with_connections(|cm, context| cm.destroy(id, context));
         });
     }
 }
 
-/// A `ping` under way.
+/// A `ping` in progress.
 struct Pinging {
     served: Arc<Served>,
     path: PathSpec,
     left: u32,
     interval: Duration,
     timeout: Duration,
-    /// When the next request is due.
+    /// Time at which the next request is due.
     next: Instant,
     asked: Option<Asked>,
-    /// Why the last request was not sent.
+    /// The reason for which the last request was not sent.
     failure: Option<Failure>,
     told: answer::Ping,
 }
 
 impl Pinging {
-    /// Goes on. Returns the outcome at the end.
+    /// Takes the next step. Returns the outcome after the last one.
     fn step(&mut self, now: Instant) -> Option<Result<Answer, Failure>> {
         if let Some(asked) = &self.asked {
             match asked.answer() {

@@ -1,4 +1,4 @@
-//! `port`, `show rxq`, `show txq`, and what `set` changes of ports.
+//! `port`, `show rxq`, `show txq`, and the settings of ports.
 
 use std::sync::Arc;
 
@@ -105,19 +105,19 @@ impl Console {
             is_tx,
             descriptors: if is_tx { config.tx_descriptors } else { config.rx_descriptors },
             mbufs: config.mbufs,
-            // Each lcore polls the queue of its number.
+            // An lcore polls the queue with its own number.
             lcore: queue.into(),
         }))
     }
 }
 
-/// Makes the failure of a command for something that does not change while a process runs.
+/// Creates the failure of a command that sets what cannot change while the process runs.
 pub(super) fn fixed(what: &str, remedy: &str) -> Failure {
     let cause = format!("{what}, and not while the process runs");
     Failure::new(Errno::OPNOTSUPP, cause, remedy)
 }
 
-/// Returns the selected ports, each with its device and its number there.
+/// Returns the selected ports: for each, its device and its number there.
 fn selected(port: Select, devices: &[Arc<Served>]) -> Result<Vec<(Arc<Served>, u8)>, Failure> {
     if let Select::One(number) = port {
         let of = u16::try_from(number).map_err(|_| absent(number))?;
@@ -144,7 +144,7 @@ fn set_links(port: Select, is_up: bool, devices: &[Arc<Served>]) -> Result<(), F
     Ok(())
 }
 
-/// Checks that a device serves no program.
+/// Checks that a device does not serve a program.
 fn harmless(served: &Served) -> Result<(), Failure> {
     if served.config.forwards {
         return Ok(());

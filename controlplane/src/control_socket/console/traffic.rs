@@ -14,11 +14,11 @@ use super::modify::state_of;
 use super::objects::find;
 use super::{Begun, Console, CqObject, Failure, QpObject, Served, ambiguous, find_port};
 
-/// Length of the value of an ATOMIC in bytes.
+/// Length in bytes of the operand of an ATOMIC.
 const ATOMIC: u32 = 8;
-/// Most work requests of a command.
+/// Largest number of work requests of a command.
 const POSTED_MAX: u32 = 1 << 16;
-/// Most completions of an answer, so that it fits into a frame.
+/// Largest number of completions in an answer, so that it fits into a frame.
 const POLLED_MAX: u16 = 1024;
 
 impl Console {
@@ -72,7 +72,7 @@ impl Console {
         self.posted(local, outcome)
     }
 
-    /// Returns the answer to a list of work requests.
+    /// Returns the answer after work requests were posted.
     fn posted(
         &mut self,
         local: &Local,
@@ -156,7 +156,7 @@ impl Console {
     }
 }
 
-/// Returns the number of work requests. Clients other than `uroce` may ask for any.
+/// Returns the number of work requests. Clients other than `uroce` may not check its range.
 fn checked_count(local: &Local) -> Result<u32, Failure> {
     if local.count > POSTED_MAX {
         let cause = format!("{} work requests are too many", local.count);
@@ -197,7 +197,7 @@ fn completion(cqe: &Cqe) -> Completion {
     }
 }
 
-/// Waits until an object is in a state.
+/// Waits until an object is in the state that `wait` names.
 pub(super) fn wait(wait: &Wait, devices: &[Arc<Served>]) -> Result<Begun, Failure> {
     let timeout = match *wait {
         Wait::Qp { timeout, .. } | Wait::Cm { timeout, .. } | Wait::Link { timeout, .. } => timeout,
@@ -219,7 +219,7 @@ pub(super) fn wait(wait: &Wait, devices: &[Arc<Served>]) -> Result<Begun, Failur
     })))
 }
 
-/// Returns what the state is instead of the one that is waited for.
+/// Returns the present state if it is not the awaited one; otherwise `None`.
 fn is_reached(
     wait: &Wait,
     console: &Console,

@@ -66,11 +66,11 @@ pub(crate) struct QpEvents {
 pub struct QpTraffic {
     /// Packets sent; those that injected loss or a link that is down have dropped included.
     pub tx_packets: u64,
-    /// Bytes of these, Ethernet header included.
+    /// Bytes of the packets sent, Ethernet headers included.
     pub tx_bytes: u64,
     /// Packets received.
     pub rx_packets: u64,
-    /// Bytes of these, Ethernet header included.
+    /// Bytes of the packets received, Ethernet headers included.
     pub rx_bytes: u64,
 }
 

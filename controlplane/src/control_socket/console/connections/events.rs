@@ -1,4 +1,4 @@
-//! What happens to listeners and connections that commands have made.
+//! Handling of events of the listeners and connections that commands have made.
 
 use std::sync::{Arc, PoisonError};
 
@@ -12,12 +12,12 @@ use crate::control_socket::console::objects::device_of;
 use crate::control_socket::console::{Console, Failure};
 use crate::rdma_cm::{CmId, ConnEvent, ConnParam, ConnQp, ConnectRequest};
 
-/// Most events of a device that are handled before clients are served again: a peer can cause any
-/// number of requests.
+/// Largest number of events of a device that are handled before clients are served again: a peer
+/// can cause any number of requests.
 const EVENTS_MAX: usize = 32;
 
 impl Console {
-    /// Handles some events of listeners and connections. If others are left, the server is woken.
+    /// Handles some events of listeners and connections. Wakes the server if others are left.
     pub(in crate::control_socket) fn take_events(&mut self, devices: &[Arc<Served>]) {
         self.give_up_left(devices);
         for served in devices {
@@ -33,7 +33,7 @@ impl Console {
         }
     }
 
-    /// Ends attempts of clients that have gone.
+    /// Ends attempts to connect that have no client any more.
     fn give_up_left(&mut self, devices: &[Arc<Served>]) {
         let left = {
             let mut left = self.connections.left.lock().unwrap_or_else(PoisonError::into_inner);
@@ -61,7 +61,7 @@ impl Console {
                     cm.call(id, |it, common| it.reject(reason, &[], common, context))
                 })
             });
-            // The id has no other owner, even if the peer has given its request up.
+            // Nothing else ends the id, even if the peer has given up its request.
             destroy(id, served);
         }
     }
@@ -137,7 +137,7 @@ impl Console {
         self.end_connection(key, failure, served);
     }
 
-    /// Ends a connection and destroys its QP. The reason is remembered.
+    /// Ends a connection and destroys its QP. Keeps the reason.
     pub(super) fn end_connection(&mut self, key: Key, failure: Failure, served: &Served) {
         let Some(conn) = self.connections.connections.get_mut(&key) else { return };
         conn.state = State::Over(failure, self.connections.ended);
@@ -151,7 +151,7 @@ impl Console {
         };
         let mut over: Vec<(u64, Key)> =
             self.connections.connections.iter().filter_map(of).collect();
-        // Those that have ended first are forgotten.
+        // The reasons of the oldest ends are dropped.
         over.sort_unstable();
         over.truncate(over.len().saturating_sub(OVER_MAX));
         over.iter().for_each(|(_, key)| drop(self.connections.connections.remove(key)));

@@ -1,4 +1,4 @@
-//! Events of a device's listeners and connections, until the server thread takes them.
+//! Events of a device's listeners and connections, queued until the server thread takes them.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -6,12 +6,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::control_socket::Shared;
 use crate::rdma_cm::{CmId, CmSink, ConnEvent};
 
-/// The events of one device. There are few: requests up to the listeners' backlogs, and of each
-/// connection its beginning, its end and the answer to each `cm lap`.
+/// The events of one device. There are few: at most the backlog of each listener in requests, and
+/// for each connection its beginning, its end and the answer to each `cm lap`.
 #[derive(Debug)]
 pub(super) struct Inbox {
     waiting: Mutex<VecDeque<(CmId, ConnEvent)>>,
-    /// Woken by each event.
+    /// The server that each event wakes.
     server: Option<Arc<Shared>>,
 }
 
@@ -39,7 +39,7 @@ impl Inbox {
 
 impl CmSink for Inbox {
     fn give(&self, id: CmId, event: ConnEvent) {
-        // A peer can cause any number of these, and nothing is done about them.
+        // A peer can cause any number of these, and none needs an action.
         if matches!(event, ConnEvent::AlternateChanged(_) | ConnEvent::AlternateRequest(_)) {
             return;
         }

@@ -1,4 +1,4 @@
-//! `cm lap`: another alternate path of a connection, agreed on with the peer.
+//! `cm lap`: agrees with the peer on another alternate path of a connection.
 
 use std::sync::Arc;
 use std::time::Instant;

@@ -14,12 +14,12 @@ use crate::control_socket::console::objects::{
 };
 use crate::control_socket::console::{Console, Failure};
 
-/// Completions of a queue that is made because a connection needs one.
+/// Depth of a completion queue that is made for a connection.
 const CQ_DEPTH: u32 = 1024;
 
 impl Console {
-    /// Returns the device and objects for the QPs of a listener or connection. A domain or queue
-    /// that is not given is the first of its device, or a new one.
+    /// Returns the device and the objects for the QPs of a listener or connection. A domain or
+    /// queue that is not given is the first one of the device, or a new one if there is none.
     pub(super) fn queues(
         &mut self,
         given: &Queues,
@@ -83,7 +83,7 @@ impl Console {
     /// Destroys a QP that a command has made, if it still exists.
     pub(super) fn drop_qp(&mut self, qpn: Qpn, served: &Served) {
         if self.qps.remove(&(qpn.value(), served.key)).is_some() {
-            // Fails only if its lcore is lost: nothing of it runs then.
+            // This fails only if the QP's lcore is lost, and then nothing uses the QP.
             let _ = served.calls.call(move |thread| thread.destroy_qp(qpn));
         }
     }

@@ -22,7 +22,7 @@ fn open() -> ([Device; 2], [Arc<Served>; 2]) {
     (devices, served.try_into().expect("two devices"))
 }
 
-/// Returns a device with a port more than it has, so that it fails to set that one.
+/// Returns a device that seems to have one port too many, so that setting this port fails.
 fn faulty(of: &Served) -> Arc<Served> {
     let Served { key, config, eal, guid, engine, ports, calls } = of;
     let mut config = config.clone();
@@ -40,7 +40,7 @@ fn eventually(what: &str, mut check: impl FnMut() -> bool) {
     }
 }
 
-/// Checks whether a device drops what it receives because it forwards, by a burst of its peer.
+/// Sends a burst from the peer, and returns whether the device drops it because it forwards.
 fn forwards(device: &Served, peer: &Served) -> bool {
     let have_left = || peer.calls.call(|thread| Ok(thread.frames_have_left()));
     eventually("room", || have_left() == Ok(true));
@@ -75,7 +75,7 @@ fn a_device_that_fails_is_not_stopped_and_the_others_are() {
     console.stop(&all).expect("both have their ports");
     assert!(console.forwarding.started.is_empty());
 
-    // A start that fails leaves nothing on but what cannot be stopped.
+    // After a failed start, only those devices forward that cannot be stopped.
     assert!(console.start(&start, &[right.clone(), faulty]).is_err());
     assert_eq!(console.forwarding.started, [left.key]);
     assert!(!forwards(&right, &left));
