@@ -15,7 +15,7 @@ from switch import cases as switch_cases
 from switch import suite as switch_suite
 from vm import network
 from vm.guest import Guest
-from vm.link import Tap, VhostUser
+from vm.link import Sockets, Tap, VhostUser
 from vm.recovery import Recovery
 
 # Seconds for a suite: longer than it takes on a slow machine.
@@ -28,7 +28,7 @@ def dataplane(context, brief=False):
     """Runs uroce against Soft-RoCE, over each kind of link in turn."""
     table = chosen(context, cases.dataplane(context.everything, brief))
     results = []
-    for link in (Tap(2), VhostUser(3, context.work)):
+    for link in (Tap(2), VhostUser(3, context.work), Sockets(4)):
         part = [case for case in table if case.link == link.name]
         if part:
             results += over(context, link, part)

@@ -108,7 +108,7 @@ def dataplane(everything, brief=False):
     """Cases of uroce against Soft-RoCE, with both roles. `brief` leaves out every second one of the
     cases without loss."""
     chosen = [program for program in programs.ALL if everything or program.name not in SELDOM]
-    return [case for table in (partial(clean, everything, brief), special, over_vhost)
+    return [case for table in (partial(clean, everything, brief), special, over_vhost, over_udp)
             for program in chosen for case in table(program)]
 
 
@@ -151,6 +151,19 @@ def over_vhost(program):
     return [
         case_of(program, roles, family, mtu, -2, link="vhost")
         for roles, family, mtu in ((UROCE_SERVES, 6, 1024), (RXE_SERVES, 4, 4096))
+    ]
+
+
+def over_udp(program):
+    """Cases over the kernel's UDP sockets with both roles and both IP versions, with and without
+    loss."""
+    if program.name not in LOSSY:
+        return []
+    return [
+        case_of(program, roles, family, mtu, -2, link="udp", loss=loss)
+        for roles, family, mtu, loss in (
+            (UROCE_SERVES, 4, 1024, LOSS), (RXE_SERVES, 6, 1024, LOSS),
+            (UROCE_SERVES, 6, 4096, 0), (RXE_SERVES, 4, 4096, 0))
     ]
 
 

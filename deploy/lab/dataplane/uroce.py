@@ -38,7 +38,7 @@ class UrocePeer:
         """uroce-perf's command line."""
         program = case.program
         words = [
-            self.uroce_perf, program.name, "--vdev", self.link.vdev(),
+            self.uroce_perf, program.name, *self.link.port_words(),
             "--ip", self.addresses[case.family], program.gid_option, "0",
             *program.options(case, stock=False),
             # 2.1 s until the retries are used up, because an emulated guest on a busy machine may

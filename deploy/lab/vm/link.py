@@ -1,4 +1,4 @@
-"""The links from uroce to a guest's RoCE interface: a tap, a bridge, and vhost-user.
+"""The links from uroce to a guest's RoCE interface: a tap, a bridge, UDP sockets, and vhost-user.
 
 A link makes what it needs on the host side. It has the options for QEMU and for uroce's port,
 captures frames, and counts the frames that it lost itself.
@@ -58,6 +58,10 @@ class Tap:
         """Further options of the guest's virtio-net device."""
         return ""
 
+    def port_words(self):
+        """Options of uroce-perf for its port."""
+        return ["--vdev", self.vdev()]
+
     def vdev(self):
         """The device arguments of uroce's port."""
         return (f"net_af_packet0,iface={self.interface},"
@@ -78,6 +82,23 @@ class Tap:
             yield lambda: path.read_bytes()
         finally:
             guest.monitor("object-del", {"id": "capture"})
+
+
+class Sockets(Tap):
+    """The tap with addresses of the host's kernel, over whose UDP sockets uroce speaks."""
+
+    name = "udp"
+    ADDRESSES = ("192.0.2.1/24", "2001:db8::1/64")
+
+    def prepare(self):
+        """Makes the tap and gives it addresses."""
+        super().prepare()
+        for address in self.ADDRESSES:
+            network.add_address(self.interface, address)
+
+    def port_words(self):
+        """Options of uroce-perf for its port."""
+        return ["--udp", self.interface]
 
 
 class Bridged(Tap):
@@ -136,6 +157,10 @@ class VhostUser:
                "guest_tso4", "guest_tso6", "guest_ufo", "guest_ecn")
         return "".join(f",{option}=off" for option in off) + (
             f",vectors=0,host_mtu={network.ROCE_MTU}")
+
+    def port_words(self):
+        """Options of uroce-perf for its port."""
+        return ["--vdev", self.vdev()]
 
     def vdev(self):
         """The device arguments of uroce's port."""

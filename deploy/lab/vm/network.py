@@ -6,7 +6,7 @@ user namespace around it, if the kernel allows that.
 
 A guest has two taps. The RoCE tap has no address on the host side: uroce answers ARP and neighbour
 discovery through an af_packet socket, and a kernel with an address there would answer UDP port 4791
-too. The control tap is a port of the bridge `control`, on which the host has the address
+too. Only where uroce speaks over UDP sockets the kernel has addresses there. The control tap is a port of the bridge `control`, on which the host has the address
 CONTROL_HOST. It carries commands to the guests and the TCP exchange of ibv_*_pingpong.
 """
 
@@ -55,6 +55,12 @@ def add_tap(name, mtu, bridge=None, queue=1000):
     bring_up(name, mtu)
     if bridge:
         ip("link", "set", name, "master", bridge)
+
+
+def add_address(name, address):
+    """Gives an interface an IP address, which it has at once: without a search for another owner of
+    it."""
+    ip("address", "add", address, "dev", name, *(["nodad"] if ":" in address else []))
 
 
 def add_veth(name, other, mtu, bridge):
