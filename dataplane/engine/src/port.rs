@@ -14,6 +14,7 @@
 
 mod local;
 mod queue_pair;
+mod spare;
 mod udp;
 
 pub use crate::dpdk::port::{

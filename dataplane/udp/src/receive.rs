@@ -56,6 +56,7 @@ struct Rest {
 pub struct Received<'a> {
     headers: &'a [u8],
     transport: &'a [u8],
+    has_good_icrc: bool,
 }
 
 impl Received<'_> {
@@ -63,6 +64,12 @@ impl Received<'_> {
     #[allow(clippy::len_without_is_empty)]
     pub fn len(&self) -> usize {
         self.headers.len() + self.transport.len()
+    }
+
+    /// Returns whether the invariant CRC was found right. False if it is wrong, and over IPv6, where
+    /// it was not computed.
+    pub fn has_good_icrc(&self) -> bool {
+        self.has_good_icrc
     }
 
     /// Copies the frame to the beginning of `out`.
@@ -104,28 +111,31 @@ impl Receiving {
         max: usize,
         mut take: impl FnMut(&Received<'_>) -> bool,
     ) -> usize {
-        let mut taken = 0;
+        let (mut taken, mut bytes) = (0, 0);
         while taken < max {
             if self.rest.is_none() && !self.refill() {
                 break;
             }
-            let Receiving { buffer, rest, identifications, counters, .. } = self;
+            let Receiving { buffer, rest, identifications, .. } = self;
             let Some(of) = rest else { break };
             let left = &buffer[of.done..of.receipt.len];
             let transport = &left[..left.len().min(of.receipt.segment)];
             let mut head = [0; HEAD];
             let len = of.template.emit(&mut head, transport.len());
-            identify(&mut head, &of.template, transport, identifications);
-            if !take(&Received { headers: &head[..len], transport }) {
+            let has_good_icrc = identify(&mut head, &of.template, transport, identifications);
+            if !take(&Received { headers: &head[..len], transport, has_good_icrc }) {
                 break;
             }
             taken += 1;
-            counters.rx_datagrams.add(1);
-            counters.rx_bytes.add(transport.len() as u64);
+            bytes += transport.len();
             of.done += transport.len();
             if of.done == of.receipt.len {
                 *rest = None;
             }
+        }
+        if taken > 0 {
+            self.counters.rx_datagrams.add(taken as u64);
+            self.counters.rx_bytes.add(bytes as u64);
         }
         taken
     }
@@ -198,32 +208,32 @@ fn headers(receipt: &Receipt, dst: Gid, dst_mac: Mac) -> HeaderTemplate {
 }
 
 /// Writes the identification of an IPv4 packet to its headers: the one for which the packet's CRC
-/// is right. Writes nothing if the CRC is right for none.
+/// is right. Returns whether there is one; writes nothing otherwise, and to an IPv6 packet.
 fn identify(
     head: &mut [u8; HEAD],
     template: &HeaderTemplate,
     transport: &[u8],
     identifications: &mut Fields,
-) {
+) -> bool {
     let (len, l3) = (usize::from(template.len), usize::from(template.l3_offset));
-    let Some((covered, crc)) = transport.split_last_chunk::<ICRC_LEN>() else { return };
-    let Some((bth, rest)) = covered.split_at_checked(Bth::LEN) else { return };
+    let Some((covered, crc)) = transport.split_last_chunk::<ICRC_LEN>() else { return false };
+    let Some((bth, rest)) = covered.split_at_checked(Bth::LEN) else { return false };
     if len - l3 != Ipv4::LEN + Udp::LEN {
-        return;
+        return false;
     }
     head[len..len + Bth::LEN].copy_from_slice(bth);
-    let Some(sum) = Icrc::of(&head[l3..len + Bth::LEN]) else { return };
+    let Some(sum) = Icrc::of(&head[l3..len + Bth::LEN]) else { return false };
     let change = sum.and(rest).0 ^ u32::from_le_bytes(*crc);
     if change == 0 {
-        return;
+        return true;
     }
     let after = len - l3 - 6 + covered.len();
-    if let Some(identification) = identifications.before(after).find(change) {
-        head[l3 + 4..l3 + 6].copy_from_slice(&identification.to_be_bytes());
-        let sum = u16::from_be_bytes([head[l3 + 10], head[l3 + 11]]);
-        // RFC 1624, equation 3; the old value of the field is 0.
-        let (sum, carry) = (!sum).overflowing_add(identification);
-        let sum = !(sum + u16::from(carry));
-        head[l3 + 10..l3 + 12].copy_from_slice(&sum.to_be_bytes());
-    }
+    let Some(identification) = identifications.before(after).find(change) else { return false };
+    head[l3 + 4..l3 + 6].copy_from_slice(&identification.to_be_bytes());
+    let sum = u16::from_be_bytes([head[l3 + 10], head[l3 + 11]]);
+    // RFC 1624, equation 3; the old value of the field is 0.
+    let (sum, carry) = (!sum).overflowing_add(identification);
+    let sum = !(sum + u16::from(carry));
+    head[l3 + 10..l3 + 12].copy_from_slice(&sum.to_be_bytes());
+    true
 }

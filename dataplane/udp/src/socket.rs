@@ -4,8 +4,9 @@ use crate::OpenError;
 use nix::errno::Errno;
 use nix::sys::socket::{
     ControlMessage, ControlMessageOwned, MsgFlags, SockaddrStorage, recvmsg, sendmsg, setsockopt,
-    sockopt,
+    sockopt::{self, SetBool},
 };
+use nix::{libc, setsockopt_impl};
 use rustix::net::sockopt as plain;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use std::io::{IoSlice, IoSliceMut};
@@ -17,6 +18,13 @@ use uroce_wire::udp::Udp;
 const BUFFER: usize = 16 << 20;
 /// Size in bytes of the buffer for the control messages of a receipt.
 const CONTROL: usize = 256;
+
+/// Option of an IPv6 socket to receive datagrams without a UDP checksum (RFC 6935), as Soft-RoCE
+/// sends them; the invariant CRC covers their addresses and bytes.
+#[derive(Clone, Copy, Debug)]
+struct TakesNoChecksum;
+
+setsockopt_impl!(TakesNoChecksum, libc::IPPROTO_UDP, libc::UDP_NO_CHECK6_RX, bool, SetBool);
 
 /// A UDP socket at one address. No call blocks.
 #[derive(Debug)]
@@ -97,6 +105,10 @@ impl Socket {
                     .map_err(|errno| system("IPV6_MTU_DISCOVER", errno))?;
                 plain::set_ipv6_recvtclass(&fd, true)
                     .map_err(|errno| system("IPV6_RECVTCLASS", errno))?;
+                setsockopt(&fd, TakesNoChecksum, &true).map_err(|errno| {
+                    let errno = rustix::io::Errno::from_raw_os_error(errno as i32);
+                    system("UDP_NO_CHECK6_RX", errno)
+                })?;
             }
         }
         rustix::net::bind(&fd, &address).map_err(|errno| system("bind", errno))?;
@@ -200,5 +212,31 @@ impl Socket {
             }
         }
         Ok(Some(receipt))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::{Ipv6Addr, UdpSocket};
+
+    #[derive(Clone, Copy)]
+    struct SendsNoChecksum;
+
+    setsockopt_impl!(SendsNoChecksum, libc::IPPROTO_UDP, libc::UDP_NO_CHECK6_TX, bool, SetBool);
+
+    #[test]
+    fn a_datagram_without_a_udp_checksum_is_received() {
+        let at = SocketAddr::new(Ipv6Addr::LOCALHOST.into(), 0);
+        let socket = Socket::open(at, false).expect("opens");
+        let to = nix::sys::socket::getsockname::<SockaddrStorage>(socket.fd.as_raw_fd())
+            .expect("has an address");
+        let port = to.as_sockaddr_in6().expect("IPv6").port();
+        let sender = UdpSocket::bind(at).expect("binds");
+        setsockopt(&sender, SendsNoChecksum, &true).expect("Linux has it");
+        sender.send_to(b"no sum", (Ipv6Addr::LOCALHOST, port)).expect("sends");
+        let (mut buffer, mut control) = ([0; 64], Control::default());
+        let receipt = socket.receive(&mut buffer, &mut control).expect("has come").expect("is one");
+        assert_eq!(&buffer[..receipt.len], b"no sum");
     }
 }

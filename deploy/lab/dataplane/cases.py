@@ -155,16 +155,16 @@ def over_vhost(program):
 
 
 def over_udp(program):
-    """Cases over the kernel's UDP sockets with both roles and both IP versions, with and without
-    loss."""
+    """Cases over the kernel's UDP sockets with both roles and both IP versions: RC with loss in
+    each direction and without, the other services without."""
     if program.name not in LOSSY:
         return []
-    return [
-        case_of(program, roles, family, mtu, -2, link="udp", loss=loss)
-        for roles, family, mtu, loss in (
-            (UROCE_SERVES, 4, 1024, LOSS), (RXE_SERVES, 6, 1024, LOSS),
-            (UROCE_SERVES, 6, 4096, 0), (RXE_SERVES, 4, 4096, 0))
-    ]
+    whole = ((UROCE_SERVES, 6, 4096, 0), (RXE_SERVES, 4, 4096, 0))
+    lossy = [(roles, family, 1024, LOSS)
+             for roles in (UROCE_SERVES, RXE_SERVES) for family in FAMILIES]
+    rows = [*lossy, *whole] if program.service == RC else whole
+    return [case_of(program, roles, family, mtu, -2, link="udp", loss=loss)
+            for roles, family, mtu, loss in rows]
 
 
 def selftest():

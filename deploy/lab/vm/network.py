@@ -6,8 +6,9 @@ user namespace around it, if the kernel allows that.
 
 A guest has two taps. The RoCE tap has no address on the host side: uroce answers ARP and neighbour
 discovery through an af_packet socket, and a kernel with an address there would answer UDP port 4791
-too. Only where uroce speaks over UDP sockets the kernel has addresses there. The control tap is a port of the bridge `control`, on which the host has the address
-CONTROL_HOST. It carries commands to the guests and the TCP exchange of ibv_*_pingpong.
+too. Only the tap of the cases over UDP sockets has addresses there. The control tap is a port of
+the bridge `control`, on which the host has the address CONTROL_HOST. It carries commands to the
+guests and the TCP exchange of ibv_*_pingpong.
 """
 
 import json

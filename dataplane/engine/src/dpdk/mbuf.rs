@@ -23,6 +23,10 @@ pub use pool::{Mempool, PoolConfig, PoolEmpty, PoolError};
 use std::ptr::NonNull;
 use uroce_shared::copy::prefetch::{self, prefetch_write};
 
+/// Flag of a frame that its port has verified by the invariant CRC: the last bit that DPDK leaves to
+/// applications, `RTE_MBUF_F_LAST_FREE`.
+const ICRC_GOOD: u64 = 1 << 40;
+
 /// A packet buffer, and its only owner. Dropping it returns it to its mempool.
 #[repr(transparent)]
 #[derive(Debug)]
@@ -116,9 +120,23 @@ impl Mbuf {
         unsafe { std::slice::from_raw_parts(self.start(), self.len()) }
     }
 
+    /// Returns whether the port has verified the invariant CRC of the packet, and no byte of it was
+    /// borrowed for writing since.
+    #[inline]
+    pub(crate) fn has_good_icrc(&self) -> bool {
+        self.header().ol_flags & ICRC_GOOD != 0
+    }
+
+    /// Notes that the invariant CRC of the packet is right.
+    #[inline]
+    pub(crate) fn set_good_icrc(&mut self) {
+        self.header_mut().ol_flags |= ICRC_GOOD;
+    }
+
     /// Returns the packet, for writing.
     #[inline]
     pub fn as_mut_slice(&mut self) -> &mut [u8] {
+        self.header_mut().ol_flags &= !ICRC_GOOD;
         // SAFETY: `start` points to `len` initialized bytes inside the buffer; its only owner is
         // `self`, which is borrowed mutably.
         unsafe { std::slice::from_raw_parts_mut(self.start(), self.len()) }

@@ -7,6 +7,7 @@
 //!
 //! Not here: membership, links and rings ([`uroce_local`]).
 
+use super::spare::Spare;
 use super::{Capabilities, FRAME_OVERHEAD, Link, PortStats, QueueError};
 use crate::dpdk::eal::lock;
 use crate::dpdk::mbuf::{BATCH, Mbuf, MbufBatch, Mempool};
@@ -21,8 +22,6 @@ use uroce_shared::wake::waker::Waker;
 use uroce_transport::Instant;
 use uroce_wire::Mac;
 
-/// Mbufs taken from the mempool at a time for received frames.
-const SPARE: usize = 32;
 /// Most frames that wait for peers without room, beside those in the batch: the batches of four
 /// such peers.
 const PARKED: usize = 4 * BATCH;
@@ -108,8 +107,7 @@ impl LocalPort {
         Ok(LocalQueues {
             queue,
             index,
-            pool: self.pool.clone(),
-            spare: MbufBatch::new(),
+            spare: Spare::of(&self.pool),
             parked: VecDeque::with_capacity(PARKED),
             waiting: Waiting::default(),
             _member: Arc::clone(&self.member),
@@ -206,9 +204,7 @@ impl LocalPort {
 pub(super) struct LocalQueues {
     queue: Queue,
     index: u16,
-    pool: Mempool,
-    /// Empty mbufs.
-    spare: MbufBatch,
+    spare: Spare,
     /// Frames that wait for peers without room, in the order of each peer's.
     parked: VecDeque<Mbuf>,
     /// Receivers of the frames in `parked`.
@@ -229,24 +225,11 @@ impl LocalQueues {
 
     #[inline]
     pub(super) fn rx_burst(&mut self, batch: &mut MbufBatch) -> usize {
-        let Self { queue, pool, spare, .. } = self;
+        let Self { queue, spare, .. } = self;
         queue.receive(batch.room(), |frame| {
-            if spare.is_empty() {
-                // A nearly empty mempool may have one mbuf but not a batch of them.
-                let filled = pool.take_burst(spare, SPARE).or_else(|_| pool.take_burst(spare, 1));
-                if filled.is_err() {
-                    return false;
-                }
-            }
-            let Some(mut mbuf) = spare.pop() else { return false };
-            mbuf.reset();
-            // The frame fits: no longer ones are taken from a peer.
-            if mbuf.set_len(frame.len()).is_ok() {
+            spare.receive(batch, frame.len(), |mbuf| {
                 frame.copy_to(mbuf.as_mut_slice());
-                let pushed = batch.push(mbuf);
-                debug_assert!(pushed.is_ok(), "no more frames were asked for than fit");
-            }
-            true
+            })
         })
     }
 

@@ -5,6 +5,7 @@
 //! Not here: sockets, headers and the invariant CRC ([`uroce_udp`]); neighbours and routes, which
 //! are the kernel's.
 
+use super::spare::Spare;
 use super::{Capabilities, Link, PortStats, QueueError};
 use crate::dpdk::eal::lock;
 use crate::dpdk::mbuf::{MbufBatch, Mempool};
@@ -17,8 +18,6 @@ use uroce_shared::wake::waker::Waker;
 use uroce_udp::{Endpoint, EndpointConfig, Queue};
 use uroce_wire::Mac;
 
-/// Mbufs taken from the mempool at a time for received frames.
-const SPARE: usize = 32;
 /// Largest MTU that uroce supports.
 const MTU_MAX: u16 = 9000;
 
@@ -91,7 +90,7 @@ impl UdpPort {
             }
             uroce_udp::QueueError::Taken { index } => QueueError::Taken { index },
         })?;
-        Ok(UdpQueues { queue, pool: self.pool.clone(), spare: MbufBatch::new() })
+        Ok(UdpQueues { queue, spare: Spare::of(&self.pool) })
     }
 
     pub(super) fn queue_pairs(&self) -> u16 {
@@ -159,9 +158,7 @@ impl UdpPort {
 #[derive(Debug)]
 pub(super) struct UdpQueues {
     queue: Queue,
-    pool: Mempool,
-    /// Empty mbufs, taken from the mempool for frames to be received.
-    spare: MbufBatch,
+    spare: Spare,
 }
 
 impl UdpQueues {
@@ -170,26 +167,15 @@ impl UdpQueues {
     }
 
     pub(super) fn rx_burst(&mut self, batch: &mut MbufBatch) -> usize {
-        let Self { queue, pool, spare } = self;
+        let Self { queue, spare } = self;
         let before = batch.len();
         queue.receive(batch.room(), |frame| {
-            if spare.is_empty() {
-                // A nearly empty mempool may have one mbuf but not a batch of them.
-                let filled = pool.take_burst(spare, SPARE).or_else(|_| pool.take_burst(spare, 1));
-                if filled.is_err() {
-                    return false;
-                }
-            }
-            let Some(mut mbuf) = spare.pop() else { return false };
-            mbuf.reset();
-            // A datagram of any program may be longer than a frame can be. It is for no QP, and is
-            // dropped.
-            if mbuf.set_len(frame.len()).is_ok() {
+            spare.receive(batch, frame.len(), |mbuf| {
                 frame.copy_to(mbuf.as_mut_slice());
-                let pushed = batch.push(mbuf);
-                debug_assert!(pushed.is_ok(), "no more frames were asked for than fit");
-            }
-            true
+                if frame.has_good_icrc() {
+                    mbuf.set_good_icrc();
+                }
+            })
         });
         batch.len() - before
     }
