@@ -106,10 +106,10 @@ class Case:
 
 def dataplane(everything, brief=False):
     """Cases of uroce against Soft-RoCE, with both roles. `brief` leaves out every second one of the
-    cases without loss."""
+    cases without loss, and most of those over UDP sockets."""
     chosen = [program for program in programs.ALL if everything or program.name not in SELDOM]
-    return [case for table in (partial(clean, everything, brief), special, over_vhost, over_udp)
-            for program in chosen for case in table(program)]
+    tables = (partial(clean, everything, brief), special, over_vhost, partial(over_udp, brief))
+    return [case for table in tables for program in chosen for case in table(program)]
 
 
 def clean(everything, brief, program):
@@ -154,10 +154,11 @@ def over_vhost(program):
     ]
 
 
-def over_udp(program):
+def over_udp(brief, program):
     """Cases over the kernel's UDP sockets with both roles and both IP versions: RC with loss in
-    each direction and without, the other services without."""
-    if program.name not in LOSSY:
+    each direction and without, the other services without. `brief` has WRITE and UD alone."""
+    if program.name not in LOSSY or brief and (program.name, program.service) not in (
+            ("write_bw", RC), ("send_bw", UD)):
         return []
     whole = ((UROCE_SERVES, 6, 4096, 0), (RXE_SERVES, 4, 4096, 0))
     lossy = [(roles, family, 1024, LOSS)
