@@ -66,8 +66,8 @@ impl Received<'_> {
         self.headers.len() + self.transport.len()
     }
 
-    /// Returns whether the invariant CRC was found right. False if it is wrong, and over IPv6, where
-    /// it was not computed.
+    /// Returns whether the invariant CRC was found right. False if it is wrong, and over IPv6,
+    /// where it was not computed.
     pub fn has_good_icrc(&self) -> bool {
         self.has_good_icrc
     }

@@ -23,8 +23,8 @@ pub use pool::{Mempool, PoolConfig, PoolEmpty, PoolError};
 use std::ptr::NonNull;
 use uroce_shared::copy::prefetch::{self, prefetch_write};
 
-/// Flag of a frame that its port has verified by the invariant CRC: the last bit that DPDK leaves to
-/// applications, `RTE_MBUF_F_LAST_FREE`.
+/// Flag of a frame of which the port has verified the invariant CRC: the last bit that DPDK leaves
+/// to applications, `RTE_MBUF_F_LAST_FREE`.
 const ICRC_GOOD: u64 = 1 << 40;
 
 /// A packet buffer, and its only owner. Dropping it returns it to its mempool.
