@@ -1,4 +1,4 @@
-//! Answers: what a process says to a request, with all values and without their text.
+//! Answers: what a process replies to a request. They have all values, and no text for people.
 
 mod capture;
 mod fault;
@@ -23,12 +23,12 @@ pub use queue::QueueInfo;
 pub use statistics::{LcoreRuntime, QpGroup, QpTraffic, Scraped, StageRuntime};
 pub use trace::{Trace, TracedPacket};
 
-/// What a process sends back. A request has any number of [`More`](Reply::More) and then one of the
+/// A reply of a process. A request gets any number of [`More`](Reply::More), and then one of the
 /// others.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reply {
-    /// A part of the answer; others follow.
+    /// A part of the answer. Other parts follow.
     More(Answer),
     /// The answer, or its last part.
     Last(Answer),
@@ -40,10 +40,10 @@ pub enum Reply {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[serde(rename_all = "snake_case", tag = "reason", content = "text")]
 pub enum Refusal {
-    /// The process does not understand the request: it is of another release.
+    /// The process does not understand the request, because it has another release of uroce.
     #[error("the process does not understand the request: {0}")]
     NotUnderstood(String),
-    /// No object has this number.
+    /// No object has the number in the request.
     #[error("{0}")]
     NoSuchObject(String),
     /// The process failed to answer.
@@ -52,100 +52,100 @@ pub enum Refusal {
     /// The process could not carry the command out.
     #[error("{cause} ({errno})\n{remedy}")]
     Command {
-        /// What is wrong.
+        /// The cause.
         cause: String,
-        /// Name of Linux's error number.
+        /// Name of Linux's error number, for example `EINVAL`.
         errno: String,
-        /// What to do.
+        /// The remedy: what to do.
         remedy: String,
     },
 }
 
-/// An answer. The lists of one request's parts are to be joined.
+/// An answer, or a part of one. The reader joins the parts ([`join`](Answer::join)).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Answer {
     /// The request was carried out.
     Done,
-    /// To `show process`.
+    /// Answer to `show process`.
     Process(Process),
-    /// To `show port info`.
+    /// Answer to `show port info`.
     PortInfo(Vec<PortInfo>),
-    /// To `show port summary`.
+    /// Answer to `show port summary`.
     PortSummary(Vec<PortInfo>),
-    /// To `show port stats`.
+    /// Answer to `show port stats`.
     PortStats(Vec<PortStats>),
-    /// To `show port xstats`.
+    /// Answer to `show port xstats`.
     PortXstats(Vec<PortXstats>),
-    /// To `show port cap`.
+    /// Answer to `show port cap`.
     PortCap(Vec<PortCap>),
-    /// To `show rxq info` and `show txq info`.
+    /// Answer to `show rxq info` and `show txq info`.
     QueueInfo(QueueInfo),
-    /// To `show device`.
+    /// Answer to `show device`.
     Device(Vec<Device>),
-    /// To `show gid`.
+    /// Answer to `show gid`.
     Gid(Vec<Gid>),
-    /// To `show qp`.
+    /// Answer to `show qp`.
     Qp(Vec<Qp>),
-    /// To `show qp` with a number.
+    /// Answer to `show qp` with a number.
     QpDetail(Vec<Qp>),
-    /// To `show path`.
+    /// Answer to `show path`.
     Path(Vec<Path>),
-    /// To `show migration`.
+    /// Answer to `show migration`.
     Migration(Vec<Migration>),
-    /// To `show rate`.
+    /// Answer to `show rate`.
     Rate(Vec<Rate>),
-    /// To `show cm`.
+    /// Answer to `show cm`.
     Cm(Vec<Connection>),
-    /// To `show mcast`.
+    /// Answer to `show mcast`.
     Mcast(Vec<Group>),
-    /// To `show route`.
+    /// Answer to `show route`.
     Route(Vec<Route>),
-    /// To `show pd`, `show cq`, `show mr`, `show mw`, `show srq`, `show ah`.
+    /// Answer to `show pd`, `show cq`, `show mr`, `show mw`, `show srq`, `show ah`.
     Count(Vec<ObjectCount>),
-    /// To `show neigh`.
+    /// Answer to `show neigh`.
     Neigh(Vec<Neighbour>),
-    /// To `show config cores`.
+    /// Answer to `show config cores`.
     Cores(Vec<Core>),
-    /// To `show config roce` and `show config rxtx`.
+    /// Answer to `show config roce` and `show config rxtx`.
     Settings(Vec<Settings>),
-    /// To `show config file`: the text of the file.
+    /// Answer to `show config file`: the text of the file.
     ConfigFile(String),
-    /// To `show counters`.
+    /// Answer to `show counters`.
     Counters(Vec<Counter>),
-    /// To `show errors`.
+    /// Answer to `show errors`.
     Errors(Vec<DropCount>),
-    /// To `show events`.
+    /// Answer to `show events`.
     Events(Vec<Event>),
-    /// To `show capture` and `capture stop`.
+    /// Answer to `show capture` and `capture stop`.
     Capture(Vec<Capture>),
-    /// To `show trace`.
+    /// Answer to `show trace`.
     Trace(Vec<Trace>),
-    /// To `show fault`.
+    /// Answer to `show fault`.
     Fault(Vec<Fault>),
-    /// To `create` and `reg`.
+    /// Answer to `create` and `reg`.
     Made(Made),
-    /// To `query mr`.
+    /// Answer to `query mr`.
     Memory(Memory),
-    /// To `poll cq`.
+    /// Answer to `poll cq`.
     Completions(Vec<Completion>),
-    /// To `stop` and `show fwd stats`.
+    /// Answer to `stop` and `show fwd stats`.
     Fwd(Vec<FwdStats>),
-    /// To `ping`.
+    /// Answer to `ping`.
     Ping(Ping),
-    /// To `listen` and `connect`.
+    /// Answer to `listen` and `connect`.
     Connected(Connected),
     /// One sentence about what was done.
     Text(String),
-    /// To `show runtime`.
+    /// Answer to `show runtime`.
     Runtime(Vec<LcoreRuntime>),
-    /// To [`Request::Scrape`](crate::Request::Scrape).
+    /// Answer to [`Request::Scrape`](crate::Request::Scrape).
     Scraped(Vec<Scraped>),
 }
 
 impl Answer {
-    /// Appends the next part of the same answer; [`Done`](Answer::Done) is the empty part of any.
-    /// Returns false if `next` is not one.
+    /// Appends the next part of the same answer. [`Done`](Answer::Done) is the empty part of any
+    /// answer. Returns false if `next` is of another kind.
     pub fn join(&mut self, next: Answer) -> bool {
         if next == Answer::Done {
             return true;
@@ -184,7 +184,7 @@ pub struct Process {
     pub devices: Vec<ProcessDevice>,
 }
 
-/// A device as `uroce ps` shows it.
+/// A device, as `uroce ps` shows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessDevice {
     /// Name of the device.
@@ -193,7 +193,7 @@ pub struct ProcessDevice {
     pub addresses: Vec<IpAddr>,
     /// Number of its queue pairs.
     pub qps: u32,
-    /// Whether all its lcores run.
+    /// Whether all lcores of the device run.
     pub running: bool,
 }
 
@@ -202,40 +202,40 @@ pub struct ProcessDevice {
 pub struct PortInfo {
     /// DPDK's number, from 0.
     pub port: u32,
-    /// RoCE device that it belongs to.
+    /// Name of the RoCE device to which the port belongs.
     pub device: String,
-    /// Number of the port at that device, from 1.
+    /// Number of the port at the device, from 1.
     pub number: u8,
     /// Ethernet address.
     pub mac: String,
-    /// DPDK's name of the port.
+    /// DPDK's name for the port.
     pub name: String,
-    /// Name of its driver.
+    /// Name of the port's driver.
     pub driver: String,
     /// NUMA node, if known.
     pub numa_node: Option<u32>,
-    /// Whether frames can pass.
+    /// Whether the link is up.
     pub up: bool,
     /// Rate of the link in Mb/s, if known.
     pub speed_mbps: Option<u32>,
-    /// Largest Ethernet payload in bytes.
+    /// Largest Ethernet payload in bytes (MTU).
     pub mtu: u16,
-    /// Largest path MTU that fits, in bytes.
+    /// Largest path MTU that fits into the MTU, in bytes.
     pub path_mtu: Option<u16>,
-    /// VLAN ID of its frames.
+    /// VLAN ID of the port's frames.
     pub vlan: Option<u16>,
-    /// Pairs of a receive and a transmit queue.
+    /// Number of queue pairs: each is a receive and a transmit queue.
     pub queue_pairs: u16,
-    /// Largest number of them.
+    /// Largest number of queue pairs that the driver allows.
     pub max_queue_pairs: u16,
     /// IP addresses.
     pub addresses: Vec<IpAddr>,
-    /// Rate in Mb/s at which its frames leave on purpose, by `set port rate` or its configuration.
+    /// Rate in Mb/s to which sent frames are slowed down, by `set port rate` or the configuration.
     #[serde(default)]
     pub tx_rate_mbps: Option<u32>,
 }
 
-/// Counters of a port since it was opened or cleared, and rates since they were last shown.
+/// Counters of a port since it was opened or they were cleared; rates since they were last shown.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PortStats {
     /// DPDK's number, from 0.
@@ -248,7 +248,7 @@ pub struct PortStats {
     pub rx_bytes: u64,
     /// Frames received in error.
     pub rx_errors: u64,
-    /// Times that there was no buffer for a received frame.
+    /// Number of received frames for which there was no buffer.
     pub rx_nombuf: u64,
     /// Frames sent.
     pub tx_packets: u64,
@@ -271,12 +271,12 @@ pub struct PortStats {
 pub struct PortXstats {
     /// DPDK's number, from 0.
     pub port: u32,
-    /// Names and values.
+    /// Names and values of the counters.
     #[serde(with = "pairs")]
     pub xstats: Vec<(String, u64)>,
 }
 
-/// Capabilities of a port's device.
+/// Capabilities of a port's driver.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PortCap {
     /// DPDK's number, from 0.
@@ -285,22 +285,22 @@ pub struct PortCap {
     pub max_mtu: Option<u16>,
     /// Largest number of queue pairs.
     pub max_queue_pairs: u16,
-    /// Whether it spreads received packets over its queues.
+    /// Whether the driver spreads received packets over the queues.
     pub rss: bool,
-    /// Whether it can verify checksums of received packets.
+    /// Whether the driver can verify checksums of received packets.
     pub rx_checksum: bool,
-    /// Whether it can compute checksums.
+    /// Whether the driver can compute checksums of sent packets.
     pub tx_checksum: bool,
-    /// Whether it reports changes of its link by an interrupt.
+    /// Whether the driver reports changes of the link by an interrupt.
     pub link_interrupt: bool,
 }
 
 /// A RoCE device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Device {
-    /// Name.
+    /// Name of the device.
     pub name: String,
-    /// CA GUID, as `ibv_devinfo` writes it.
+    /// CA GUID, in the form of `ibv_devinfo`.
     pub guid: String,
     /// Number of lcores.
     pub lcores: u32,
@@ -319,9 +319,9 @@ pub struct Device {
 /// Number of objects of a kind at a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InUse {
-    /// How many there are.
+    /// Number of objects that exist.
     pub count: u32,
-    /// How many there can be.
+    /// Largest number of objects that can exist.
     pub max: u32,
 }
 
@@ -330,32 +330,32 @@ pub struct InUse {
 pub struct Gid {
     /// DPDK's number of the port.
     pub port: u32,
-    /// RoCE device.
+    /// Name of the RoCE device.
     pub device: String,
-    /// Port of that device, from 1.
+    /// Number of the port at the device, from 1.
     pub number: u8,
     /// Index in the port's table.
     pub index: u32,
     /// The GID, as an IPv6 address is written.
     pub gid: String,
-    /// IP address that it stands for.
+    /// IP address that the GID stands for.
     pub address: IpAddr,
 }
 
 /// A queue pair.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Qp {
-    /// RoCE device.
+    /// Name of the RoCE device.
     pub device: String,
-    /// Number.
+    /// Number of the QP.
     pub qpn: u32,
-    /// Service: RC, UC, UD.
+    /// Transport service: RC, UC or UD.
     pub service: String,
     /// State: RESET to ERR.
     pub state: String,
-    /// Port of the device, from 1.
+    /// Number of the port at the device, from 1.
     pub port: u8,
-    /// Lcore that owns it.
+    /// Lcore that owns the QP.
     pub lcore: u32,
     /// Number of the peer's QP.
     pub dest_qpn: u32,
@@ -371,37 +371,37 @@ pub struct Qp {
     pub pkey: u16,
     /// Q_Key.
     pub qkey: u32,
-    /// Code of the local ACK timeout.
+    /// Code of the local ACK timeout, 0 to 31.
     pub timeout: u8,
-    /// Transport retries.
+    /// Transport retries, 0 to 7.
     pub retry_cnt: u8,
-    /// RNR retries.
+    /// RNR retries, 0 to 7; 7 means without end.
     pub rnr_retry: u8,
-    /// Code of the RNR NAK timer.
+    /// Code of the RNR NAK timer, 0 to 31.
     pub min_rnr_timer: u8,
-    /// READ and ATOMIC requests that it may have outstanding.
+    /// Largest number of READ and ATOMIC requests that the QP has outstanding.
     pub max_rd_atomic: u8,
-    /// READ and ATOMIC requests that the peer may have outstanding.
+    /// Largest number of READ and ATOMIC requests that the peer may have outstanding.
     pub max_dest_rd_atomic: u8,
-    /// Limit of the sending rate in kbit/s; 0 is none.
+    /// Limit of the sending rate in kbit/s; 0 means none.
     pub rate_limit: u32,
     /// Whether both ends use selective repeat.
     pub selective_repeat: bool,
-    /// UDP source ports that requests use in turn.
+    /// Number of UDP source ports that requests use in turn.
     pub udp_source_ports: u8,
-    /// Sends that were posted and have not completed.
+    /// Number of send requests that were posted and have not completed.
     pub sends: u32,
-    /// Places of the send queue.
+    /// Depth of the send queue, in work requests.
     pub max_send_wr: u32,
-    /// Places of the receive queue.
+    /// Depth of the receive queue, in work requests.
     pub max_recv_wr: u32,
-    /// Whether its receives come from a shared receive queue.
+    /// Whether the QP's receives come from a shared receive queue.
     pub srq: bool,
     /// State of path migration.
     pub migration: String,
-    /// Migrations since it left RESET.
+    /// Number of migrations since the QP left RESET.
     pub migrations: u32,
-    /// Time of the last failover in microseconds.
+    /// Duration of the last failover in microseconds.
     pub failover_us: Option<u64>,
 }
 
@@ -412,27 +412,27 @@ pub struct Path {
     pub device: String,
     /// Number of the QP.
     pub qpn: u32,
-    /// Whether it is the alternate path.
+    /// Whether this is the alternate path.
     pub alternate: bool,
     /// State of path migration.
     pub migration: String,
     /// Port of the device, from 1.
     pub port: u8,
-    /// Own address.
+    /// Local address.
     pub src: IpAddr,
     /// Address of the peer.
     pub dst: IpAddr,
     /// Ethernet address of the next hop.
     pub dst_mac: String,
-    /// DSCP and ECN.
+    /// DSCP and ECN, as one byte.
     pub traffic_class: u8,
-    /// Flow label.
+    /// Flow label, 20 bits.
     pub flow_label: u32,
     /// TTL or hop limit.
     pub hop_limit: u8,
     /// UDP source port.
     pub src_port: u16,
-    /// Rate limit, in words.
+    /// Rate limit, as a text.
     pub rate: String,
 }
 
@@ -443,9 +443,9 @@ pub struct ObjectCount {
     pub device: String,
     /// Kind of the objects.
     pub object: String,
-    /// How many there are.
+    /// Number of objects that exist.
     pub count: u32,
-    /// How many there can be, if the engine limits them.
+    /// Largest number of objects that can exist, if the engine limits it.
     pub max: Option<u32>,
 }
 
@@ -469,17 +469,17 @@ pub struct Neighbour {
 pub struct Core {
     /// RoCE device.
     pub device: String,
-    /// Number of the lcore at that device, from 0.
+    /// Number of the lcore at the device, from 0.
     pub lcore: u32,
-    /// Its CPU; `None` for any.
+    /// CPU on which the lcore runs; `None` for any.
     pub cpu: Option<u32>,
-    /// What it does when idle.
+    /// What the lcore does when it is idle.
     pub idle: String,
-    /// Threads that drive it.
+    /// Threads that run the lcore's turns.
     pub driver: String,
-    /// Number of its QPs.
+    /// Number of QPs that the lcore owns.
     pub qps: u32,
-    /// Turns since the start.
+    /// Number of turns since the start.
     pub turns: u64,
 }
 
@@ -488,7 +488,7 @@ pub struct Core {
 pub struct Settings {
     /// RoCE device.
     pub device: String,
-    /// Names and values.
+    /// Names and values of the settings.
     #[serde(with = "pairs")]
     pub settings: Vec<(String, String)>,
 }
@@ -498,21 +498,21 @@ pub struct Settings {
 pub struct Counter {
     /// RoCE device.
     pub device: String,
-    /// Object of the device that it belongs to, `QP` or `port` and its number; empty for the device
-    /// itself.
+    /// Object of the device to which the counter belongs, `QP` or `port` and its number; empty for
+    /// the device itself.
     #[serde(default)]
     pub object: String,
-    /// Name.
+    /// Name of the counter.
     pub name: String,
     /// Value since the device was opened or the counter was cleared.
     pub value: u64,
-    /// What it counts.
+    /// Meaning of the counter.
     pub meaning: String,
 }
 
 impl Counter {
-    /// Returns whether the value is a level, the present or the largest one, instead of a count
-    /// that only grows. A level cannot be cleared.
+    /// Returns whether the value is a level (the present or the largest value), which can also fall
+    /// and cannot be cleared. Any other value is a count, which only grows.
     pub fn is_level(&self) -> bool {
         self.name.ends_with("_max") || self.name == "cm_connections"
     }
@@ -523,15 +523,15 @@ impl Counter {
 pub struct Event {
     /// RoCE device.
     pub device: String,
-    /// Events of the device before it.
+    /// Number of the event: how many events of the device came before it.
     pub number: u64,
-    /// Time since it happened in milliseconds.
+    /// Milliseconds since the event.
     pub age_ms: u64,
-    /// Object: `QP` or `port`, and its number.
+    /// Object of the event: `QP` or `port`, and its number.
     pub object: String,
-    /// Name.
+    /// Name of the event.
     pub event: String,
-    /// What it means.
+    /// Meaning of the event.
     pub meaning: String,
 }
 
@@ -542,14 +542,14 @@ pub struct DropCount {
     pub device: String,
     /// Name of the reason.
     pub reason: String,
-    /// Count of each lcore, lcore 0 first.
+    /// Count of each lcore, from lcore 0 on.
     pub lcores: Vec<u64>,
-    /// What the reason means.
+    /// Meaning of the reason.
     pub meaning: String,
 }
 
 impl DropCount {
-    /// Returns the count of all lcores.
+    /// Returns the sum over all lcores.
     pub fn total(&self) -> u64 {
         self.lcores.iter().fold(0, |sum, count| sum.saturating_add(*count))
     }

@@ -1,12 +1,11 @@
 //! Frames: how requests and replies travel over a stream.
 //!
-//! A frame is the length of its text, four bytes in network order, and a JSON text. A client sends
-//! requests; each is answered by replies of which the last one says so.
+//! A frame is a length, four bytes in network order, and a JSON text of that length. A client sends
+//! requests. Each is answered by one or more replies; the last one is marked.
 //!
 //! Invariants
-//! - A length above the limit is an error before anything of that size is allocated.
-//! - A frame with a text that is not understood is an error of that frame only: the next one can be
-//!   read.
+//! - A length above the limit is an error. Nothing of that size is allocated before.
+//! - A text that is not understood is an error of its frame only. The next frame can be read.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -28,16 +27,16 @@ pub enum FrameError {
         /// The limit.
         max: usize,
     },
-    /// The text is not what was expected.
+    /// The text is not JSON, or not a value of the expected type.
     #[error("not understood: {0}")]
     Text(#[from] serde_json::Error),
 }
 
-/// Makes the frame of a value.
+/// Encodes a value as a frame.
 ///
 /// # Errors
 ///
-/// [`FrameError::TooLong`] if its text is longer than `max`.
+/// [`FrameError::TooLong`] if the value's text is longer than `max` bytes.
 pub fn encode<T: Serialize>(value: &T, max: usize) -> Result<Vec<u8>, FrameError> {
     let mut bytes = vec![0; 4];
     serde_json::to_writer(&mut bytes, value)?;
@@ -48,7 +47,7 @@ pub fn encode<T: Serialize>(value: &T, max: usize) -> Result<Vec<u8>, FrameError
     Ok(bytes)
 }
 
-/// Bytes that were received and not read yet.
+/// Received bytes, from which frames are decoded.
 #[derive(Debug)]
 pub struct Decoder {
     bytes: Vec<u8>,
@@ -56,21 +55,21 @@ pub struct Decoder {
 }
 
 impl Decoder {
-    /// Makes a decoder of frames with texts of up to `max` bytes.
+    /// Creates a decoder of frames with texts of at most `max` bytes.
     pub fn new(max: usize) -> Decoder {
         Decoder { bytes: Vec::new(), max }
     }
 
-    /// Adds received bytes. To be called when [`take`](Decoder::take) has returned `None`.
+    /// Appends received bytes. Call it when [`take`](Decoder::take) has returned `None`.
     pub fn push(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// Takes the next value; `None` if its frame is not complete.
+    /// Takes the next value; `None` if its frame is not complete yet.
     ///
     /// # Errors
     ///
-    /// After [`FrameError::Text`] the next value can be read.
+    /// [`FrameError`]. After [`FrameError::Text`] the next value can still be read.
     pub fn take<T: DeserializeOwned>(&mut self) -> Result<Option<T>, FrameError> {
         let Some((header, rest)) = self.bytes.split_first_chunk() else { return Ok(None) };
         let len = u32::from_be_bytes(*header) as usize;

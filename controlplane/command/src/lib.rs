@@ -1,5 +1,5 @@
-//! The commands of uroce: what people type, the requests that processes answer, and the texts of
-//! the answers.
+//! The commands of uroce: the lines that people type, the requests that processes answer, and the
+//! texts of the answers.
 //!
 //! ```text
 //!   line ──> tree ──> Request ── frame ──> control socket ──> process
@@ -7,14 +7,14 @@
 //!   text <── render <── Answer <── frame ────────────────────────┘
 //! ```
 //!
-//! A [`Request`] is at the same time a command of the tree and the value that travels: the tree is
-//! derived from it, so that no command exists without its request. An [`Answer`] has all that is
-//! shown; texts are made by the reader.
+//! A [`Request`] is both a command of the tree and the value that is sent. The tree is derived from
+//! it, so no command exists without its request. An [`Answer`] has all values that are shown; the
+//! reader of the answer makes the text.
 //!
 //! Invariants
-//! - No input causes a panic: lines, frames and files are hostile.
-//! - A frame is bounded ([`frame::REQUEST_MAX`], [`frame::REPLY_MAX`]). Answers that may be longer
-//!   come in parts.
+//! - No input causes a panic: lines, frames and files may be hostile.
+//! - The length of a frame is bounded ([`frame::REQUEST_MAX`], [`frame::REPLY_MAX`]). A longer
+//!   answer comes in parts.
 //!
 //! Not here: collecting the answers (`uroce-controlplane`), the prompt (`uroce-cli`).
 

@@ -6,12 +6,12 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 
-/// The process that connected, or the one that listened, at that time.
+/// The process that connected or listened at the other end, at that time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer {
-    /// Its number; `None` if it is in a PID namespace that this process does not see.
+    /// Number of the process; `None` if it is in a PID namespace that this process does not see.
     pub pid: Option<u32>,
-    /// User that it ran as, in this process's user namespace.
+    /// User as which it ran, in this process's user namespace.
     pub uid: u32,
 }
 
@@ -19,12 +19,12 @@ pub struct Peer {
 ///
 /// # Errors
 ///
-/// The system's.
-// rustix takes the number for one that is never 0, which it is for a process in another namespace.
+/// A system call has failed.
+// rustix expects a process number other than 0. The number of a process in another namespace is 0.
 pub fn peer(connection: &UnixStream) -> io::Result<Peer> {
     let mut of = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let size = size_of::<libc::ucred>();
-    // The structure has 12 bytes.
+    // The structure has 12 bytes, so its size fits.
     let mut len = size as libc::socklen_t;
     let place = (&raw mut of).cast();
     let fd = connection.as_raw_fd();
@@ -39,7 +39,7 @@ pub fn peer(connection: &UnixStream) -> io::Result<Peer> {
 }
 
 /// Returns whether the process that listened for a connection has ended. A forked child of it may
-/// hold a copy of the listening descriptor: clients can connect, and nothing serves them.
+/// have a copy of the descriptor. Then clients can connect, but nothing serves them.
 pub fn is_orphan(connection: &UnixStream) -> bool {
     let number = peer(connection).ok().and_then(|peer| peer.pid);
     let pid = number.and_then(|number| rustix::process::Pid::from_raw(number.cast_signed()));

@@ -1,8 +1,8 @@
-//! Texts of answers, for people: as testpmd prints them where testpmd has the command, else tables.
+//! Texts of answers, for people. Answers to commands of testpmd have its layout; others are tables.
 //!
 //! Invariants
-//! - Text that came from the process is printed without control characters: a hostile process
-//!   cannot write to the terminal what it likes.
+//! - Control characters in text of a process are not printed, so that a hostile process cannot
+//!   control the terminal.
 
 mod capture;
 mod fault;
@@ -67,8 +67,8 @@ pub fn text(answer: &Answer) -> String {
     harmless(&text)
 }
 
-/// Returns the text of `uroce ps`: one line for each device. A process that does not answer has a
-/// line with its number.
+/// Returns the text of `uroce ps`: one line for each device. The line of a process that does not
+/// answer has only the process's number.
 pub fn processes(processes: &[Result<Process, u32>]) -> String {
     let mut table = Table::new(&["PID", "UID", "Program", "Device", "Addresses", "QPs", "State"]);
     for process in processes {
@@ -97,22 +97,22 @@ pub fn processes(processes: &[Result<Process, u32>]) -> String {
     harmless(&table.text())
 }
 
-/// Returns the text with `?` in place of control characters other than newlines.
+/// Returns the text with `?` in place of control characters, except newlines.
 pub fn harmless(text: &str) -> String {
     text.chars().map(|c| if is_harmful(c) { '?' } else { c }).collect()
 }
 
-/// Returns the JSON text of a value, with escapes in place of control characters, so that it can be
-/// shown on a terminal.
+/// Returns the JSON text of a value. Control characters in it are escaped, so that a terminal can
+/// show it.
 ///
 /// # Errors
 ///
-/// A map has keys that are not text.
+/// The value has a map with keys that are not text.
 pub fn json<T: serde::Serialize>(value: &T) -> serde_json::Result<String> {
     let mut safe = String::new();
     for c in serde_json::to_string_pretty(value)?.chars() {
         match is_harmful(c) {
-            // All of them have four digits. They stand in strings only.
+            // Each such character has at most four hexadecimal digits, and occurs in strings only.
             true => safe.push_str(&format!("\\u{:04x}", u32::from(c))),
             false => safe.push(c),
         }
@@ -128,7 +128,7 @@ fn is_harmful(c: char) -> bool {
     turns || c.is_control() && c != '\n'
 }
 
-/// Returns a list of names and values below a title.
+/// Returns names and values as a list below a title.
 fn pairs(title: &str, pairs: &[(String, String)]) -> String {
     let width = pairs.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0) + 1;
     let line = |(name, value): &(String, String)| {

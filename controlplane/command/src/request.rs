@@ -114,17 +114,17 @@ pub enum Request {
     /// Manage connections
     #[cfg_attr(feature = "tree", command(subcommand))]
     Cm(Cm),
-    /// All that `uroce export` tells of a process. No command.
+    /// Everything that `uroce export` reports about a process. No command.
     #[cfg_attr(feature = "tree", command(skip))]
     Scrape(Scrape),
 }
 
-/// What a scrape is to contain besides counters.
+/// The contents of a scrape besides counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Scrape {
-    /// How many QPs of each device, those with the most bytes; 0 for no look at QPs at all.
+    /// Number of QPs listed of each device, those with the most bytes; 0 leaves all QPs out.
     pub qps: u32,
-    /// Whether lcores are to measure their turns from now on, for two minutes.
+    /// Whether lcores measure their turns for the next two minutes.
     pub measure: bool,
 }
 

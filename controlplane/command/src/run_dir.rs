@@ -1,8 +1,8 @@
 //! The run directory: locks, sockets and trees of one user's processes.
 //!
-//! It is `$XDG_RUNTIME_DIR/uroce`, for root `/run/uroce`, else `/tmp/uroce-UID`: the first of these
-//! that can be made and that no other user may write to. So no other user can take an identity, or
-//! listen where a client looks for a process.
+//! The directory is `$XDG_RUNTIME_DIR/uroce`; for root, `/run/uroce`; otherwise `/tmp/uroce-UID`.
+//! The first of these is used that can be made and that no other user may write to. So no other
+//! user can take an identity, or listen where a client looks for a process.
 //!
 //! Not here: the directories of memif links, which DPDK's driver needs apart (`uroce-engine`).
 
@@ -16,14 +16,14 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, access};
 
-/// Longest path of the run directory in bytes. Paths of sockets in it must be shorter than 108
+/// Longest path of the run directory in bytes. The path of a socket in it must be shorter than 108
 /// bytes.
 const LEN_MAX: usize = 80;
 
 /// Directory of the control sockets in the run directory.
 pub const CONTROL: &str = "control";
 
-/// Reason for which there is no directory.
+/// The reason why there is no directory.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RunDirError {
@@ -33,7 +33,7 @@ pub enum RunDirError {
         /// The candidates and what is wrong with each, one a line.
         tried: String,
     },
-    /// A directory in the run directory cannot be made.
+    /// A directory within the run directory cannot be made.
     #[error("{}: {error}", path.display())]
     File {
         /// The directory.
@@ -50,8 +50,8 @@ pub fn is_privileged() -> bool {
     (unsafe { libc::getauxval(libc::AT_SECURE) }) != 0
 }
 
-/// Returns an environment variable. `None` in a privileged program: its user must not choose which
-/// files it opens or writes.
+/// Returns an environment variable. `None` in a privileged program, because the program's user must
+/// not choose which files it opens or writes.
 pub fn variable(name: &str) -> Option<OsString> {
     std::env::var_os(name).filter(|_| !is_privileged())
 }
@@ -130,7 +130,7 @@ fn prepare(path: &Path) -> io::Result<()> {
 ///
 /// # Errors
 ///
-/// The system's, or the reason for which the directory is not safe.
+/// A system call has failed, or the directory is not safe; the text of the error tells why.
 pub fn prepare_for(path: &Path, mode: u32) -> io::Result<()> {
     if path.as_os_str().len() > LEN_MAX || !path.is_absolute() {
         return Err(io::Error::other("the path must be absolute, and shorter for sockets in it"));
@@ -138,7 +138,8 @@ pub fn prepare_for(path: &Path, mode: u32) -> io::Result<()> {
     make_own(path, mode)
 }
 
-/// Does what [`prepare_for`] does, with a path of any length: the directory is not for sockets.
+/// Makes and checks a directory as [`prepare_for`] does, but with a path of any length: it is not
+/// for sockets.
 ///
 /// # Errors
 ///
@@ -159,7 +160,7 @@ pub fn make_own(path: &Path, mode: u32) -> io::Result<()> {
     if metadata.mode() & 0o022 != 0 {
         return Err(io::Error::other("other users may write to it"));
     }
-    // Fails, for one, on a file system that is mounted read-only.
+    // This fails, for example, on a file system that is mounted read-only.
     Ok(access(path, Access::WRITE_OK | Access::EXEC_OK)?)
 }
 

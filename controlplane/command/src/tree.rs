@@ -1,10 +1,10 @@
-//! The command tree: lines of testpmd's grammar (verb, object, number) to commands.
+//! The command tree: parses lines of testpmd's grammar (verb, object, number) to commands.
 //!
-//! The words are clap's subcommands, of which a unique beginning is enough; behind them stand
-//! values, then words with a value each. What is wrong with a line is a [`Mistake`] that names the
-//! place, what was expected there, and a remedy.
+//! The words are clap's subcommands, or unique beginnings of their names. Values follow them, and
+//! then words with a value each. An error in a line is a [`Mistake`], which has its place, what was
+//! expected there, and a remedy.
 //!
-//! Not here: carrying a command out.
+//! Not here: carrying out a command.
 
 mod arguments;
 mod complete;
@@ -104,12 +104,12 @@ struct Root {
     line: Line,
 }
 
-/// Returns the tree.
+/// Returns the tree's root.
 pub(crate) fn root() -> Command {
     Root::command()
 }
 
-/// Parses a line. `None` if it is empty or a comment.
+/// Parses a line. `None` if the line is empty or a comment.
 ///
 /// # Errors
 ///
@@ -133,8 +133,8 @@ pub fn parse(line: &str) -> Result<Option<Line>, Mistake> {
     }
 }
 
-/// Follows the words to a command without further subcommands. Returns it, the number of words that
-/// it has, and these in full.
+/// Follows words of a line to a command without subcommands. Returns that command, the number of
+/// words in its name, and these words in full.
 fn walk<'c>(
     root: &'c Command,
     words: &[Word],
@@ -157,15 +157,15 @@ fn walk<'c>(
     Ok((at, names.len(), names))
 }
 
-/// Returns whether a value may stand in the place of a subcommand. Then only the subcommand's whole
-/// name is one.
+/// Returns whether a value may stand in the place of a subcommand. Then a subcommand's name must be
+/// typed in full.
 fn takes_either(command: &Command) -> bool {
     command.has_subcommands() && command.get_positionals().next().is_some()
 }
 
-/// Returns the subcommand of this name, or the only one that begins so.
+/// Returns the subcommand with this name, or the only one with a name that begins with `word`.
 fn find<'c>(command: &'c Command, word: &str) -> Result<&'c Command, Fault> {
-    // What is not offered has to be typed as a whole.
+    // The name of a hidden subcommand has to be typed in full.
     if let Some(hidden) = command.find_subcommand(word).filter(|sub| sub.is_hide_set()) {
         return Ok(hidden);
     }
@@ -173,7 +173,7 @@ fn find<'c>(command: &'c Command, word: &str) -> Result<&'c Command, Fault> {
     command.find_subcommand(name).ok_or(Fault::NotFound)
 }
 
-/// Returns the name that is this word, or the only one that begins so.
+/// Returns the name that equals `word`, or the only one that begins with it.
 fn begins_one<'n>(names: impl Iterator<Item = &'n str>, word: &str) -> Result<&'n str, Fault> {
     let begun = |name: &&str| name.starts_with(word) && !word.is_empty();
     let names: Vec<&str> = names.filter(begun).collect();
@@ -187,7 +187,7 @@ fn begins_one<'n>(names: impl Iterator<Item = &'n str>, word: &str) -> Result<&'
     }
 }
 
-/// Returns the subcommands that help and completion name.
+/// Returns the subcommands that help and completion show.
 fn offered(command: &Command) -> impl Iterator<Item = &Command> {
     command.get_subcommands().filter(|sub| !sub.is_hide_set())
 }
@@ -196,7 +196,7 @@ fn all_names(command: &Command) -> Vec<String> {
     offered(command).map(|sub| sub.get_name().to_owned()).collect()
 }
 
-/// Translates clap's error about the arguments of a command.
+/// Translates clap's error about the arguments of a command to a mistake.
 fn argument(
     line: &str,
     leaf: &Command,
@@ -232,7 +232,7 @@ fn argument(
     }
 }
 
-/// Returns the words without which others on the line have no meaning.
+/// Returns the words that are missing although other words on the line need them.
 fn needed_by_others(error: &clap::Error) -> Vec<String> {
     let Some(ContextValue::Strings(args)) = error.get(ContextKind::InvalidArg) else {
         return Vec::new();
@@ -241,7 +241,7 @@ fn needed_by_others(error: &clap::Error) -> Vec<String> {
     args.iter().filter_map(name).collect()
 }
 
-/// Returns the name of a value in the words of the help, as in `PORT|all`.
+/// Returns the name of a value as the help has it, for example `PORT|all`.
 pub(crate) fn value_name(arg: &clap::Arg) -> String {
     arg.get_value_names()
         .and_then(|names| names.first())

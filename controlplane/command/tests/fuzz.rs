@@ -1,4 +1,4 @@
-//! Fuzz targets of the commands: any line, and any bytes from a process.
+//! Fuzz targets of the commands: arbitrary lines, and arbitrary bytes from a process.
 
 use uroce_command::answer::{Counter, Gid, LcoreRuntime, PortStats, Process, Trace, TracedPacket};
 use uroce_command::frame::{self, Decoder};
@@ -86,11 +86,11 @@ const WORDS: [&str; 64] = [
     "\t",
 ];
 
-/// Z12: any bytes as a line, and words of the tree among them.
+/// Z12: arbitrary bytes as a line, some of them words of the tree.
 ///
 /// Invariants
-/// - No panic. A mistake is in the line, or right behind it, and has three lines.
-/// - A request travels unchanged. Blanks and comments around a command change nothing.
+/// - No panic. A mistake is in the line or directly after it, and has three lines.
+/// - A request is unchanged after it was sent. Blanks and comments around a command change nothing.
 /// - A word that completion offers is accepted in its place.
 fn line(input: &mut Input<'_>) {
     let mut bytes = Vec::new();
@@ -164,10 +164,10 @@ fn lines() -> Vec<Vec<u8>> {
     .to_vec()
 }
 
-/// Z13: any bytes from a process.
+/// Z13: arbitrary bytes from a process.
 ///
 /// Invariants
-/// - No panic. A text has no control characters but newlines.
+/// - No panic. A text has no control characters except newlines.
 fn reply(input: &mut Input<'_>) {
     let is_harmless = |text: &str| text.chars().all(|c| c == '\n' || !c.is_control());
     let mut decoder = Decoder::new(frame::REPLY_MAX);

@@ -9,18 +9,18 @@ pub struct Capture {
     pub port: u32,
     /// RoCE device.
     pub device: String,
-    /// Name of the file, as the client has named it.
+    /// Name of the file, as given by the client.
     pub file: String,
-    /// The QP of which frames are taken, if not all are.
+    /// The QP to which the captured frames belong; `None` if frames of all QPs are captured.
     pub qp: Option<u32>,
-    /// Most bytes of each frame.
+    /// Largest number of bytes kept of each frame.
     pub snaplen: u16,
     /// Frames in the file.
     pub frames: u64,
     /// Bytes of the file.
     pub bytes: u64,
-    /// Frames that are not in the file, since the capture could not follow.
+    /// Frames that are missing in the file, because the capture was too slow for them.
     pub missed: u64,
-    /// Why it has ended; `None` while it runs.
+    /// The reason for which the capture has ended; `None` while it runs.
     pub end: Option<String>,
 }

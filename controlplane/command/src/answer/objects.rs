@@ -11,18 +11,18 @@ pub struct Made {
     pub device: String,
     /// Kind: PD, CQ, SRQ, QP, MR.
     pub object: String,
-    /// Number; the key of an MR.
+    /// Number of the object; for an MR, its key.
     pub number: u32,
-    /// Starting PSN that was drawn for a QP.
+    /// Starting PSN that was drawn for the QP.
     pub psn: Option<u32>,
-    /// Address and length in bytes of an MR.
+    /// Address and length in bytes of the MR.
     pub memory: Option<(u64, u64)>,
 }
 
-/// Bytes of memory.
+/// Bytes of registered memory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Memory {
-    /// Address of the first one.
+    /// Address of the first byte.
     pub address: u64,
     /// The bytes.
     pub bytes: Vec<u8>,
@@ -31,13 +31,13 @@ pub struct Memory {
 /// A completion.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Completion {
-    /// Number of the work request.
+    /// `wr_id` of the work request.
     pub wr_id: u64,
-    /// Status in words; after an error `opcode`, `byte_len` and `imm` have no meaning.
+    /// Status as a text. After an error, `opcode`, `byte_len` and `imm` have no meaning.
     pub status: String,
     /// Operation.
     pub opcode: String,
-    /// Bytes received.
+    /// Number of bytes received.
     pub byte_len: u32,
     /// Immediate data.
     pub imm: Option<u32>,
@@ -50,21 +50,21 @@ pub struct Completion {
 pub struct Connected {
     /// RoCE device.
     pub device: String,
-    /// Number of its id.
+    /// CM id.
     pub id: u64,
-    /// Own address and port.
+    /// Local address and port.
     pub local: SocketAddr,
-    /// The peer's; `None` for a listener.
+    /// The peer's address and port; `None` for a listener.
     pub peer: Option<SocketAddr>,
-    /// Own QP; `None` for a listener.
+    /// Number of the local QP; `None` for a listener.
     pub qpn: Option<u32>,
-    /// Protection domain.
+    /// Number of the protection domain.
     pub pd: u32,
-    /// Completion queue.
+    /// Number of the completion queue.
     pub cq: u32,
 }
 
-/// What a port has received and sent since forwarding was started, or its counters were cleared.
+/// Counters of a port since forwarding was started or they were cleared.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FwdStats {
     /// DPDK's number of the port.
@@ -75,6 +75,6 @@ pub struct FwdStats {
     pub rx_dropped: u64,
     /// Frames sent.
     pub tx_packets: u64,
-    /// Frames that were to be forwarded through the port and could not be.
+    /// Frames that could not be forwarded through the port.
     pub tx_dropped: u64,
 }

@@ -1,4 +1,4 @@
-//! Names with values: in JSON an object with the names in their order.
+//! Pairs of names and values. In JSON they are an object with the names in the same order.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Writes pairs as an object.
+/// Writes pairs as a JSON object.
 pub(super) fn serialize<V: Serialize, S: Serializer>(
     pairs: &[(String, V)],
     serializer: S,
@@ -14,7 +14,7 @@ pub(super) fn serialize<V: Serialize, S: Serializer>(
     serializer.collect_map(pairs.iter().map(|(name, value)| (name, value)))
 }
 
-/// Reads an object as pairs, in its order.
+/// Reads a JSON object as pairs, in the same order.
 pub(super) fn deserialize<'de, V: Deserialize<'de>, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Vec<(String, V)>, D::Error> {

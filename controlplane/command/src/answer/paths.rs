@@ -1,32 +1,32 @@
-//! Answers about connections and the ways to peers.
+//! Answers about connections and paths to peers.
 
 use std::net::{IpAddr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
 
-/// An id of the connection manager.
+/// An id of the connection manager: a listener, a connection or a look-up.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Connection {
     /// RoCE device.
     pub device: String,
-    /// Number of the id.
+    /// CM id.
     pub id: u64,
     /// Port space: TCP, or UDP for look-ups of UD QPs.
     pub space: String,
-    /// BOUND, LISTEN, RESOLVING, REQ SENT, REQ RECEIVED, REP RECEIVED, REP SENT, ESTABLISHED,
-    /// DISCONNECTING, OVER.
+    /// State: BOUND, LISTEN, RESOLVING, REQ SENT, REQ RECEIVED, REP RECEIVED, REP SENT,
+    /// ESTABLISHED, DISCONNECTING or OVER.
     pub state: String,
-    /// Own address and port.
+    /// Local address and port.
     pub local: SocketAddr,
-    /// The peer's; `None` for an id that is not a connection.
+    /// The peer's address and port; `None` for an id that is not a connection.
     pub peer: Option<SocketAddr>,
-    /// Own QP.
+    /// Number of the local QP.
     pub qpn: Option<u32>,
-    /// The peer's QP, once it is known.
+    /// Number of the peer's QP, once it is known.
     pub peer_qpn: Option<u32>,
-    /// Own and the peer's address of the alternate path.
+    /// Local and peer's address of the alternate path.
     pub alternate: Option<(IpAddr, IpAddr)>,
-    /// Requests that wait for the application, of an id that listens.
+    /// Number of requests that wait for the application; `None` if the id does not listen.
     pub waiting: Option<u32>,
 }
 
@@ -41,17 +41,17 @@ pub struct Migration {
     pub state: String,
     /// State of path migration.
     pub migration: String,
-    /// Port of the device that it uses, from 1.
+    /// Port of the device that the QP uses, from 1.
     pub port: u8,
     /// Address of the peer.
     pub peer: Option<IpAddr>,
-    /// Port of the device that the alternate path uses.
+    /// Port of the device that the alternate path uses, from 1.
     pub alternate_port: Option<u8>,
-    /// The peer's address of the alternate path.
+    /// Address of the peer on the alternate path.
     pub alternate_peer: Option<IpAddr>,
     /// Migrations since the QP left RESET.
     pub migrations: u32,
-    /// Time of the last failover in microseconds.
+    /// Duration of the last failover in microseconds.
     pub failover_us: Option<u64>,
 }
 
@@ -62,9 +62,9 @@ pub struct Rate {
     pub device: String,
     /// Number of the QP.
     pub qpn: u32,
-    /// Limit of its rate in kbit/s; 0 is none.
+    /// Limit of the QP's sending rate in kbit/s; 0 means none.
     pub limit_kbps: u32,
-    /// Static rate of its path, in words.
+    /// Static rate of the QP's path, as a text.
     pub path: String,
 }
 
@@ -75,9 +75,9 @@ pub struct Route {
     pub device: String,
     /// Port of the device, from 1.
     pub port: u8,
-    /// Network.
+    /// Destination network, with the length of its prefix.
     pub to: String,
-    /// Router; `None` on the link itself.
+    /// Next router; `None` if the network is on the link itself.
     pub via: Option<IpAddr>,
 }
 

@@ -9,12 +9,12 @@ pub struct QueueInfo {
     pub port: u32,
     /// Number of the queue, from 0.
     pub queue: u16,
-    /// Whether it is a transmit queue.
+    /// Whether the queue is a transmit queue.
     pub is_tx: bool,
-    /// Descriptors that were asked for; a driver may round the number.
+    /// Number of descriptors in the configuration; the driver may have rounded it.
     pub descriptors: u16,
-    /// Packet buffers of the port's mempool, if they were given.
+    /// Number of packet buffers of the port's mempool, if the configuration has it.
     pub mbufs: Option<u32>,
-    /// Lcore that polls it, by its number at the device.
+    /// Number, at its device, of the lcore that polls the queue.
     pub lcore: u32,
 }

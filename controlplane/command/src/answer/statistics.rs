@@ -1,10 +1,10 @@
-//! Answers about lcores' turns, and all that `uroce export` tells.
+//! Answers about lcores' turns, and about everything that `uroce export` reports.
 
 use serde::{Deserialize, Serialize};
 
 use super::{Core, Counter, DropCount, ObjectCount, PortInfo, PortStats};
 
-/// What the measured turns of an lcore have taken.
+/// Totals of the measured turns of an lcore.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LcoreRuntime {
     /// RoCE device.
@@ -13,34 +13,34 @@ pub struct LcoreRuntime {
     pub lcore: u32,
     /// Measured time in microseconds.
     pub time_us: u64,
-    /// Cycles of that time.
+    /// Cycles in the measured time.
     pub cycles: u64,
-    /// Turns in it.
+    /// Number of turns in the measured time.
     pub turns: u64,
-    /// Turns that found nothing to do.
+    /// Number of turns that found nothing to do.
     pub idle_turns: u64,
-    /// Cycles of these.
+    /// Cycles of turns that found nothing to do.
     pub idle_cycles: u64,
     /// Cycles between turns, in which the lcore rested or its driver did something else.
     pub rest_cycles: u64,
-    /// Stages of the turns with work, in their order.
+    /// The stages of turns with work, in the order of a turn.
     pub stages: Vec<StageRuntime>,
 }
 
-/// What a stage has taken in measured turns with work.
+/// Totals of a stage over measured turns with work.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StageRuntime {
-    /// Name.
+    /// Name of the stage.
     pub stage: String,
-    /// Turns in which it found something to do.
+    /// Number of turns in which the stage found something to do.
     pub calls: u64,
-    /// Frames that it received or sent.
+    /// Frames that the stage received or sent.
     pub packets: u64,
-    /// Cycles.
+    /// Cycles that the stage took.
     pub cycles: u64,
 }
 
-/// All that `uroce export` tells of a device. What was cleared counts on.
+/// Everything that `uroce export` reports about a device. Clearing has no effect on these counters.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Scraped {
     /// RoCE device.
@@ -55,13 +55,13 @@ pub struct Scraped {
     pub errors: Vec<DropCount>,
     /// Lcores.
     pub cores: Vec<Core>,
-    /// Their measured turns.
+    /// The measured turns of the lcores.
     pub runtime: Vec<LcoreRuntime>,
     /// Numbers of other objects.
     pub objects: Vec<ObjectCount>,
     /// Numbers of QPs by service and state.
     pub qps: Vec<QpGroup>,
-    /// QPs with the most bytes, that with most first.
+    /// QPs with the most bytes, in descending order.
     pub top: Vec<QpTraffic>,
 }
 
@@ -72,27 +72,27 @@ pub struct QpGroup {
     pub service: String,
     /// State: RESET to ERR.
     pub state: String,
-    /// How many.
+    /// Number of QPs.
     pub count: u32,
 }
 
-/// Packets of a QP since it was created, and the bytes of their frames.
+/// Traffic of a QP since it was created. Bytes are those of whole frames.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QpTraffic {
     /// Number of the QP.
     pub qpn: u32,
     /// Packets sent.
     pub tx_packets: u64,
-    /// Bytes of these.
+    /// Bytes sent.
     pub tx_bytes: u64,
     /// Packets received.
     pub rx_packets: u64,
-    /// Bytes of these.
+    /// Bytes received.
     pub rx_bytes: u64,
 }
 
 impl QpTraffic {
-    /// Returns the bytes in both directions.
+    /// Returns the sum of the bytes in both directions.
     pub fn bytes(&self) -> u64 {
         self.tx_bytes.saturating_add(self.rx_bytes)
     }

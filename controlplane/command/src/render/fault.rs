@@ -1,4 +1,4 @@
-//! Texts of faults on purpose.
+//! Texts of injected faults.
 
 use super::table::Table;
 use crate::answer::Fault;

@@ -4,10 +4,10 @@ use super::or_dash;
 use super::table::Table;
 use crate::answer::{Completion, Connected, FwdStats, Made, Memory};
 
-/// Bytes in a line.
+/// Number of bytes in a line.
 const LINE: usize = 16;
 
-/// Returns the number of a new object, and what a peer has to know of it.
+/// Returns the number of a new object, and the values of it that a peer needs.
 pub(super) fn made(made: &Made) -> String {
     let Made { device, object, number, psn, memory } = made;
     let mut text = match object.as_str() {
@@ -31,7 +31,7 @@ pub(super) fn connected(of: &Connected) -> String {
     format!("CM {id} of {device}, {local}{peer}: {qp}PD {pd}, CQ {cq}\n")
 }
 
-/// Returns bytes as `hexdump` shows them.
+/// Returns bytes in the layout of `hexdump`.
 pub(super) fn memory(memory: &Memory) -> String {
     let line = |(at, bytes): (usize, &[u8])| {
         let hex: Vec<String> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -57,7 +57,7 @@ pub(super) fn completions(completions: &[Completion]) -> String {
     table.text()
 }
 
-/// Returns testpmd's forward statistics: of each port, then of all.
+/// Returns testpmd's forward statistics, for each port and then for all ports.
 pub(super) fn forwarded(ports: &[FwdStats]) -> String {
     let row = |name: &str, packets: u64, dropped: u64| {
         let total = packets.saturating_add(dropped);

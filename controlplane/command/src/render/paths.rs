@@ -1,4 +1,4 @@
-//! Texts of connections and of the ways to peers.
+//! Texts of connections and of paths to peers.
 
 use super::or_dash;
 use super::qp::number;
@@ -36,7 +36,7 @@ pub(super) fn connections(connections: &[Connection]) -> String {
     table.text()
 }
 
-/// Returns one line for each QP.
+/// Returns one line about the path migration of each QP.
 pub(super) fn migrations(migrations: &[Migration]) -> String {
     let mut table = Table::new(&[
         "Device",
@@ -67,7 +67,7 @@ pub(super) fn migrations(migrations: &[Migration]) -> String {
     table.text()
 }
 
-/// Returns one line for each QP.
+/// Returns one line about the sending rate of each QP.
 pub(super) fn rates(rates: &[Rate]) -> String {
     let mut table = Table::new(&["Device", "QPN", "Limit kbit/s", "Path"]);
     for of in rates {

@@ -2,7 +2,7 @@
 
 use crate::answer::Ping;
 
-/// Returns the figures as Linux's `ping` sums them up.
+/// Returns the result in the layout of Linux's `ping`.
 pub(super) fn ping(of: &Ping) -> String {
     let Ping { device, peer, sent, rtt_ns } = of;
     let received = rtt_ns.len();

@@ -125,7 +125,7 @@ fn status(up: bool) -> &'static str {
     if up { "up" } else { "down" }
 }
 
-/// Returns a rate as DPDK writes it.
+/// Returns a link rate in DPDK's form.
 fn speed(mbps: Option<u32>) -> String {
     match mbps {
         None => "Unknown".to_owned(),

@@ -102,7 +102,7 @@ pub(super) fn paths(paths: &[Path]) -> String {
     table.text()
 }
 
-/// Returns a 24-bit number as it is usually written.
+/// Returns a 24-bit number in the usual form: six hexadecimal digits after `0x`.
 pub(super) fn number(value: u32) -> String {
     format!("{value:#08x}")
 }

@@ -48,7 +48,7 @@ pub(super) fn runtime(of: &LcoreRuntime) -> String {
     )
 }
 
-/// Returns a ratio, rounded; a dash if it has no value.
+/// Returns the rounded ratio of two counts; a dash if the second one is 0.
 fn ratio(of: u64, by: u64) -> String {
     match by {
         0 => "-".to_owned(),
@@ -63,7 +63,7 @@ fn share(of: u64, all: u64) -> String {
     }
 }
 
-/// Returns the text of a scrape, which no command asks for.
+/// Returns the text of a scrape, which only `uroce export` requests.
 pub(super) fn scraped(of: &Scraped) -> String {
     counters(&of.counters)
 }

@@ -4,7 +4,7 @@ use super::or_dash;
 use super::table::Table;
 use crate::answer::Trace;
 
-/// Returns the text of a trace: its state, then one line a packet.
+/// Returns the text of a trace: its state, then one line for each packet.
 pub(super) fn packets(trace: &Trace) -> String {
     let mut table = Table::new(&[
         "Time/us", "Dir", "Port", "Packet", "To QP", "PSN", "Bytes", "AETH", "Verdict",

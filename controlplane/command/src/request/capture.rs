@@ -1,4 +1,4 @@
-//! Requests of captures.
+//! Requests about captures.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,8 +14,8 @@ pub enum Capture {
     /// Write the frames that a port receives and sends to a new file, as pcapng; with injected
     /// faults, as they are on the wire
     ///
-    /// The client sends the descriptor of the file with the first byte of the request. It is one of
-    /// a regular file that is open for writing.
+    /// The client sends the file's descriptor together with the first byte of the request. It must
+    /// be the descriptor of a regular file that is open for writing.
     Start {
         /// Number of a port
         #[cfg_attr(feature = "tree", arg(long, value_name = "PORT", value_parser = number::<u32>))]
@@ -46,7 +46,7 @@ pub enum Capture {
     },
 }
 
-/// The length that no frame exceeds.
+/// The default of `snaplen`, which no frame exceeds.
 fn whole() -> u16 {
     u16::MAX
 }

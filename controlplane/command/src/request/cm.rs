@@ -1,23 +1,23 @@
-//! Selection of connections.
+//! Selection of CM ids: of listeners, connections and look-ups.
 
 use serde::{Deserialize, Serialize};
 
-/// Ids of the connection manager.
+/// A selection of CM ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SelectCm {
-    /// All.
+    /// All ids.
     All,
-    /// Those that listen.
+    /// Those ids that listen.
     Listen,
-    /// The one with this number.
+    /// The id with this number.
     One(u32),
 }
 
 impl std::str::FromStr for SelectCm {
     type Err = &'static str;
 
-    /// Parses a number, or the word `listen` or `all` or its beginning.
+    /// Parses a number, or `listen` or `all`, or a beginning of these words.
     fn from_str(text: &str) -> Result<SelectCm, Self::Err> {
         if !text.is_empty() && "listen".starts_with(text) {
             return Ok(SelectCm::Listen);

@@ -1,4 +1,4 @@
-//! Requests of faults on purpose.
+//! Requests about injected faults.
 
 use std::str::FromStr;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 #[cfg(feature = "tree")]
 use super::number::number;
 
-/// Changes of faults of a port. What is not given stays.
+/// Changes of the faults of a port. A value that is not given stays as it is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "tree", derive(clap::Args))]
 pub struct SetFault {
@@ -46,12 +46,12 @@ pub struct SetFault {
     pub qp: Option<u32>,
 }
 
-/// A share of frames, 0 to 1, in steps of a thousand-millionth.
+/// A share of frames, 0 to 1, as a number of thousand-millionths.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "f64", try_from = "f64")]
 pub struct Share(u32);
 
-/// Steps of a whole.
+/// Number of steps in a whole.
 const WHOLE: f64 = 1e9;
 
 impl From<Share> for f64 {

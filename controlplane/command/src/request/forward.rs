@@ -2,10 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Most bursts of `start tx_first`, as in testpmd.
+/// Largest number of bursts of `start tx_first`, as in testpmd.
 pub const BURSTS_MAX: u32 = 1000;
 
-/// What becomes of received frames while ports forward.
+/// What ports do with received frames while forwarding is started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "tree", derive(clap::ValueEnum))]
 #[serde(rename_all = "snake_case")]

@@ -2,27 +2,28 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Level of the log: lines of this level and of those before it are written.
+/// Level of the log. Lines of this level and of the levels above it in this list are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "tree", derive(clap::ValueEnum))]
 #[serde(rename_all = "snake_case")]
 pub enum LogLevel {
-    /// Nothing.
+    /// No lines.
     Off,
-    /// Faults of uroce itself.
+    /// Errors in uroce itself.
     Error,
-    /// What does not work as it was asked for.
+    /// Requests and settings that could not be carried out as asked.
     Warn,
     /// Devices, links, events of ports.
     Info,
     /// Modify QP, paths, states of connections.
     Debug,
-    /// All there is.
+    /// All lines.
     Trace,
 }
 
 impl LogLevel {
-    /// Returns the level of a number of `set verbose`: 0 for nothing, 3 and more for all.
+    /// Returns the level for the number in `set verbose`: 0 writes nothing, 3 and more write
+    /// everything.
     pub fn of(number: u16) -> LogLevel {
         match number {
             0 => LogLevel::Off,
@@ -32,7 +33,7 @@ impl LogLevel {
         }
     }
 
-    /// Returns the word for it.
+    /// Returns the name of the level.
     pub fn name(self) -> &'static str {
         match self {
             LogLevel::Off => "off",

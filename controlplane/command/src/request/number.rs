@@ -1,15 +1,15 @@
-//! Numbers as they are typed: decimal, or hexadecimal after `0x`.
+//! Numbers as users type them: decimal, or hexadecimal after `0x`.
 
 use serde::{Deserialize, Serialize};
 
-/// Parses a number that fits into its type.
+/// Parses a number of type `T`.
 ///
 /// # Errors
 ///
-/// What is expected instead.
+/// What was expected instead.
 pub(crate) fn number<T: TryFrom<u64>>(text: &str) -> Result<T, &'static str> {
     let number = match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
-        // `from_str_radix` takes a sign.
+        // A sign after `0x` is refused here, because `from_str_radix` accepts it.
         Some(digits) if digits.starts_with(['+', '-']) => None,
         Some(digits) => u64::from_str_radix(digits, 16).ok(),
         None if text.starts_with('+') => None,

@@ -4,11 +4,11 @@ use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
-/// Most requests of a `ping`.
+/// Largest number of requests of a `ping`.
 pub const PINGS_MAX: u32 = 1000;
-/// Longest wait for an answer in milliseconds; after it the connection manager repeats a request.
+/// Longest wait for an answer in milliseconds. After this time the CM would repeat the request.
 pub const PING_TIMEOUT_MAX: u32 = 250;
-/// Longest pause from one request to the next in milliseconds.
+/// Longest pause between two requests in milliseconds.
 pub const PING_INTERVAL_MAX: u32 = 10_000;
 
 /// Arguments of `ping`.

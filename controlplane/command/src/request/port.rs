@@ -8,7 +8,8 @@ use super::number::number;
 
 /// Objects of `port`.
 ///
-/// Those without a place in the help are typed by habit. The answer tells where it is set instead.
+/// Hidden commands are known from testpmd but change nothing here. Their answer names the setting
+/// that has the same effect.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "tree", derive(clap::Subcommand))]
 #[serde(rename_all = "snake_case")]
@@ -46,7 +47,7 @@ pub enum Port {
     Config(Fixed),
 }
 
-/// The rest of a command for something that does not change while a process runs.
+/// The words after the name of a command that cannot change anything while a process runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "tree", derive(clap::Args))]
 pub struct Fixed {

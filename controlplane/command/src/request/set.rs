@@ -102,7 +102,7 @@ fn rate(text: &str) -> Result<u32, &'static str> {
         return Ok(0);
     }
     let kbits = text.parse::<f64>().map_or(f64::NAN, |gbits| (gbits * 1e6).round());
-    // Not a number is in no range.
+    // `NAN` is outside of every range.
     let is_a_rate = (1.0..=f64::from(u32::MAX)).contains(&kbits);
     if is_a_rate { Ok(kbits as u32) } else { Err("neither a rate in Gbit/s nor off") }
 }

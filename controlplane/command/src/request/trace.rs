@@ -1,11 +1,11 @@
-//! Requests of traces.
+//! Requests about traces.
 
 use serde::{Deserialize, Serialize};
 
 #[cfg(feature = "tree")]
 use super::number::number;
 
-/// Most packets of a trace.
+/// Largest number of packets in a trace.
 pub const PACKETS_MAX: u16 = 1000;
 
 /// Objects of `trace`.

@@ -1,7 +1,8 @@
-//! Arguments of a command: values in their order, then words with a value each, in any order.
+//! Arguments of a command: values in a fixed order, then words with a value each, in any order.
 //!
-//! An argument with a long name is such a word, as `depth` in `create cq depth 64`. A unique
-//! beginning of it is enough. A word without a value, as `--force`, may have its dashes or not.
+//! An argument with a long name is such a word, for example `depth` in `create cq depth 64`. A
+//! unique beginning of the word is enough. A word without a value, for example `--force`, may be
+//! typed with or without its dashes.
 
 use clap::{Arg, Command};
 
@@ -9,11 +10,11 @@ use super::mistake::{Fault, Mistake};
 use super::words::Word;
 use super::{begins_one, value_name};
 
-/// The words after a command's name, in clap's form.
+/// The words after a command's name, in the form that clap parses.
 pub(super) struct Arguments<'c> {
-    /// For clap.
+    /// The words for clap.
     pub(super) given: Vec<String>,
-    /// For each word, the argument of which it is the value.
+    /// For each word that is a value, the argument that it belongs to.
     pub(super) values: Vec<Option<&'c Arg>>,
 }
 
@@ -27,7 +28,8 @@ pub(super) fn takes_value(arg: &Arg) -> bool {
     arg.get_action().takes_values()
 }
 
-/// Returns what may stand in the place of a value: its words if it is one of few, else its name.
+/// Returns what may stand in the place of a value: the possible words if there is a list of them,
+/// otherwise the value's name.
 pub(super) fn expected(arg: &Arg) -> Vec<String> {
     let words = arg.get_possible_values();
     if words.is_empty() || !takes_value(arg) {
@@ -36,11 +38,11 @@ pub(super) fn expected(arg: &Arg) -> Vec<String> {
     words.iter().map(|word| word.get_name().to_owned()).collect()
 }
 
-/// Finds the argument of each word.
+/// Finds the argument to which each word belongs.
 ///
 /// # Errors
 ///
-/// The first word that belongs to none, or after which a value is missing.
+/// The first word that belongs to no argument, or that lacks its value.
 pub(super) fn translate<'c>(
     line: &str,
     leaf: &'c Command,
@@ -59,7 +61,7 @@ pub(super) fn translate<'c>(
         {
             all.given.push(word.text.clone());
             all.values.push(Some(arg));
-            // The last place may take several words.
+            // The last positional argument may take several words.
             place = if arg.get_num_args().is_some_and(|range| range.max_values() > 1) {
                 place
             } else {
@@ -98,14 +100,14 @@ pub(super) fn free_words<'c>(leaf: &'c Command, used: &[&str]) -> impl Iterator<
     names.filter(move |name| !used.contains(name))
 }
 
-/// Returns the argument that a word names, wholly or by a beginning that no other has.
+/// Returns the argument with the name `word`, or the only one with a name that begins with it.
 pub(super) fn keyword<'c>(leaf: &'c Command, used: &[&str], word: &str) -> Result<&'c Arg, Fault> {
     let word = word.strip_prefix("--").unwrap_or(word);
     let name = begins_one(free_words(leaf, used), word).map_err(Fault::within_a_command)?;
     keywords(leaf).find(|arg| arg.get_long() == Some(name)).ok_or(Fault::Bad)
 }
 
-/// Returns the required arguments that a line of these arguments lacks.
+/// Returns the required arguments that are missing on a line with these arguments.
 pub(super) fn missing(leaf: &Command, arguments: &Arguments<'_>) -> Vec<String> {
     let given: Vec<&str> =
         arguments.values.iter().flatten().map(|arg| arg.get_id().as_str()).collect();

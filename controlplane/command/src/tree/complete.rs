@@ -1,30 +1,31 @@
-//! Completion: the words that may stand at the end of a line.
+//! Completion: the words that may be typed at the end of a line.
 
 use clap::{Arg, Command};
 
 use super::{arguments, find, offered, parse, root, takes_either, value_name, words};
 
-/// A word that may be typed, and what it means.
+/// A word that may be typed, and its meaning.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Candidate {
     /// The word.
     pub word: String,
-    /// What it means, one line.
+    /// Meaning of the word, one line.
     pub help: String,
 }
 
 /// What may be typed at the end of a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Completion {
-    /// Place in the line, in bytes, from which the word under the cursor is to be replaced.
+    /// Index, in bytes, of the word under the cursor in the line: a completion replaces it from
+    /// there.
     pub start: usize,
-    /// Words of the tree.
+    /// The words that may be typed.
     pub words: Vec<Candidate>,
     /// Name of the value that may be typed instead, as in `PORT|all`.
     pub value: Option<String>,
 }
 
-/// Returns what may be typed at the end of a line. Nothing if the line has a mistake already.
+/// Returns what may be typed at the end of a line. Nothing if the line already has a mistake.
 pub fn complete(line: &str) -> Completion {
     let start = line
         .rfind(char::is_whitespace)
@@ -57,13 +58,13 @@ pub fn complete(line: &str) -> Completion {
     Completion { start, words: words.collect(), value }
 }
 
-/// Returns whether a word has its place behind the others: none of them is wrong, or excludes it.
+/// Returns whether a word may follow the others: none of them is wrong or excludes it.
 fn is_taken(before: &str, word: &str) -> bool {
     let column = before.chars().count();
     parse(&format!("{before}{word}")).map_or_else(|mistake| mistake.column > column, |_| true)
 }
 
-/// Returns what may follow these words of a command: words, and the name of a value.
+/// Returns what may follow these words of a command: further words, and the name of a value.
 fn of_arguments(
     leaf: &Command,
     given: &[words::Word],
@@ -86,7 +87,7 @@ fn of_arguments(
         }
     }
     let (mut words, value) = place.map_or(nothing, |place| of_value(place, begun));
-    // A value that is required comes first.
+    // A value that is required must be typed before other words.
     if place.is_none_or(|place| !place.is_required_set()) {
         let free = arguments::keywords(leaf).filter(|arg| {
             arg.get_long().is_some_and(|name| name.starts_with(begun) && !used.contains(&name))
@@ -99,7 +100,7 @@ fn of_arguments(
     (words, value)
 }
 
-/// Returns the words that a value can be, and its name.
+/// Returns the possible words of a value, and the value's name.
 fn of_value(arg: &Arg, begun: &str) -> (Vec<Candidate>, Option<String>) {
     let words = arg.get_possible_values().into_iter().map(|value| Candidate {
         word: value.get_name().to_owned(),

@@ -1,4 +1,4 @@
-//! Help: sections, commands, and what a command does. All of it comes from the tree.
+//! Help: sections, commands, and the meaning of a command, all made from the tree.
 
 mod reference;
 
@@ -25,7 +25,7 @@ const SECTIONS: &[(&str, &str, &[&str])] = &[
     ("ports", "Ports", &["port", "ip"]),
 ];
 
-/// A command with all its words.
+/// A command and the words of its name.
 struct Leaf<'c> {
     words: Vec<&'c str>,
     command: &'c Command,
@@ -45,8 +45,8 @@ impl Leaf<'_> {
     }
 }
 
-/// Returns the help for these words: with none, the sections; with a section's name, its commands;
-/// else all commands that begin with the words. `None` if there is no such command.
+/// Returns the help for these words. Without words it lists the sections; for a section's name, its
+/// commands; otherwise all commands that begin with the words. `None` if there is no such command.
 pub fn help(words: &[String]) -> Option<String> {
     let root = super::root();
     if words.is_empty() {
@@ -94,16 +94,16 @@ fn describe(leaf: &Leaf<'_>) -> String {
     text
 }
 
-/// Returns the arguments of a command, values first.
+/// Returns the arguments of a command, positional ones first.
 fn arguments(command: &Command) -> impl Iterator<Item = &Arg> {
     command.get_positionals().chain(keywords(command))
 }
 
-/// Returns an argument as it is typed.
+/// Returns an argument in the form in which it is typed.
 fn form(arg: &Arg) -> String {
     match arg.get_long() {
         Some(name) if takes_value(arg) => format!("{name} {}", value_name(arg)),
-        // Only what does harm needs dashes.
+        // Only an argument that permits harm needs its dashes.
         Some(name) if name == "force" => format!("--{name}"),
         Some(name) => name.to_owned(),
         None => value_name(arg),

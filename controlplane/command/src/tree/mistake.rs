@@ -1,5 +1,5 @@
-//! Mistakes in a line, in three lines: testpmd's words, the place and what was expected there, and
-//! a remedy.
+//! Mistakes in a line. Their text has three lines: testpmd's words, the place with what was
+//! expected there, and a remedy.
 
 use super::words::Word;
 
@@ -8,19 +8,19 @@ use super::words::Word;
 pub enum Fault {
     /// No command begins with this word.
     NotFound,
-    /// Several words begin so.
+    /// Several words begin in this way.
     Ambiguous,
     /// The word is not what the command takes here.
     Bad,
 }
 
 impl Fault {
-    /// Returns the fault of a word that is not the first one.
+    /// Converts the kind of a mistake in the first word to that of one in a later word.
     pub(super) fn within_a_command(self) -> Fault {
         if self == Fault::NotFound { Fault::Bad } else { self }
     }
 
-    /// Returns testpmd's words for the fault.
+    /// Returns testpmd's words for the kind of mistake.
     pub fn text(self) -> &'static str {
         match self {
             Fault::NotFound => "Command not found",
@@ -33,9 +33,9 @@ impl Fault {
 /// A mistake in a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mistake {
-    /// Kind.
+    /// Kind of the mistake.
     pub fault: Fault,
-    /// First column of the place in characters, from 0.
+    /// Column of the place's first character, from 0.
     pub column: usize,
     /// Length of the place in characters, at least 1.
     pub len: usize,
@@ -46,7 +46,7 @@ pub struct Mistake {
 }
 
 impl Mistake {
-    /// Makes the mistake of a wrong word after these words.
+    /// Creates the mistake of a wrong word, which follows the words in `before`.
     pub(super) fn at(
         line: &str,
         word: &Word,
@@ -71,21 +71,21 @@ impl Mistake {
         Mistake { fault, column: word.column, len: word.len.max(1), expected, remedy }
     }
 
-    /// Makes the mistake of a line that ends too early, after these words.
+    /// Creates the mistake of a line that ends too early, after the words in `before`.
     pub(super) fn missing(line: &str, expected: Vec<String>, before: &[String]) -> Mistake {
         let column = line.trim_end().chars().count() + 1;
         Mistake { fault: Fault::Bad, column, len: 1, expected, remedy: see_help(before) }
     }
 
-    /// Makes the mistake of a word with an open quotation mark.
+    /// Creates the mistake of a word with an open quotation mark.
     pub(super) fn open_quote(line: &str, word: &Word) -> Mistake {
         let mistake = Mistake::missing(line, vec!["\"".to_owned()], &[]);
         let remedy = "close the quotation mark".to_owned();
         Mistake { column: word.column, len: word.len, remedy, ..mistake }
     }
 
-    /// Returns the mistake's text, three lines without the last newline. The place is marked as if
-    /// the line began in column `indent`.
+    /// Returns the text of the mistake: three lines, without a newline at the end. The line with
+    /// the mistake is taken to begin in column `indent`.
     pub fn text(&self, indent: usize) -> String {
         let indent = indent + self.column;
         let (pad, caret) = (" ".repeat(indent), "^".repeat(self.len));
@@ -105,15 +105,15 @@ fn see_help(before: &[String]) -> String {
     }
 }
 
-/// Returns the word that differs least from `word`, if it differs little.
+/// Returns the word that is most like `word`, if one is like it.
 fn nearest<'w>(word: &str, words: &'w [String]) -> Option<&'w String> {
     let limit = 1 + word.chars().count() / 4;
     let far = |candidate: &&String| distance(word, candidate);
     words.iter().min_by_key(far).filter(|near| distance(word, near) <= limit)
 }
 
-/// Returns the number of letters to insert, remove, replace or swap with the next. Long words are
-/// compared by their first 32 letters.
+/// Returns the number of letters to insert, remove, replace or swap with the next one. Only the
+/// first 32 letters of each word count.
 fn distance(one: &str, other: &str) -> usize {
     let [one, other]: [Vec<char>; 2] =
         [one, other].map(|word| word.to_lowercase().chars().take(32).collect());

@@ -5,18 +5,18 @@
 pub(super) struct Word {
     /// The word without its quotation marks.
     pub(super) text: String,
-    /// Its first column in characters, from 0.
+    /// Column of the word's first character, from 0.
     pub(super) column: usize,
-    /// Its length in the line in characters.
+    /// Number of characters that the word takes in the line, with its quotation marks.
     pub(super) len: usize,
 }
 
-/// Splits a line at spaces. A part between quotation marks may contain spaces. A `#` at the
-/// beginning of a word begins a comment.
+/// Splits a line at spaces. A part in quotation marks may contain spaces. A `#` at the beginning of
+/// a word begins a comment, which ends with the line.
 ///
 /// # Errors
 ///
-/// The word with the quotation mark that is not closed.
+/// The word with a quotation mark that is not closed.
 pub(super) fn split(line: &str) -> Result<Vec<Word>, Word> {
     let mut words = Vec::new();
     let mut word: Option<Word> = None;

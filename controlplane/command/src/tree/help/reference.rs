@@ -1,28 +1,28 @@
-//! The commands by sections, for manuals.
+//! The commands, by sections, for manuals.
 
 use super::{Leaf, SECTIONS, arguments, find, form, leaves};
 
 /// A section of the commands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Section {
-    /// Title.
+    /// Title of the section.
     pub title: &'static str,
-    /// Its commands, in the order of the help.
+    /// The commands of the section, in the order of the help.
     pub commands: Vec<Entry>,
 }
 
 /// A command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Its words and arguments, as in `show port stats PORT|all`.
+    /// Words and arguments of the command, for example `show port stats PORT|all`.
     pub usage: String,
-    /// What it does, without a full stop.
+    /// Meaning of the command, without a full stop.
     pub about: String,
-    /// Arguments with their meanings, where they need one.
+    /// Arguments with their meanings; those without a need for an explanation are left out.
     pub arguments: Vec<(String, String)>,
 }
 
-/// Returns all commands.
+/// Returns all sections with their commands.
 pub fn sections() -> Vec<Section> {
     let root = super::super::root();
     let commands = |verb: &&str| {
