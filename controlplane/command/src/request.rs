@@ -225,7 +225,7 @@ pub enum Show {
     Capture,
     /// Packets of the last `trace` of each device: what they are, and what became of them
     Trace,
-    /// Faults on purpose, of each direction of each port; `show counters` counts them
+    /// Injected faults of each port and direction; `show counters` counts them
     Fault,
 }
 
@@ -291,17 +291,17 @@ pub enum Clear {
     /// Counters of ports
     #[cfg_attr(feature = "tree", command(subcommand))]
     Port(ClearPort),
-    /// What `show counters` counts of devices; other readers' counters stay
+    /// Clear the device counters of `show counters`; other readers' counters stay
     Counters,
-    /// What `show errors` counts; other readers' counters stay
+    /// Clear the counters of `show errors`; other readers' counters stay
     Errors,
-    /// What `show runtime` has measured
+    /// Clear the measurements of `show runtime`
     Runtime,
-    /// What `show events` has
+    /// Clear the events of `show events`
     Events,
-    /// The last `trace` of each device, which ends if it still runs
+    /// End the last `trace` of each device if it still runs, and clear its packets
     Trace,
-    /// Faults on purpose, of all ports
+    /// End the injected faults of all ports
     Faults,
     /// Counters of forwarding
     #[cfg_attr(feature = "tree", command(subcommand))]
@@ -313,13 +313,13 @@ pub enum Clear {
 #[cfg_attr(feature = "tree", derive(clap::Subcommand))]
 #[serde(rename_all = "snake_case")]
 pub enum ClearPort {
-    /// What `show port stats` counts; other readers' counters stay
+    /// Clear the counters of `show port stats`; other readers' counters stay
     Stats {
         /// Number of a port, or `all`
         #[cfg_attr(feature = "tree", arg(value_name = "PORT|all"))]
         port: Select,
     },
-    /// What `show port xstats` counts; other readers' counters stay
+    /// Clear the counters of `show port xstats`; other readers' counters stay
     Xstats {
         /// Number of a port, or `all`
         #[cfg_attr(feature = "tree", arg(value_name = "PORT|all"))]

@@ -47,7 +47,7 @@ pub enum Line {
     /// Run the commands of a file
     #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
     Load {
-        /// File with a command a line
+        /// File with one command per line
         #[arg(value_name = "FILE", required = true)]
         file: Option<PathBuf>,
         /// What is loaded instead of a file
@@ -57,14 +57,14 @@ pub enum Line {
     /// Run the commands of a file, and show each before it runs
     #[command(name = "load_echo")]
     LoadEcho {
-        /// File with a command a line
+        /// File with one command per line
         #[arg(value_name = "FILE")]
         file: PathBuf,
     },
     /// Show what changes, line by line, until Ctrl-C or `q`
     #[command(subcommand)]
     Monitor(Monitor),
-    /// Save what the process tells
+    /// Save the configuration of the process
     #[command(subcommand)]
     Save(Save),
     /// Show the release of this program

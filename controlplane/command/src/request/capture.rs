@@ -11,8 +11,8 @@ use super::number::number;
 #[cfg_attr(feature = "tree", derive(clap::Subcommand))]
 #[serde(rename_all = "snake_case")]
 pub enum Capture {
-    /// Write the frames that a port receives and sends to a new file, as pcapng; with injected
-    /// faults, as they are on the wire
+    /// Write the frames that a port receives and sends to a new pcapng file; injected faults appear
+    /// as on the wire
     ///
     /// The client sends the file's descriptor together with the first byte of the request. It must
     /// be the descriptor of a regular file that is open for writing.
@@ -27,12 +27,12 @@ pub enum Capture {
         #[cfg_attr(feature = "tree", arg(long, value_name = "QPN", value_parser = number::<u32>))]
         #[serde(default)]
         qp: Option<u32>,
-        /// Most bytes of each frame, from 64
+        /// Largest number of bytes kept of each frame, at least 64
         #[cfg_attr(feature = "tree", arg(long, value_name = "BYTES", default_value_t = u16::MAX,
             value_parser = clap::value_parser!(u16).range(64..)))]
         #[serde(default = "whole")]
         snaplen: u16,
-        /// Frames after which it ends
+        /// Number of frames after which the capture ends
         #[cfg_attr(feature = "tree", arg(long, value_name = "COUNT",
             value_parser = clap::value_parser!(u64).range(1..)))]
         #[serde(default)]

@@ -20,7 +20,7 @@ pub struct Listen {
     #[cfg_attr(feature = "tree", arg(long, value_name = "N", value_parser = number::<u32>,
         default_value = "16"))]
     pub backlog: u32,
-    /// Own address; without it, all of the device
+    /// Own address; without it, all addresses of the device
     #[cfg_attr(feature = "tree", arg(long, value_name = "ADDRESS"))]
     pub address: Option<IpAddr>,
     /// Queue pairs of the connections
@@ -88,7 +88,7 @@ pub struct Disconnect {
     /// The connection or listener
     #[cfg_attr(feature = "tree", command(flatten))]
     pub of: CmOf,
-    /// Even if it is the program's connection and not made by a command
+    /// End it even if it belongs to the program and was not made by a command
     #[cfg_attr(feature = "tree", arg(long))]
     pub force: bool,
 }

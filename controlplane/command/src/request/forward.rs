@@ -35,7 +35,7 @@ pub struct Start {
         requires = "tx_first", value_parser = clap::value_parser!(u32).range(1..=i64::from(BURSTS_MAX))))]
     #[serde(default = "one")]
     pub bursts: u32,
-    /// Even if the device serves a program or has queue pairs, which get no packets meanwhile
+    /// Start even if a device serves a program or has queue pairs, which get no packets meanwhile
     #[cfg_attr(feature = "tree", arg(long))]
     #[serde(default)]
     pub force: bool,

@@ -13,7 +13,7 @@ use super::number::number;
 #[cfg_attr(feature = "tree", derive(clap::Subcommand))]
 #[serde(rename_all = "snake_case")]
 pub enum Ip {
-    /// Add an address to a port, and a GID to its table; `save config` has none of it
+    /// Add an address to a port, and a GID to its table; `save config` does not save it
     Add {
         /// Number of the port
         #[cfg_attr(feature = "tree", arg(value_name = "PORT", value_parser = number::<u16>))]
@@ -30,7 +30,7 @@ pub enum Ip {
         /// The address, and the length of its network's prefix
         #[cfg_attr(feature = "tree", arg(value_name = "ADDRESS/LEN"))]
         prefix: Prefix,
-        /// Even if the device serves a program
+        /// Remove it even if the device serves a program
         #[cfg_attr(feature = "tree", arg(long))]
         #[serde(default)]
         force: bool,

@@ -73,7 +73,7 @@ pub enum Migrate {
         /// Its number
         #[cfg_attr(feature = "tree", arg(value_name = "QPN", value_parser = number::<u32>))]
         qp: u32,
-        /// Even if it is not armed: rearm it, and wait up to two seconds for the peer
+        /// Migrate even if it is not armed: rearm it first, and wait up to two seconds for the peer
         #[cfg_attr(feature = "tree", arg(long))]
         force: bool,
     },

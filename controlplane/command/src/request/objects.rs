@@ -130,7 +130,7 @@ pub enum Destroy {
         /// Its number
         #[cfg_attr(feature = "tree", arg(value_name = "QPN", value_parser = number::<u32>))]
         qp: u32,
-        /// Even if it is the program's and not made by a command
+        /// Destroy it even if it belongs to the program and was not made by a command
         #[cfg_attr(feature = "tree", arg(long))]
         force: bool,
     },
@@ -270,7 +270,7 @@ pub struct ModifyQp {
     /// Transport retries, 0 to 7
     #[cfg_attr(feature = "tree", arg(long, value_name = "N", value_parser = number::<u8>))]
     pub retry_cnt: Option<u8>,
-    /// RNR retries, 0 to 7; 7 is without end
+    /// RNR retries, 0 to 7; 7 means without end
     #[cfg_attr(feature = "tree", arg(long, value_name = "N", value_parser = number::<u8>))]
     pub rnr_retry: Option<u8>,
     /// Code of the RNR NAK timer, 0 to 31
@@ -297,10 +297,10 @@ pub struct ModifyQp {
     /// UDP source ports that requests use in turn: 1, 2, 4, 8 or 16
     #[cfg_attr(feature = "tree", arg(long, value_name = "N", value_parser = number::<u8>))]
     pub udp_source_ports: Option<u8>,
-    /// Silence of the peer after which it is asked for a sign of life, in milliseconds; 0 is never
+    /// Milliseconds of silence after which the peer is asked for a sign of life; 0 means never
     #[cfg_attr(feature = "tree", arg(long, value_name = "MS", value_parser = number::<u32>))]
     pub keepalive: Option<u32>,
-    /// Even to RESET or ERR if it is the program's and not made by a command
+    /// Change state, rights, Q_Key or peer even of a queue pair that a command has not made
     #[cfg_attr(feature = "tree", arg(long))]
     pub force: bool,
 }

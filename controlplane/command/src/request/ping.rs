@@ -18,7 +18,7 @@ pub struct Ping {
     /// Address of the peer: its GID, or an IPv4 address
     #[cfg_attr(feature = "tree", arg(value_name = "GID"))]
     pub gid: IpAddr,
-    /// How many requests, up to 1000; all together at most one minute
+    /// Number of requests, up to 1000; together they may take at most one minute
     #[cfg_attr(feature = "tree", arg(long, value_name = "N", default_value_t = 4,
         value_parser = clap::value_parser!(u32).range(1..=i64::from(PINGS_MAX))))]
     pub count: u32,

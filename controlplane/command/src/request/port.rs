@@ -25,7 +25,7 @@ pub enum Port {
         /// Number of a port, or `all`
         #[cfg_attr(feature = "tree", arg(value_name = "PORT|all"))]
         port: Select,
-        /// Even if the device serves a program, which gets no packets meanwhile
+        /// Stop even if the device serves a program, which gets no packets meanwhile
         #[cfg_attr(feature = "tree", arg(long))]
         #[serde(default)]
         force: bool,

@@ -28,7 +28,7 @@ pub enum Set {
         /// Its number
         #[cfg_attr(feature = "tree", arg(value_name = "QPN", value_parser = number::<u32>))]
         qp: u32,
-        /// Limit of its sending rate in Gbit/s, which travels in kbit/s; `off` for none
+        /// Limit of its sending rate in Gbit/s, rounded to kbit/s; `off` for none
         #[cfg_attr(feature = "tree", arg(long, value_name = "GBPS|off", value_parser = rate))]
         rate: u32,
     },
@@ -43,8 +43,8 @@ pub enum Set {
         /// Take its link down, as an administrator does
         #[cfg_attr(feature = "tree", arg(long = "link-down"))]
         down: bool,
-        /// Rate at which its frames leave in Gbit/s, as if its link had no more; `off` for the
-        /// link's. What does not leave at once waits
+        /// Rate in Gbit/s at which its frames leave, as if the link were that slow; `off` for the
+        /// link's own rate. Frames that cannot leave at once wait
         #[cfg_attr(feature = "tree", arg(long, value_name = "GBPS|off", value_parser = rate))]
         #[serde(default)]
         rate: Option<u32>,
@@ -55,7 +55,7 @@ pub enum Set {
     /// Take a link down, as an administrator does
     #[cfg_attr(feature = "tree", command(name = "link-down", subcommand))]
     LinkDown(LinkOf),
-    /// Faults on purpose of RoCEv2 frames, for tests: loss, duplicates, wrong order, wrong bits,
+    /// Inject faults into RoCEv2 frames, for tests: loss, duplicates, wrong order, wrong bits,
     /// delay
     Fault(SetFault),
     /// Leave counters that are zero out of `show port xstats`
@@ -65,7 +65,7 @@ pub enum Set {
         #[cfg_attr(feature = "tree", arg(value_name = "on|off"))]
         hide: Switch,
     },
-    /// Set how much the process writes to its log, which is its stderr; `trace qp` has packets
+    /// Set how much the process writes to its log, which is its stderr; `trace qp` follows packets
     Verbose {
         /// 0: nothing; 1: devices, links, events of ports; 2: also Modify QP, paths, connections;
         /// 3: all
@@ -112,7 +112,7 @@ fn rate(text: &str) -> Result<u32, &'static str> {
 #[cfg_attr(feature = "tree", derive(clap::Subcommand))]
 #[serde(rename_all = "snake_case")]
 pub enum LinkOf {
-    /// A port
+    /// Set the link of a port
     Port {
         /// Number of the port
         #[cfg_attr(feature = "tree", arg(value_name = "PORT", value_parser = number::<u16>))]

@@ -14,7 +14,7 @@ pub const PACKETS_MAX: u16 = 1000;
 #[serde(rename_all = "snake_case")]
 pub enum Trace {
     /// Follow the next packets that a queue pair sends and receives, at all ports; `show trace`
-    /// has them
+    /// shows them
     Qp {
         /// Its number
         #[cfg_attr(feature = "tree", arg(value_name = "QPN", value_parser = number::<u32>))]

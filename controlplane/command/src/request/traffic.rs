@@ -134,7 +134,7 @@ pub enum Poll {
         /// Its number
         #[cfg_attr(feature = "tree", arg(value_name = "CQ", value_parser = number::<u32>))]
         cq: u32,
-        /// Most completions
+        /// Largest number of completions
         #[cfg_attr(feature = "tree", arg(long, value_name = "N", value_parser = number::<u16>,
             default_value = "16"))]
         max: u16,

@@ -36,11 +36,11 @@ pub enum Monitor {
 /// Pace of a monitor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Args)]
 pub struct Pace {
-    /// Milliseconds between two looks, 10 to an hour
+    /// Milliseconds from one request to the next, from 10 to an hour
     #[arg(long, value_name = "MS", default_value_t = 1000,
           value_parser = value_parser!(u32).range(10..=3_600_000))]
     pub interval: u32,
-    /// Lines after which it ends; without it, it goes on
+    /// Number of lines after which the monitor ends; without it, the monitor goes on
     #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..))]
     pub count: Option<u32>,
 }
