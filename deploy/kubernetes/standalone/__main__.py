@@ -1,4 +1,4 @@
-"""deploy/kubernetes/node: runs the Pods under a kubelet of Debian's.
+"""deploy/kubernetes/node: runs the Pods under Debian's kubelet.
 
   source   kubelet, from Debian's source package
   node     containerd and kubelet, apart from this machine
@@ -24,13 +24,13 @@ import source  # noqa: E402
 from node import PAUSE, Node, NodeFailure  # noqa: E402
 
 PAGES = 64
-"""Pages of 2 MB that this machine has more while the node runs."""
+"""Number of 2 MB pages that are added to this machine's while the node runs."""
 FAILURES = (NodeFailure, source.Unavailable, application.BuildFailure, OSError,
             subprocess.SubprocessError)
 
 
 def parse():
-    """The command line."""
+    """Parses the command line."""
     parser = argparse.ArgumentParser(prog="deploy/kubernetes/node", description="Builds kubelet "
                                      "from Debian's source package, once, and runs the Pods under "
                                      "it without an API server, as root. It takes a quarter of an "
@@ -45,7 +45,7 @@ def parse():
 
 
 def main():
-    """Returns the exit status: 0 all passed, 1 some failed, 2 they could not run."""
+    """Returns the exit status: 0 if all have passed, 1 if some have failed, 2 without root."""
     arguments = parse()
     if os.geteuid() != 0:
         print("node: needs root, for namespaces and control groups", file=sys.stderr)
@@ -72,7 +72,8 @@ def main():
 
 
 def build(work, cache, binaries):
-    """Makes the files of the images: uroce's, perftest's, and what holds a Pod's namespaces."""
+    """Builds the images: the pause image, which holds a Pod's namespaces, uroce's and perftest's.
+    Returns their files."""
     command = [str(REPOSITORY / "deploy/container/build"), "--output", str(work / "uroce.tar"),
                "--cache", str(cache)]
     subprocess.run([*command, *(["--binaries", str(binaries)] if binaries else [])], check=True)

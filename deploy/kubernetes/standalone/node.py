@@ -1,5 +1,5 @@
-"""A node of Kubernetes on this machine: kubelet without an API server, over containerd. It has
-namespaces and control groups of its own, which end with it."""
+"""A node of Kubernetes on this machine: kubelet without an API server, over containerd. The node
+has namespaces and control groups of its own, which end with it."""
 
 import contextlib
 import json
@@ -62,11 +62,11 @@ NETWORK = {
 
 
 class NodeFailure(Exception):
-    """The node, or a Pod, does not do what it has to."""
+    """The node or a Pod does not do what a case expects; the text says what."""
 
 
 class Node:
-    """The node, while a block runs."""
+    """A node that runs as long as a `with` block."""
 
     def __init__(self, work, kubelet, pages):
         self.work, self.kubelet, self.pages = work, kubelet, pages
@@ -88,12 +88,12 @@ class Node:
             (controller / self.group).mkdir()
         copy_cpus(GROUPS / "cpuset", GROUPS / "cpuset" / self.group)
         self.pages_before = HUGEPAGES.read_text()
-        # Free memory in pieces of the pages' size.
+        # Makes free memory contiguous, so that pages of 2 MB can be taken from it.
         COMPACT.write_text("1")
         HUGEPAGES.write_text(str(int(self.pages_before) + self.pages))
         with (self.work / "inside.log").open("w") as log:
             self.process = subprocess.Popen(
-                # unshare ignores SIGTERM.
+                # unshare ignores SIGTERM, so the signal is KILL.
                 ["setpriv", "--pdeathsig", "KILL", "unshare", "--mount", "--net", "--pid", "--fork",
                  "--kill-child", "--mount-proc", str(INSIDE), str(self.work), str(self.kubelet),
                  self.group], stdout=log, stderr=subprocess.STDOUT)
@@ -101,40 +101,40 @@ class Node:
         return self
 
     def needs_pages(self):
-        """Raises unless this machine had the memory for the hugepages."""
+        """Raises NodeFailure unless this machine had enough memory for the hugepages."""
         found = int(HUGEPAGES.read_text()) - int(self.pages_before)
         if found < self.pages:
             raise NodeFailure(f"this machine has had memory for {found} pages of 2 MB, not "
                               f"{self.pages}")
 
     def controllers(self):
-        """The hierarchies of control groups in which kubelet makes groups."""
+        """Returns the folders of the control-group hierarchies in which kubelet makes groups."""
         return [folder for folder in GROUPS.iterdir()
                 if folder.is_mount() and (folder / "tasks").exists()]
 
     def ctr(self, *arguments):
-        """Runs containerd's client."""
+        """Runs containerd's client `ctr`."""
         return subprocess.run(["ctr", "--address", str(self.work / "containerd.sock"),
                                "--namespace", "k8s.io", *arguments], capture_output=True, text=True,
                               timeout=120)
 
     def load(self, file):
-        """Loads an image."""
+        """Loads an image from a file."""
         done = self.ctr("images", "import", str(file))
         if done.returncode != 0:
             raise NodeFailure(f"{file.name}: {done.stderr.strip()[-300:]} {self.last_words()}")
 
     def start(self, name, text):
-        """Gives kubelet a Pod's manifest."""
+        """Starts a Pod: gives kubelet its manifest."""
         (self.work / f"pods/{name}.yaml").write_text(text)
 
     def stop(self, name):
-        """Takes the manifest away, and waits until the Pod is gone."""
+        """Stops a Pod: removes its manifest, and waits until the Pod is gone."""
         (self.work / f"pods/{name}.yaml").unlink()
         self.wait(f"the end of {name}", lambda: not self.pod(name))
 
     def pod(self, name):
-        """What kubelet tells of a Pod."""
+        """Returns what kubelet reports about a Pod; None if it reports none."""
         done = subprocess.run(["nsenter", "-n", "-t", self.inner(), "python3", "-c", READ, PODS],
                               capture_output=True, text=True, timeout=20)
         if done.returncode != 0:
@@ -144,44 +144,46 @@ class Node:
         return found[0] if found else None
 
     def containers(self, name):
-        """The states of a Pod's containers, by name."""
+        """Returns the states of a Pod's containers, by name."""
         status = (self.pod(name) or {}).get("status", {})
         return {each["name"]: each for each in status.get("containerStatuses", [])}
 
     def are_ready(self, name, restarts=0):
-        """Tells whether all containers of a Pod are ready, by their probes, after some restarts."""
+        """Tells whether all containers of a Pod are ready and were restarted `restarts` times or
+        more."""
         found = self.containers(name).values()
         return bool(found) and all(each["ready"] and each["restartCount"] >= restarts
                                    for each in found)
 
     def process_of(self, name, container):
-        """The number of a container's first process on this machine."""
+        """Returns the number that a container's first process has on this machine."""
         identity = self.containers(name)[container]["containerID"].split("//")[1]
         for folder in Path("/proc").glob("[0-9]*"):
             try:
                 groups, status = (folder / "cgroup").read_text(), (folder / "status").read_text()
             except OSError:
                 continue
-            # Its number within the container is the last.
+            # The last number of NSpid is the one within the container.
             if identity in groups and re.search(r"^NSpid:.*\t1$", status, re.MULTILINE):
                 return int(folder.name)
         raise NodeFailure(f"{container} of {name} has no process")
 
     def log(self, name, container):
-        """What a container has printed, in all its lives."""
+        """Returns all that a container has printed, before and after its restarts."""
         files = sorted(self.work.glob(f"var/log/pods/*_{name}-node_*/{container}/*.log"))
         return "\n".join(line.split(" ", 3)[3] for file in files
                          for line in file.read_text().splitlines())
 
     def inner(self):
-        """The number of the first process of the node's namespaces."""
+        """Returns the number of the first process in the node's namespaces."""
         path = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
         if self.process.poll() is not None or not (children := path.read_text().split()):
             raise NodeFailure(f"the node has ended: {self.last_words()}")
         return children[0]
 
     def wait(self, what, is_so, seconds=120):
-        """Waits until something is so."""
+        """Waits until `is_so()` is true. After `seconds`, raises NodeFailure with the text
+        `what`."""
         end = time.monotonic() + seconds
         while not is_so():
             if self.process.poll() is not None or time.monotonic() > end:
@@ -189,7 +191,7 @@ class Node:
             time.sleep(0.3)
 
     def last_words(self):
-        """What the logs have last, of kubelet's only the errors."""
+        """Returns the last lines of the logs; of kubelet's log, only errors."""
         logs = [(self.work / name).read_text().splitlines() if (self.work / name).exists() else []
                 for name in ("inside.log", "containerd.log", "kubelet.log")]
         errors = [line for line in logs[2] if line.startswith(("E", "F"))]
@@ -211,13 +213,13 @@ class Node:
 
 
 def copy_cpus(parent, group):
-    """Gives a group the CPUs and memory of its parent: one of version 1 has none at first."""
+    """Gives a control group its parent's CPUs and memory: in version 1 a new group has none."""
     for name in ("cpuset.cpus", "cpuset.mems"):
         (group / name).write_text((parent / name).read_text())
 
 
 def remove(group):
-    """Removes a control group and those below it, which have no process any more."""
+    """Removes a control group and all groups below it. Their processes have ended."""
     end = time.monotonic() + 10
     for folder in [*sorted(group.rglob("*/"), reverse=True), group]:
         while folder.is_dir():

@@ -1,4 +1,4 @@
-"""What is proven under kubelet, each as a function of the node."""
+"""The cases that are run under kubelet, each as a function of the node."""
 
 import os
 import re
@@ -80,7 +80,7 @@ def exclusive_cpu(node):
 
 
 def lcores(node, name):
-    """The CPUs on which the lcores of a Pod's container may run."""
+    """Returns the CPUs on which the lcores of a Pod's container may run."""
     folder = Path(f"/proc/{node.process_of(name, 'uroce')}/task")
     return {re.search(r"^Cpus_allowed_list:\s+(\S+)", (thread / "status").read_text(),
                       re.MULTILINE)[1]
@@ -106,14 +106,14 @@ def hugepages(node):
 
 
 def is_said(words, log):
-    """Tells whether the first line of a log that is uroce's has these words: DPDK's and libnuma's
+    """Tells whether the first line of uroce in a log has these words. Lines of DPDK and of libnuma
     may come before it."""
     own = [line for line in log.splitlines() if line.startswith("uroce-perf: ")]
     return bool(own) and words in own[0]
 
 
 def exits(node, name):
-    """The exit codes of a Pod's containers that have ended."""
+    """Returns the exit codes of those containers of a Pod that have ended."""
     return [each["state"]["terminated"]["exitCode"] for each in node.containers(name).values()
             if "terminated" in each["state"]]
 

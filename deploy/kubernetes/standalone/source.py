@@ -1,4 +1,4 @@
-"""kubelet, built once from Debian's source package of Kubernetes, which has all that it needs."""
+"""Builds kubelet once from Debian's source package of Kubernetes, which needs no other source."""
 
 import os
 import re
@@ -8,17 +8,17 @@ from pathlib import Path
 
 PACKAGE = "kubernetes"
 IMPORT = Path("src/k8s.io/kubernetes")
-"""Where Go looks for the source below GOPATH, as Debian builds it."""
+"""Place of the source below GOPATH, as in Debian's build."""
 VERSION = "k8s.io/kubernetes/vendor/k8s.io/component-base/version.git"
 SOURCES = Path("/etc/apt")
 
 
 class Unavailable(Exception):
-    """kubelet cannot be had; the text says why."""
+    """kubelet cannot be built; the text says why."""
 
 
 def kubelet(cache):
-    """The program, from the cache if it has been built before. Raises Unavailable."""
+    """Returns the file of kubelet. Builds it if it is not in the cache. Raises Unavailable."""
     program = cache / "kubelet"
     if not program.exists():
         folder = cache / "kubernetes-source"
@@ -30,7 +30,7 @@ def kubelet(cache):
 
 
 def unpack(folder):
-    """Downloads the source package with apt, which verifies it, and unpacks it. Returns its release
+    """Downloads the source package with apt, which verifies it, and unpacks it. Returns the release
     of Kubernetes."""
     (folder / "lists/partial").mkdir(parents=True)
     found = [text for file in sources() if (text := source_of(file.read_text()))]
@@ -54,14 +54,14 @@ def unpack(folder):
 
 
 def sources():
-    """The files in which this machine names its sources of packages."""
+    """Returns the files with this machine's package sources."""
     files = [SOURCES / "sources.list", *SOURCES.glob("sources.list.d/*.list"),
              *SOURCES.glob("sources.list.d/*.sources")]
     return [file for file in files if file.exists()]
 
 
 def source_of(text):
-    """The same sources, of source packages, or nothing if a file has none."""
+    """Returns the package sources in `text` as sources of source packages; empty if it has none."""
     lines = [re.sub(r"^(deb)(?=[ \t\[])", "deb-src", line) for line in text.splitlines()]
     lines = [re.sub(r"^Types:.*", "Types: deb-src", line) for line in lines]
     has = any(line.startswith(("deb-src", "Types:")) for line in lines)
@@ -69,7 +69,7 @@ def source_of(text):
 
 
 def build(folder, release):
-    """Compiles kubelet, for a quarter of an hour on two cores. Returns the program."""
+    """Compiles kubelet, which takes a quarter of an hour on two cores. Returns its file."""
     print(f"kubelet {release}: compiling, once", flush=True)
     major, minor, _ = release.split(".")
     values = {"Version": f"v{release}", "Major": major, "Minor": minor}
@@ -85,7 +85,7 @@ def build(folder, release):
 
 
 def run(command, folder, environment=None):
-    """Runs a command that must succeed in a folder. Raises Unavailable."""
+    """Runs a command in a folder. Raises Unavailable if it fails."""
     try:
         done = subprocess.run(command, cwd=folder, env=environment, text=True,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT)

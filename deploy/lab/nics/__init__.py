@@ -1,1 +1,1 @@
-"""deploy/nics: uroce over each NIC that QEMU emulates and DPDK drives, each really started."""
+"""deploy/nics: runs uroce over each NIC that QEMU emulates and DPDK drives."""

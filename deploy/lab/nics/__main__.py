@@ -38,7 +38,8 @@ SHORT_NICS = ("e1000e",)
 
 
 def main():
-    """Returns the exit status: 0 all properties hold, 1 some do not, 2 some could not be run."""
+    """Returns the exit status: 0 if all properties hold, 1 if some do not, 2 if some could not
+    run."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, lambda number, _: sys.exit(128 + number))
@@ -87,7 +88,7 @@ def parse():
 
 
 def prepare():
-    """Does everything that needs the machine's own network, then re-executes in the namespace."""
+    """Does all that needs the machine's own network, then starts this program in the namespace."""
     packages("packages_need interop build image")
     try:
         base = image.build(say)
@@ -101,7 +102,7 @@ def prepare():
 
 
 def packages(command):
-    """Runs a command of the shell library that installs Debian packages."""
+    """Runs a function of env/packages.sh, the shell library that installs Debian packages."""
     script = f'source "{DEPLOY}/env/packages.sh" && {command}'
     if subprocess.run(["bash", "-c", script], stdout=sys.stderr).returncode != 0:
         raise LabFailure("packages are missing, see above")
@@ -113,7 +114,7 @@ def say(text):
 
 
 def run(arguments):
-    """Runs the matrix in the namespace."""
+    """Runs the matrix; called in the namespace. Returns the exit status."""
     folder, *programs = arguments.inside
     work = Path(tempfile.mkdtemp(prefix="uroce-nics-"))
     kept = Path(os.environ.get("CARGO_TARGET_DIR") or REPOSITORY / "target") / "nics"
@@ -133,19 +134,19 @@ def run(arguments):
 
 
 def dpdk():
-    """The release of DPDK."""
+    """Returns the release of DPDK."""
     return image.run(["pkg-config", "--modversion", "libdpdk"]).strip()
 
 
 def chosen(arguments):
-    """The NICs, each with each way in which the guest gives it to DPDK."""
+    """Returns the chosen NICs, each with each way in which the guest gives it to DPDK."""
     names = arguments.driver or (SHORT_NICS if arguments.short else [nic.name for nic in NICS])
     ways = WAYS[:1] if arguments.short else WAYS
     return [(nic, way) for nic in NICS if nic.name in names for way in ways]
 
 
 def over(nic, way, arguments, layered, programs, work, kept):
-    """Boots a guest with the NIC and runs the properties. Gives their results."""
+    """Boots a guest with the NIC and runs the properties. Returns their results."""
     selected = [prop for prop in PROPERTIES
                 if arguments.only in prop.name and (prop.short or not arguments.short)
                 and (way is WAYS[0] or prop.every_way)]
@@ -174,7 +175,7 @@ def over(nic, way, arguments, layered, programs, work, kept):
 
 
 def verdict(prop, nic, way, ends, obstacle, kept):
-    """Runs one property and gives its result as an object."""
+    """Runs one property and returns its result as an object."""
     result = {"nic": nic.name, "way": way.name, "property": prop.name, "verdict": NOT_RUN,
               "reason": obstacle or "", "seconds": 0.0}
     if obstacle:
@@ -198,7 +199,7 @@ def verdict(prop, nic, way, ends, obstacle, kept):
 
 
 def finish(results, arguments):
-    """Prints the summary and gives the exit status."""
+    """Prints the summary and returns the exit status."""
     count = {verdict: sum(result["verdict"] == verdict for result in results)
              for verdict in (PASS, FAIL, NOT_RUN)}
     summary = f"nics: {count[PASS]} hold, {count[FAIL]} do not, {count[NOT_RUN]} not run"

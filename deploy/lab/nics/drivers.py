@@ -1,4 +1,4 @@
-"""The NICs of the matrix: what QEMU emulates and DPDK drives."""
+"""The NICs of the matrix: those that QEMU emulates and DPDK drives."""
 
 from dataclasses import dataclass
 
@@ -8,28 +8,28 @@ class Nic:
     """A NIC that QEMU emulates."""
 
     name: str
-    """As the command line and the page name it."""
+    """Name on the command line and in deploy/NICS.md."""
     device: str
-    """QEMU's device, with its options."""
+    """QEMU's name for the device, with its options."""
     driver: str
-    """DPDK's driver."""
+    """Name of DPDK's driver."""
     what: str
     queues: int = 1
-    """Queue pairs that QEMU gives it."""
+    """Number of queue pairs that QEMU gives the NIC."""
 
 
 @dataclass(frozen=True)
 class Way:
-    """How the guest gives a NIC to DPDK, and the memory that DPDK has."""
+    """How the guest gives a NIC to DPDK, and which memory DPDK has."""
 
     name: str
     iommu: bool
     hugepages: int
-    """Pages of 2 MiB that the guest reserves."""
+    """Number of 2 MiB pages that the guest reserves."""
     what: str
 
 
-# The first is the plain one, with all properties.
+# All properties run in the first way only; the others run a few.
 WAYS = (
     Way("vfio-pci", True, 0, "behind an IOMMU, without hugepages"),
     Way("vfio-huge", True, 128, "behind an IOMMU, with hugepages"),
@@ -44,7 +44,7 @@ NICS = (
         "host_mtu=9000,mq=on,rss=on,vectors=6", "net_virtio", "virtio 1.1 network device", 2),
 )
 
-# What to do where a property is missing, by NIC, way and property.
+# Remedies for missing properties, by NIC, way and property.
 ONE_LCORE = ("The driver reports more queues than the device serves: use `lcores = 1`. The device "
              "is QEMU's; another of its kind may differ.")
 BEHIND_AN_IOMMU = "The driver ends the process: bind the NIC to vfio-pci, behind an IOMMU."
@@ -55,5 +55,5 @@ REMEDIES = {
 
 
 def remedy(nic, way, prop):
-    """What to do where a property of a NIC is missing. Empty if nothing is known."""
+    """Returns the remedy for a missing property of a NIC; empty if none is known."""
     return REMEDIES.get((nic, way, prop), "")

@@ -1,5 +1,5 @@
-"""The two ends of a property: uroce in the guest, over its NICs, and uroce on this machine, over
-af_packet on the taps of these NICs."""
+"""The two ends of a property: uroce in the guest, over the guest's NICs, and uroce on this machine,
+over af_packet on the taps of these NICs."""
 
 import contextlib
 import json
@@ -11,36 +11,37 @@ from report.failure import LabFailure
 from vm import network
 from vm.guest import Output
 
-# Seconds for a program in an emulated guest on a busy machine.
+# Longest time, in seconds, of a program in an emulated guest on a busy machine.
 SECONDS = 90
-# Seconds until the server of this machine listens.
+# Longest time, in seconds, until the server on this machine listens.
 LISTEN_SECONDS = 15
 EXCHANGE_PORT = 18515
-# 2.1 s until the retries are used up: an emulated guest may pause for most of a second.
+# ACK timeout with which all retries last 2.1 s: an emulated guest may pause for most of a second.
 PATIENCE = ["-u", "16"]
-# Megabytes and packet buffers. An emulated IOMMU takes seconds to map what nothing uses.
+# Megabytes, and number of packet buffers: few, since an emulated IOMMU takes seconds to map memory
+# that is not used.
 MEMORY_MB = 128
 MBUFS = 4095
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What both ends configure alike."""
+    """Settings of both ends. The comments name those of one end."""
 
     mtu: int = 1500
     path_mtu: int = 1024
     family: int = 4
     lcores: int = 1
-    """Lcores of the guest's end."""
+    """Lcores at the guest's end."""
     vlan: int = None
     mac: str = None
-    """Ethernet address that the guest's end takes instead of the NIC's own."""
+    """Ethernet address at the guest's end; None for that of the NIC."""
     ports: int = 1
 
 
 @dataclass
 class Outcome:
-    """What a run has shown."""
+    """Result of a run. It is good if there is no fault."""
 
     fault: str = ""
     notes: str = ""
@@ -48,12 +49,12 @@ class Outcome:
 
 
 def addresses(end, port):
-    """The addresses of an end's port. Each port is a network of its own."""
+    """Returns the addresses of an end's port. Each port has networks of its own."""
     return [f"192.0.{2 + port}.{end}/24", f"2001:db8:{port}::{end}/64"]
 
 
 def config(end, devices, setting, memory=""):
-    """A configuration file as text; `devices` are the values of `ethdev`."""
+    """Returns a configuration file as text; `devices` are the values of `ethdev`."""
     lines = ["[eal]", f"memory_mb = {MEMORY_MB}", memory, "[[device]]", 'name = "nic"',
              f"lcores = {setting.lcores}", 'idle = "sleep"']
     for port, device in enumerate(devices):
@@ -65,7 +66,7 @@ def config(end, devices, setting, memory=""):
 
 
 class Ends:
-    """The ends of one guest."""
+    """Both ends of one guest's NICs."""
 
     def __init__(self, guest, programs, work, huge=False):
         self.guest = guest
@@ -74,7 +75,8 @@ class Ends:
         self.huge = huge
 
     def run(self, words, setting):
-        """Runs a program of uroce-perf between both ends, the guest as client. Gives an Outcome."""
+        """Runs a program of uroce-perf between both ends; the guest is the client. Returns an
+        Outcome."""
         self.write_config(setting)
         common = [*words, "--config"]
         begin = time.monotonic()
@@ -95,7 +97,7 @@ class Ends:
         self.guest.check(f"cat >/tmp/nic.toml <<'END'\n{text}END", 10)
 
     def host_config(self, setting):
-        """Writes the configuration of this machine's end, and returns its path."""
+        """Writes the configuration of this machine's end. Returns its path."""
         devices = [f'{{ vdev = "net_af_packet{at},iface={name}" }}'
                    for at, name in enumerate(self.guest.link.interfaces[:setting.ports])]
         plain = Setting(setting.mtu, vlan=setting.vlan, ports=setting.ports)
@@ -105,7 +107,7 @@ class Ends:
 
     @contextlib.contextmanager
     def server(self, words):
-        """Runs the server of this machine for the time of the block."""
+        """Runs a server on this machine as long as the block runs."""
         output = self.work / "host.log"
         with open(output, "w") as log:
             server = subprocess.Popen(
@@ -119,7 +121,7 @@ class Ends:
             server.wait()
 
     def wait_until_listening(self, server, output):
-        """Returns when the server listens."""
+        """Waits until the server listens."""
         deadline = time.monotonic() + LISTEN_SECONDS
         while time.monotonic() < deadline and server.poll() is None:
             if network.listening(EXCHANGE_PORT):
@@ -129,10 +131,10 @@ class Ends:
 
     @contextlib.contextmanager
     def device(self, setting):
-        """Runs `uroce` in the guest with its NICs, for the time of the block. The value is a
-        function that runs a command of the process and returns its answer."""
+        """Runs `uroce` in the guest, with its NICs, as long as the block runs. The block gets a
+        function that runs a command in this process and returns its answer."""
         self.write_config(setting)
-        # Its stdin stays open, because it runs until Enter.
+        # The pipe keeps its stdin open: `uroce` runs until Enter is pressed.
         running = self.guest.begin(
             "sleep 600 | uroce -- --config /tmp/nic.toml >/tmp/uroce.log 2>&1", 600)
         try:
@@ -145,7 +147,7 @@ class Ends:
 
     @contextlib.contextmanager
     def host_device(self, setting):
-        """Runs `uroce` on this machine, as `device` does in the guest."""
+        """Runs `uroce` on this machine; otherwise like `device`."""
         command = [self.cli, "--", "--config", self.host_config(setting)]
         running = subprocess.Popen(
             ["setpriv", "--pdeathsig", "KILL", *command],
@@ -168,7 +170,7 @@ class Ends:
             running.wait()
 
     def wait_for_device(self):
-        """Returns when the process answers."""
+        """Waits until the process in the guest answers."""
         deadline = time.monotonic() + SECONDS
         while time.monotonic() < deadline:
             if self.guest.run("uroce -s $(pidof uroce) show device", 20).status == 0:
@@ -178,10 +180,10 @@ class Ends:
         raise LabFailure(f"uroce does not start in the guest: {last_line(said)}")
 
     def ask(self, command):
-        """Runs a command of the process in the guest and returns its answer."""
+        """Runs a command in the process of the guest. Returns its answer."""
         return self.guest.run(f"uroce -s $(pidof uroce) {command}", SECONDS)
 
 
 def last_line(text):
-    """The last line of a program's output."""
+    """Returns the last line of a program's output."""
     return text.strip().rpartition("\n")[2]

@@ -1,7 +1,7 @@
 """Failover between two NICs: a connection with an alternate path migrates when its cable is cut.
 
 The connection is made by commands, from `uroce` in the guest to `uroce` on this machine, each with
-two ports. WRITEs of no bytes carry the bits with which both ends arm the path.
+two ports. Empty WRITEs carry the migration bits by which both ends arm the path.
 """
 
 import json
@@ -12,12 +12,13 @@ from report.failure import LabFailure
 from .ends import Outcome, Setting
 
 SERVICE = 7471
-# Seconds in which both ends arm the path, and in which the QP migrates.
+# Longest time, in seconds, until both ends have armed the path, and again until the QP has
+# migrated.
 SOON = 30
 
 
 def failover(ends):
-    """Cuts the cable of the first NIC under a connection, whose WRITEs then go by the second."""
+    """Cuts the cable of the first NIC of a connection. Its WRITEs then go over the second NIC."""
     setting = Setting(ports=2)
     with ends.host_device(setting) as far, ends.device(setting) as near:
         expect(far(f"listen {SERVICE}"))
@@ -42,7 +43,7 @@ def failover(ends):
 
 
 def until(check):
-    """Whether the check succeeds before the time is over."""
+    """Returns whether `check` succeeds within SOON seconds."""
     deadline = time.monotonic() + SOON
     while time.monotonic() < deadline:
         if check():
@@ -51,13 +52,13 @@ def until(check):
 
 
 def touched(near, qp, cq):
-    """Whether a WRITE of no bytes completes."""
+    """Posts a WRITE of no bytes. Returns whether it completes."""
     expect(near(f"post write qp {qp} len 0 rkey 0 addr 0"))
     return "success" in near(f"poll cq {cq} timeout 20000").text
 
 
 def attributes(near, qp):
-    """The attributes of a QP."""
+    """Returns the attributes of a QP."""
     answer = json.loads(expect(near(f"-j query qp {qp}")))
     while not (isinstance(answer, dict) and "migrations" in answer):
         answer = answer[0] if isinstance(answer, list) else next(iter(answer.values()))
@@ -65,7 +66,7 @@ def attributes(near, qp):
 
 
 def expect(answer):
-    """The text of an answer to a command that must succeed."""
+    """Returns the text of an answer. Raises LabFailure if the command has failed."""
     if answer.status != 0:
         raise LabFailure(answer.text)
     return answer.text

@@ -1,16 +1,16 @@
-"""A guest with NICs for DPDK: q35 with an emulated IOMMU, and a tap for each NIC."""
+"""A guest with NICs for DPDK: a q35 machine with an emulated IOMMU, and a tap for each NIC."""
 
 from vm import guest, network
 
-# Slots on the root bus, behind the devices of the chipset.
+# First slot on the root bus that the chipset's devices leave free.
 FIRST_SLOT = 4
 MEMORY = "1100M"
-# Longest frame of the taps.
+# MTU of the taps in bytes.
 TAP_MTU = 9000
 
 
 class Taps:
-    """The taps of a guest's NICs, and the guest's machine."""
+    """The taps of a guest's NICs, and the guest's virtual machine."""
 
     needs_peer_to_boot = False
 
@@ -20,7 +20,8 @@ class Taps:
         self.interfaces = [f"nic{number}p{port}" for port in range(ports)]
 
     def prepare(self):
-        """Makes the taps, with a queue for each queue of the NIC. A former guest has left its."""
+        """Creates the taps, with a queue for each queue of the NIC, in place of a former
+        guest's."""
         for interface in self.interfaces:
             if network.exists(interface):
                 network.ip("link", "delete", interface)
@@ -29,7 +30,8 @@ class Taps:
             network.bring_up(interface, TAP_MTU)
 
     def machine(self):
-        """The chipset with its IOMMU, and a processor as DPDK needs it."""
+        """Returns the options for the chipset, with its IOMMU, and for a processor that DPDK can
+        use."""
         words = ["-m", MEMORY, "-cpu", "max"]
         if not self.iommu:
             return [*words, "-machine", "q35"]
@@ -40,7 +42,7 @@ class Taps:
 class NicGuest(guest.Guest):
     """A guest that gives the NICs of its link to DPDK."""
 
-    # For two lcores.
+    # One processor for each of two lcores.
     processors = 2
 
     def __init__(self, image, number, folder, link, hugepages=0):
@@ -49,13 +51,13 @@ class NicGuest(guest.Guest):
 
     @property
     def pci(self):
-        """PCI addresses of the NICs."""
+        """The PCI addresses of the NICs."""
         return [f"0000:00:{FIRST_SLOT + at:02x}.0" for at in range(len(self.link.interfaces))]
 
     def kernel_line(self):
-        """The kernel's command line, with the variables of nics/init."""
+        """Returns the kernel's command line. It contains the variables of nics/init."""
         bind = "vfio-pci" if self.link.iommu else "uio_pci_generic"
-        # On a busy machine the kernel would find that its timer does not tick, and panic.
+        # On a busy machine the kernel would see its timer stand still, and panic.
         line = (f"console=ttyS0 quiet panic=-1 no_timer_check "
                 f"NICS={','.join(self.pci)} BIND={bind} "
                 f"CONTROL={self.addresses.control}/{network.CONTROL_PREFIX}")
@@ -63,7 +65,7 @@ class NicGuest(guest.Guest):
         return line + (f" HUGEPAGES={self.hugepages}" if self.hugepages else "")
 
     def roce_devices(self):
-        """The NICs, each with its tap."""
+        """Returns the options for the NICs, each with its tap."""
         words = []
         nic = self.link.nic
         queues = f",queues={nic.queues}" if nic.queues > 1 else ""
@@ -75,9 +77,9 @@ class NicGuest(guest.Guest):
         return words
 
     def check_ready(self):
-        """Succeeds when commands run."""
+        """Returns if the guest runs commands; otherwise raises."""
         self.check("true", 5)
 
     def set_cable(self, port, up):
-        """Cuts the cable of a port, or mends it."""
+        """Mends the cable of a port if `up`, otherwise cuts it."""
         self.monitor("set_link", {"name": f"roce{port}", "up": up})

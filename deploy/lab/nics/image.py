@@ -1,8 +1,8 @@
-"""The guest's root folder for deploy/nics: that of the laboratory, and uroce with DPDK over it.
+"""The guest's root folder for deploy/nics: the laboratory's, with uroce and DPDK added.
 
-The kernel unpacks an initramfs of several archives in their order, and a later file replaces an
-earlier one of its name. So the second archive has only what is added: `init`, the programs of this
-machine with their libraries, and the drivers of DPDK.
+The kernel unpacks an initramfs of several archives in their order. A later file replaces an earlier
+one with the same name. So the second archive has only what is added: `init`, this machine's
+programs with their libraries, and DPDK's drivers.
 """
 
 import re
@@ -14,13 +14,13 @@ from report.failure import LabFailure
 from vm import image
 
 HERE = Path(__file__).resolve().parent
-# Drivers that a guest may load; each brings the libraries that it needs.
+# Drivers that a guest may load. Each is copied with the libraries that it needs.
 DRIVERS = ("net_e1000", "net_vmxnet3", "net_virtio", "net_ring", "bus_pci", "bus_vdev",
            "mempool_ring")
 
 
 class Layered:
-    """An image whose initramfs has further archives behind the laboratory's."""
+    """An image with an initramfs of two archives: the laboratory's, and one with the additions."""
 
     def __init__(self, base, programs, folder):
         self.kernel = base.kernel
@@ -33,14 +33,15 @@ class Layered:
         with open(self.initramfs, "wb") as output:
             for archive in (base.initramfs, over):
                 output.write(archive.read_bytes())
-                # An archive begins at a multiple of four bytes.
+                # Each archive must begin at a multiple of four bytes.
                 output.write(bytes(-output.tell() % 4))
         shutil.rmtree(root)
         over.unlink()
 
 
 def fill(root, programs):
-    """Fills the folder with the programs, without their symbols, and what they load."""
+    """Fills a folder with the programs, stripped of their symbols, and the libraries that they
+    load."""
     (root / "bin").mkdir(parents=True)
     libraries = root / image.MULTIARCH
     libraries.mkdir(parents=True)
@@ -49,7 +50,7 @@ def fill(root, programs):
     target = root / objects[0].parent.relative_to("/")
     target.mkdir(parents=True)
     for driver in objects:
-        # A driver is also a library of others. Two files of it would register it twice.
+        # A driver is also a library that others need. With two copies it would register twice.
         library = driver.name.rpartition(".")[0]
         shutil.copy(driver, libraries / library)
         (target / driver.name).symlink_to(f"/{image.MULTIARCH}/{library}")
@@ -60,8 +61,8 @@ def fill(root, programs):
 
 
 def drivers():
-    """The files of the drivers in the folder where EAL looks for them, with the whole version in
-    their names, by which it takes them."""
+    """Returns the files of the drivers in the folder where EAL looks for them. Their names have the
+    whole version, as EAL requires."""
     libdir = image.run(["pkg-config", "--variable=libdir", "libdpdk"]).strip()
     found = [path for name in DRIVERS
              for path in Path(libdir).glob(f"dpdk/pmds-*/librte_{name}.so.*")
@@ -72,7 +73,7 @@ def drivers():
 
 
 def copy_libraries(item, root, libraries):
-    """Copies the libraries that the loader of this machine finds for a file."""
+    """Copies the libraries that this machine's loader finds for a program or library."""
     listing = subprocess.run(["ldd", item], capture_output=True, text=True).stdout
     if "not found" in listing:
         raise LabFailure(f"{item} needs a library that this machine lacks:\n{listing}")

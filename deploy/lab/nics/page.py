@@ -1,4 +1,4 @@
-"""deploy/NICS.md: what each NIC was seen to do, and what to do where something is missing."""
+"""Writes deploy/NICS.md: what each NIC was seen to do, and remedies where something is missing."""
 
 from report.result import FAIL, NOT_RUN, PASS
 
@@ -16,7 +16,7 @@ A NIC that QEMU cannot emulate is in the last table.
 
 WORD = {PASS: "yes", FAIL: "**no**", NOT_RUN: "not run"}
 
-# Of each family that DPDK 22.11 has a driver for and QEMU emulates nothing of.
+# An entry for each family that DPDK 22.11 has a driver for and QEMU does not emulate.
 NOT_EMULATED = (
     ("mlx5", "NVIDIA ConnectX-4 Lx and newer, BlueField",
      "stays with the kernel's driver; needs libibverbs of the vendor's provider"),
@@ -32,7 +32,7 @@ NOT_EMULATED = (
 
 
 def text(results, release, dpdk):
-    """The page. `results` are those of the whole matrix."""
+    """Returns the text of the page. `results` are those of the whole matrix."""
     by_cell = {(each["property"], each["nic"], each["way"]): each for each in results}
     lines = [HEAD.format(release=release, dpdk=dpdk), "## Properties", "",
              f"The guest has an IOMMU and no hugepages ({WAYS[0].name}).", ""]
@@ -58,12 +58,12 @@ def text(results, release, dpdk):
 
 
 def row(*cells):
-    """A row of a table, as a list of one line."""
+    """Returns a row of a table, as a list of one line."""
     return ["| " + " | ".join(cells) + " |"]
 
 
 def missing(results):
-    """What does not hold, with the reason and what to do."""
+    """Returns lines about the properties that do not hold, with reason and remedy."""
     lines = []
     for each in results:
         if each["verdict"] == PASS:

@@ -1,7 +1,6 @@
-"""The properties of a NIC: what is run for each, and the verdict.
+"""The properties of a NIC: the check of each, and the verdict.
 
-Each starts a process of its own in the guest, so that the NIC starts, and stops, as often as there
-are properties.
+Each check starts a process in the guest. So the NIC starts and stops once for each property.
 """
 
 from dataclasses import dataclass
@@ -9,7 +8,8 @@ from dataclasses import dataclass
 from .ends import PATIENCE, Outcome, Setting
 from .failover import failover
 
-# Seconds in which a change of the link must be seen: the control plane looks four times a second.
+# Longest time, in seconds, until a change of the link is seen. The control plane looks four times a
+# second.
 LINK_SECONDS = 10
 OTHER_MAC = "02:00:00:77:00:01"
 BYTES = 65536
@@ -17,21 +17,21 @@ BYTES = 65536
 
 @dataclass(frozen=True)
 class Property:
-    """A property of a NIC."""
+    """A property of a NIC, with its check."""
 
     name: str
     what: str
-    """As the head of the page's section describes it."""
+    """Meaning, as in the table of the page."""
     check: object
-    """A function of both ends that gives an Outcome."""
+    """A function that gets both ends and returns an Outcome."""
     short: bool = False
-    """Whether the short form has it."""
+    """Whether `--short` runs it."""
     every_way: bool = False
-    """Whether it is run in each way in which the guest gives the NIC to DPDK."""
+    """Whether it runs in every way of giving the NIC to DPDK, and not only in the first."""
 
 
 def traffic(program, setting, count=100, size=BYTES, *more):
-    """A check: messages of a program arrive, each byte as it was sent."""
+    """Returns a check that a program's messages arrive, each byte as it was sent."""
     gid = "1" if setting.family == 6 else "0"
     size = [] if program == "atomic_bw" else ["-s", str(size)]
 
@@ -42,7 +42,7 @@ def traffic(program, setting, count=100, size=BYTES, *more):
 
 
 def link(ends):
-    """The link is up, goes down when the cable is cut, and comes back, as often as that happens."""
+    """Checks that the link goes down when the cable is cut, and up when it is mended, twice."""
     with ends.device(Setting()) as ask:
         for up in (True, False, True, False, True):
             ends.guest.set_cable(0, up)
@@ -55,7 +55,7 @@ def link(ends):
 
 
 def restart(ends):
-    """The NIC works after its process was killed with frames in flight."""
+    """Checks that the NIC works after its process was killed with frames in flight."""
     check = traffic("write_bw", Setting(), 50)
     with ends.device(Setting()):
         ends.guest.run("killall -9 uroce", 10)
@@ -63,7 +63,7 @@ def restart(ends):
 
 
 def two_lcores(ends):
-    """Eight QPs of two lcores send, and receive acknowledgements."""
+    """Checks that eight QPs on two lcores send and receive acknowledgements."""
     setting = Setting(lcores=2)
     return ends.run(["write_bw", "-n", "20", "-s", str(BYTES), "-m", "1024", "-q", "8",
                      "--lcore-thread", "--verify", *PATIENCE], setting)
@@ -91,5 +91,5 @@ PROPERTIES = (
 
 
 def measure(prop, ends):
-    """Runs one property and returns the outcome."""
+    """Runs the check of a property. Returns its outcome."""
     return prop.check(ends)
