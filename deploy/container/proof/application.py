@@ -73,10 +73,11 @@ def build_mooncake(file, cache):
     return build(file, cache, MOONCAKE_TAG, MOONCAKE_NEEDS, finish)
 
 
-def without_glibc(file):
-    """Makes an image with the name of musl's loader and nothing else."""
+def of_files(file, tag, contents):
+    """Makes an image of a few files, given by path, and nothing else."""
     with tempfile.TemporaryDirectory(prefix="uroce-application-") as scratch:
         root = Path(scratch) / "root"
-        (root / "lib").mkdir(parents=True)
-        (root / "lib/ld-musl-x86_64.so.1").write_bytes(b"")
-        archive.write(file, root, "localhost/musl:latest", 0, {})
+        for path, content in contents.items():
+            (root / path).parent.mkdir(parents=True, exist_ok=True)
+            (root / path).write_bytes(content)
+        archive.write(file, root, tag, 0, {})

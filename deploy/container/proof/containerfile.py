@@ -65,8 +65,8 @@ def give(session, context, folders):
 
 def files(podman, image):
     """What is at each path of an image: kind, mode, owner, and content or target."""
-    root, found = Path(podman.ask("image", "mount", image).strip()), {}
-    try:
+    found = {}
+    with podman.mounted(image) as root:
         for path in sorted(root.rglob("*")):
             status = path.lstat()
             what = [stat.filemode(status.st_mode), status.st_uid, status.st_gid]
@@ -77,8 +77,6 @@ def files(podman, image):
                 content = hashlib.sha256(path.read_bytes()).hexdigest()
                 what += [status.st_nlink, content]
             found[str(path.relative_to(root))] = what
-    finally:
-        podman.ask("image", "umount", image)
     return found
 
 

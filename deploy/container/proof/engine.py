@@ -6,12 +6,15 @@ import shlex
 import shutil
 import subprocess
 import time
+from pathlib import Path
 
-LEAST_RIGHTS = (
-    "--read-only", "--cap-drop=ALL", "--security-opt=no-new-privileges", "--network=none",
-    "--memory=512m", "--tmpfs=/tmp:size=1m",
+CONFINED = (
+    "--read-only", "--cap-drop=ALL", "--security-opt=no-new-privileges", "--memory=512m",
+    "--tmpfs=/tmp:size=1m",
 )
 """No capability, no privilege to gain, nothing to write to; user 65534 is the image's."""
+LEAST_RIGHTS = (*CONFINED, "--network=none")
+"""The same without a network."""
 
 PODMAN_CONFIGURATION = """\
 [containers]
@@ -81,13 +84,33 @@ class Podman:
         finally:
             self.run("kube", "down", str(manifest))
 
-    def container(self, *arguments, **options):
+    def container(self, *arguments, rights=LEAST_RIGHTS, **options):
         """Runs a container with the least rights to its end, and returns its output."""
-        return self.ask("run", "--rm", *self.unwatched(), *LEAST_RIGHTS, *arguments, **options)
+        return self.ask("run", "--rm", *self.unwatched(), *rights, *arguments, **options)
 
-    def start(self, name, *arguments):
-        """Starts a container with the least rights in the background."""
-        self.ask("run", "--detach", f"--name={name}", *self.unwatched(), *LEAST_RIGHTS, *arguments)
+    @contextlib.contextmanager
+    def started(self, name, words, *arguments, rights=LEAST_RIGHTS):
+        """Runs a container with the least rights while the block runs, from when it has printed
+        these words on. However the block ends, the name is free for the next case."""
+        try:
+            self.ask("run", "--detach", f"--name={name}", *self.unwatched(), *rights, *arguments)
+            self.wait_for(name, words)
+            yield
+        finally:
+            self.remove(name)
+
+    def remove(self, name):
+        """Ends a container and removes it."""
+        self.run("rm", "--force", "--time", "0", name)
+
+    @contextlib.contextmanager
+    def mounted(self, image):
+        """Gives the folder with an image's files while the block runs."""
+        root = Path(self.ask("image", "mount", image).strip())
+        try:
+            yield root
+        finally:
+            self.run("image", "umount", image)
 
     def compose(self, files, *arguments):
         """Runs docker-compose or podman-compose with the services of these files, also those of the

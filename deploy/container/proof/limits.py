@@ -9,8 +9,9 @@ import time
 from pathlib import Path
 
 from cases import IMAGE, expect
-from engine import LEAST_RIGHTS, Failed, Skipped
+from engine import CONFINED, LEAST_RIGHTS, Failed, Skipped
 from hugepages import Hugepages
+from link import Link
 
 CONFIGURATION = """\
 [eal]
@@ -62,6 +63,17 @@ def rights_and_nics(session):
            "--ip", "192.0.2.1/24")
 
 
+def own_interface(session):
+    """An interface that is missing, or whose UDP port another process of the Pod has, is named."""
+    podman, port = session.podman, ("--udp", "eth0")
+    expect(podman, 2, '"eth0"', IMAGE, *PERF, *port)
+    with Link(podman) as link:
+        server = (*link.options("server"), IMAGE, *PERF, *port)
+        with podman.started("server", "Waiting", *server, rights=CONFINED):
+            expect(podman, 2, "4791 of 192.0.2.1 is taken", "--network=container:server", IMAGE,
+                   *PERF, *port, "-p", "18516", rights=CONFINED)
+
+
 def seccomp(session):
     """A seccomp profile that refuses a call of the engine's is named, with the manifest's field."""
     podman, volume = session.podman, session.volume("seccomp")
@@ -81,18 +93,16 @@ def cpu_set(session):
     listed = configuration(session, "listed", device="lcores = [1]")
     command = (listed, IMAGE, *PERF, "--config", "/etc/listed.toml")
     expect(podman, 2, "cpuset", "--cpuset-cpus=0", *command)
-    podman.start("listed", "--cpuset-cpus=0,1", *command)
-    # The kernel allows 0-1; one CPU is what the program has chosen itself.
-    lcores = {allowed_cpus(thread) for thread in threads(podman, "listed") if is_lcore(thread)}
-    if lcores != {"1"}:
-        raise Failed(f"the lcore of CPU 1 may run on {lcores}")
-    podman.ask("rm", "--force", "--time", "0", "listed")
+    with podman.started("listed", "", "--cpuset-cpus=0,1", *command):
+        # The kernel allows 0-1; one CPU is what the program has chosen itself.
+        lcores = {allowed_cpus(thread) for thread in threads(podman, "listed") if is_lcore(thread)}
+        if lcores != {"1"}:
+            raise Failed(f"the lcore of CPU 1 may run on {lcores}")
     # A program that takes CPU 0 for granted does not start here.
     without = "--cpuset-cpus=1"
-    podman.start("number", without, configuration(session, "number"), IMAGE, *PERF, "--config",
-                 "/etc/number.toml")
-    threads(podman, "number")
-    podman.ask("rm", "--force", "--time", "0", "number")
+    with podman.started("number", "", without, configuration(session, "number"), IMAGE, *PERF,
+                        "--config", "/etc/number.toml"):
+        threads(podman, "number")
     podman.container(without, IMAGE, *PERF, "--in-process", "--verify", "-n", "200")
 
 
@@ -119,19 +129,18 @@ def hugepages(session):
 def cpu_quota(session):
     """With half a CPU an lcore sleeps when it is idle, and is warned of if it may not."""
     podman, half = session.podman, "--cpus=0.5"
-    podman.start("idle", half, configuration(session, "auto"), IMAGE, *PERF, "--config",
-                 "/etc/auto.toml")
-    threads(podman, "idle")
-    before, begin = ticks(podman, "idle"), time.monotonic()
-    time.sleep(1.5)
-    share = (ticks(podman, "idle") - before) / TICKS / (time.monotonic() - begin)
-    podman.ask("rm", "--force", "--time", "0", "idle")
+    with podman.started("idle", "", half, configuration(session, "auto"), IMAGE, *PERF, "--config",
+                        "/etc/auto.toml"):
+        threads(podman, "idle")
+        before, begin = ticks(podman, "idle"), time.monotonic()
+        time.sleep(1.5)
+        share = (ticks(podman, "idle") - before) / TICKS / (time.monotonic() - begin)
     if share > 0.25:
         raise Failed(f"an idle lcore takes {share:.0%} of a CPU")
-    podman.start("poll", half, configuration(session, "poll", device='idle = "poll"'), IMAGE, *PERF,
-                 "--config", "/etc/poll.toml")
-    podman.wait_for("poll", "resources.limits.cpu")
-    podman.ask("rm", "--force", "--time", "0", "poll")
+    polls = configuration(session, "poll", device='idle = "poll"')
+    with podman.started("poll", "resources.limits.cpu", half, polls, IMAGE, *PERF, "--config",
+                        "/etc/poll.toml"):
+        pass
 
 
 def configuration(session, name, device="", ethdev=NULL, eal=""):
@@ -171,4 +180,4 @@ def ticks(podman, name):
     return int(fields[11]) + int(fields[12])
 
 
-CASES = (memory_and_files, rights_and_nics, seccomp, cpu_set, cpu_quota, hugepages)
+CASES = (memory_and_files, rights_and_nics, own_interface, seccomp, cpu_set, cpu_quota, hugepages)

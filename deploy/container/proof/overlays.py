@@ -10,11 +10,13 @@ import os
 import re
 import sys
 import tempfile
+import time
 from pathlib import Path
 
+import application
 import monitoring
-from cases import MANIFESTS, grows, rights
-from engine import Failed, Skipped
+from cases import MANIFESTS, grows, injected, load_application, rights
+from engine import CONFINED, Failed, Skipped
 from link import NAME, Link
 
 NET_RAW = 1 << 13
@@ -41,6 +43,9 @@ components: [{components}]
 def manifests(session):
     """All manifests are valid for Kubernetes 1.31 and newer, as they are and by Kustomize."""
     tools = session.tools
+    for file in MANIFESTS.rglob("*.yaml"):
+        if not file.read_text().startswith(("# Needs of the c", "{{- /* Needs of the c")):
+            raise Failed(f"the first comment of {file} does not say what it needs of the cluster")
     texts = [file.read_text() for file in MANIFESTS.glob("*.yaml")]
     for folder in [*MANIFESTS.glob("overlays/*"), MANIFESTS / "benchmark", MANIFESTS / "mpi"]:
         texts.append(tools.run("kubectl", "kustomize", folder))
@@ -110,6 +115,33 @@ def own_interface(session, overlay, user, capabilities):
         exporter = podman.main_process("client-export")
         rights(exporter, user)
         monitoring.metrics(exporter)
+
+
+def injected_udp(session):
+    """Pods of an image without uroce meet by their own interfaces, with no capability."""
+    podman = session.podman
+    load_application(session)
+    program = (injected(session), application.TAG, "/uroce/uroce-run", "--udp", "eth0",
+               "ib_write_bw", "-D", "1")
+    with Link(podman) as link:
+        with podman.started("server", "", *link.options("server"), *program, rights=CONFINED):
+            process = podman.main_process("server")
+            rights(process)
+            until_listens(process, 18515)
+            said = podman.container(*link.options("client"), *program, "192.0.2.1", rights=CONFINED)
+    if not re.search(r"^\s*65536\s+\d+\s+\S+\s+[1-9]", said, re.MULTILINE):
+        raise Failed(f"ib_write_bw: {said[-900:]}")
+
+
+def until_listens(process, port, seconds=30):
+    """Waits until a process's network has a TCP socket that listens at a port."""
+    listens = re.compile(rf":{port:04X} \S+ 0A ")
+    end = time.monotonic() + seconds
+    while not any(listens.search(Path(f"/proc/{process}/net/{table}").read_text())
+                  for table in ("tcp", "tcp6")):
+        if time.monotonic() > end:
+            raise Failed(f"nothing listens at port {port} in {seconds} s")
+        time.sleep(0.1)
 
 
 def benchmark(session):
@@ -215,5 +247,5 @@ def pods(session, text, options, names=("server", "client")):
         yield
 
 
-CASES = (udp, af_packet, benchmark, mpi, vhost_user)
+CASES = (udp, af_packet, injected_udp, benchmark, mpi, vhost_user)
 BESIDE = (manifests, chart)

@@ -156,7 +156,7 @@ def machine(session):
             time.sleep(0.2)
         yield systemd
     finally:
-        podman.run("rm", "--force", "--time", "0", "machine")
+        podman.remove("machine")
 
 
 def install(session):
@@ -219,7 +219,7 @@ def quadlet(session):
         if one != other:
             raise Failed(f"the quadlet has {one}, the Pod {other}")
     finally:
-        podman.run("rm", "--force", "--time", "0", "quadlet")
+        podman.remove("quadlet")
     generated(session)
 
 

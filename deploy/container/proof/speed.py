@@ -1,7 +1,6 @@
 """What containers cost: measured on request alone, since figures need a machine that does nothing
 else."""
 
-import contextlib
 import os
 import re
 import statistics
@@ -10,14 +9,13 @@ import time
 from pathlib import Path
 
 from cases import CLIENT, IMAGE, SERVER
-from engine import LEAST_RIGHTS, Failed
+from engine import CONFINED, LEAST_RIGHTS, Failed
 
 # Those of the image, at /run/uroce.
 CONFIGURATIONS = Path(__file__).resolve().parents[1] / "etc"
 ROUNDS, STARTS = 9, 5
 LEAST_RATIO, START_SECONDS_MAX = 0.95, 2.0
 WRITES = ("write_bw", "-D", "1")
-IN_POD = tuple(option for option in LEAST_RIGHTS if not option.startswith("--network"))
 
 
 def speed(session):
@@ -45,11 +43,11 @@ def speed(session):
 def rate_inside(session):
     """The rate of WRITE between two containers of a pod, which has no network, in MiB/s."""
     podman, volume = session.podman, session.volume("speed")
-    with started(podman, volume, ("uroce-perf", *WRITES, "--config", "/etc/uroce/node1.toml"),
-                 "Waiting"):
-        return rate(podman.ask("run", "--rm", *podman.unwatched(), *IN_POD,
-                               "--network=container:server", volume, IMAGE, "uroce-perf", *WRITES,
-                               "--config", "/etc/uroce/node2.toml", "127.0.0.1"))
+    with podman.started("server", "Waiting", volume, IMAGE, "uroce-perf", *WRITES, "--config",
+                        "/etc/uroce/node1.toml"):
+        return rate(podman.container("--network=container:server", volume, IMAGE, "uroce-perf",
+                                     *WRITES, "--config", "/etc/uroce/node2.toml", "127.0.0.1",
+                                     rights=CONFINED))
 
 
 def rate_outside(session):
@@ -78,7 +76,7 @@ def rate_outside(session):
 def first_byte(session):
     """Seconds from the start of a client's container to its first verified byte."""
     podman, volume = session.podman, session.volume("speed")
-    with started(podman, volume, SERVER, "listening"):
+    with podman.started("server", "listening", volume, IMAGE, *SERVER):
         command = [*podman.prefix, "run", "--rm", *podman.unwatched(), *LEAST_RIGHTS, volume, IMAGE,
                    *CLIENT, "-v", "-C", "1"]
         begin = time.monotonic()
@@ -86,17 +84,6 @@ def first_byte(session):
                               stderr=subprocess.STDOUT, text=True) as client:
             until(client, "ping data")
             return time.monotonic() - begin
-
-
-@contextlib.contextmanager
-def started(podman, volume, command, words):
-    """Runs a server's container, which has printed these words, while the block runs."""
-    podman.start("server", volume, IMAGE, *command)
-    try:
-        podman.wait_for("server", words)
-        yield
-    finally:
-        podman.run("rm", "--force", "--time", "0", "server")
 
 
 def until(process, words):
