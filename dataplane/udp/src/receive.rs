@@ -66,8 +66,7 @@ impl Received<'_> {
         self.headers.len() + self.transport.len()
     }
 
-    /// Returns whether the invariant CRC was found right. False if it is wrong, and over IPv6,
-    /// where it was not computed.
+    /// Returns whether the invariant CRC was computed and is right. It is not computed over IPv6.
     pub fn has_good_icrc(&self) -> bool {
         self.has_good_icrc
     }
@@ -208,7 +207,8 @@ fn headers(receipt: &Receipt, dst: Gid, dst_mac: Mac) -> HeaderTemplate {
 }
 
 /// Writes the identification of an IPv4 packet to its headers: the one for which the packet's CRC
-/// is right. Returns whether there is one; writes nothing otherwise, and to an IPv6 packet.
+/// is right. Returns whether the CRC is right for any. For an IPv6 packet it writes nothing and
+/// returns false.
 fn identify(
     head: &mut [u8; HEAD],
     template: &HeaderTemplate,

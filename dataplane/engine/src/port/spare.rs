@@ -1,8 +1,8 @@
-//! Empty mbufs of a queue that copies what it receives.
+//! Empty mbufs of a queue that copies the frames that it receives.
 
 use crate::dpdk::mbuf::{Mbuf, MbufBatch, Mempool};
 
-/// Mbufs taken from the mempool at a time.
+/// Number of mbufs that are taken from the mempool at a time.
 const BURST: usize = 32;
 
 /// Empty mbufs, and the mempool that they come from.
