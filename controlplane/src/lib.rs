@@ -37,6 +37,7 @@ mod control_socket;
 pub mod device;
 mod errno;
 mod gsi;
+pub mod limits;
 mod log;
 mod netdev;
 pub mod path;

@@ -4,14 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use uroce_controlplane::config::BUILT_IN_DEVICE;
-use uroce_controlplane::config::{BottleneckConfig, DeviceConfig, LossConfig};
+use uroce_controlplane::config::{BottleneckConfig, LossConfig};
+use uroce_controlplane::limits::DeviceAttr;
 use uroce_controlplane::{
     self as controlplane, Config, Count, Device, OpenError, PortAttr, PortStatus, RequestError,
 };
-use uroce_engine::{
-    AdoptError, MAX_CQ_DEPTH, MAX_GROUP_QPS, MAX_GROUPS, MAX_SGE, MAX_SRQ_DEPTH, MAX_WR, Turn,
-};
-use uroce_transport::{MAX_INIT_RD_ATOMIC, MAX_INLINE_DATA, MAX_MESSAGE_LEN, MAX_RD_ATOMIC};
+use uroce_engine::{AdoptError, Turn};
 use uroce_wire::Mac;
 
 use crate::AddressVector;
@@ -21,62 +19,6 @@ use crate::AddressVector;
 #[derive(Clone, Debug)]
 pub struct Context {
     pub(crate) device: Arc<Device>,
-}
-
-/// A device's limits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct DeviceAttr {
-    /// Number of queue pairs.
-    pub max_qps: u32,
-    /// Number of memory regions and windows together.
-    pub max_mrs: u32,
-    /// Work requests that a send or receive queue can hold.
-    pub max_wr: u32,
-    /// Receives that a shared receive queue can hold.
-    pub max_srq_wr: u32,
-    /// Bytes of inline data in one send.
-    pub max_inline_data: u32,
-    /// Number of address handles.
-    pub max_ahs: u32,
-    /// Number of multicast groups.
-    pub max_groups: usize,
-    /// Queue pairs attached to one multicast group.
-    pub max_group_qps: usize,
-    /// Scatter/gather elements in one work request.
-    pub max_sge: u32,
-    /// Entries that a completion queue can hold.
-    pub max_cqe: u32,
-    /// Bytes in one message.
-    pub max_message_len: u32,
-    /// Outstanding READ and ATOMIC requests from the peer, per QP.
-    pub max_rd_atomic: u8,
-    /// Outstanding READ and ATOMIC requests to the peer, per QP.
-    pub max_init_rd_atomic: u8,
-    /// Number of lcores.
-    pub lcores: usize,
-}
-
-impl DeviceAttr {
-    /// The limits of a device with this configuration, open or not.
-    pub fn of(config: &DeviceConfig) -> DeviceAttr {
-        DeviceAttr {
-            max_qps: config.max_qps,
-            max_mrs: config.max_mrs,
-            max_wr: MAX_WR,
-            max_srq_wr: MAX_SRQ_DEPTH,
-            max_inline_data: MAX_INLINE_DATA,
-            max_ahs: config.max_ahs,
-            max_groups: MAX_GROUPS,
-            max_group_qps: MAX_GROUP_QPS,
-            max_sge: MAX_SGE,
-            max_cqe: MAX_CQ_DEPTH,
-            max_message_len: MAX_MESSAGE_LEN,
-            max_rd_atomic: MAX_RD_ATOMIC,
-            max_init_rd_atomic: MAX_INIT_RD_ATOMIC,
-            lcores: config.lcores.count(),
-        }
-    }
 }
 
 impl Context {
@@ -129,7 +71,9 @@ impl Context {
 
     /// The device's limits.
     pub fn attr(&self) -> DeviceAttr {
-        DeviceAttr { lcores: self.device.engine().lcores(), ..DeviceAttr::of(self.device.config()) }
+        let mut attr = DeviceAttr::of(self.device.config());
+        attr.lcores = self.device.engine().lcores();
+        attr
     }
 
     /// The device's ports with their present GIDs. Port numbers start at 1. The addresses can

@@ -138,7 +138,7 @@ mod wr;
 
 pub use ah::AddressHandle;
 pub use channel::CompletionChannel;
-pub use context::{Context, DeviceAttr, LcoreGuard};
+pub use context::{Context, LcoreGuard};
 pub use core::{ChannelError, CqId, SrqId};
 pub use cq::{CompletionQueue, WorkCompletion};
 pub use event::{AsyncEvent, EventSource};
@@ -150,6 +150,7 @@ pub use srq::SharedReceiveQueue;
 pub use wr::{PostListError, RecvWr, SendWr};
 
 pub use uroce_controlplane::config;
+pub use uroce_controlplane::limits::DeviceAttr;
 
 /// Numbers of processes in the local fabric, the ports `{ local = "DIRECTORY" }`.
 pub mod local {

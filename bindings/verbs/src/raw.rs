@@ -8,6 +8,7 @@ mod memory;
 
 pub use memory::{Memory, Registration, is_there};
 
+pub use uroce_controlplane::limits;
 pub use uroce_engine::{MAX_SGE, RecvBatch, SendBatch, SendData, SrqBatch, Tokens};
 pub use uroce_transport::{
     Ah, BindMw, Cqe, Grh, MAX_INLINE_DATA, MAX_MESSAGE_LEN, RecvWr, SendOp, SendWr, Sge,

@@ -1,6 +1,7 @@
 //! Answers: what a process replies to a request. They have all values, and no text for people.
 
 mod capture;
+mod detail;
 mod fault;
 mod objects;
 mod pairs;
@@ -15,6 +16,7 @@ use std::net::IpAddr;
 use serde::{Deserialize, Serialize};
 
 pub use capture::Capture;
+pub use detail::{DeviceDetail, PortDetail};
 pub use fault::Fault;
 pub use objects::{Completion, Connected, FwdStats, Made, Memory};
 pub use paths::{Connection, Group, Migration, Rate, Route};
@@ -314,6 +316,9 @@ pub struct Device {
     pub ahs: InUse,
     /// Ports.
     pub ports: Vec<PortInfo>,
+    /// To `show device detail`: capabilities and limits.
+    #[serde(default)]
+    pub detail: Option<DeviceDetail>,
 }
 
 /// Number of objects of a kind at a device.

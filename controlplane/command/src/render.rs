@@ -5,6 +5,7 @@
 //!   control the terminal.
 
 mod capture;
+mod device;
 mod fault;
 mod objects;
 mod paths;
@@ -15,9 +16,7 @@ mod statistics;
 mod table;
 mod trace;
 
-use crate::answer::{
-    Answer, Core, Device, DropCount, Event, Gid, InUse, Neighbour, ObjectCount, Process,
-};
+use crate::answer::{Answer, Core, DropCount, Event, Gid, Neighbour, ObjectCount, Process};
 use table::Table;
 
 /// Returns the text of an answer; each line ends with a newline.
@@ -31,7 +30,7 @@ pub fn text(answer: &Answer) -> String {
         Answer::PortXstats(ports) => ports.iter().map(port::xstats).collect(),
         Answer::PortCap(ports) => ports.iter().map(port::capabilities).collect(),
         Answer::QueueInfo(queue) => port::queue(queue),
-        Answer::Device(devices) => devices.iter().map(of_device).collect(),
+        Answer::Device(devices) => devices.iter().map(device::device).collect(),
         Answer::Gid(gids) => of_gids(gids),
         Answer::Qp(qps) => qp::list(qps),
         Answer::QpDetail(qps) => qps.iter().map(qp::detail).collect(),
@@ -155,39 +154,6 @@ fn of_process(process: &Process) -> String {
         let addresses: Vec<String> = device.addresses.iter().map(ToString::to_string).collect();
         let (state, addresses) = (state_of(device.running), addresses.join(" "));
         text.push_str(&format!("    {} {state}, {} QPs: {addresses}\n", device.name, device.qps));
-    }
-    text
-}
-
-fn of_device(device: &Device) -> String {
-    let of = |in_use: InUse| format!("{} of {}", in_use.count, in_use.max);
-    let head = [
-        ("node_guid", device.guid.clone()),
-        ("state", state_of(device.running).to_owned()),
-        ("lcores", device.lcores.to_string()),
-        ("qps", of(device.qps)),
-        ("mrs", of(device.mrs)),
-        ("ahs", of(device.ahs)),
-        ("phys_port_cnt", device.ports.len().to_string()),
-    ];
-    let head = head.map(|(name, value)| (name.to_owned(), value));
-    let mut text = pairs(&format!("hca_id: {}", device.name), &head);
-    for port in &device.ports {
-        let state = if port.up { "PORT_ACTIVE (4)" } else { "PORT_DOWN (1)" };
-        let of = [
-            ("state", state.to_owned()),
-            ("dpdk_port", port.port.to_string()),
-            ("active_mtu", or_dash(port.path_mtu)),
-            ("link_layer", "Ethernet".to_owned()),
-            ("mac", port.mac.clone()),
-        ];
-        for (name, value) in of {
-            let name = format!("{name}:");
-            text.push_str(&format!("        port {:<3} {name:<12} {value}\n", port.number));
-        }
-        for address in &port.addresses {
-            text.push_str(&format!("        port {:<3} address:     {address}\n", port.number));
-        }
     }
     text
 }

@@ -145,7 +145,12 @@ pub enum Show {
     /// The process: number, program, devices, addresses
     Process,
     /// RoCE devices with their limits and ports
-    Device,
+    Device {
+        /// All capabilities and limits, as `ibv_devinfo -v` prints them
+        #[cfg_attr(feature = "tree", arg(long))]
+        #[serde(default)]
+        detail: bool,
+    },
     /// GID tables
     Gid,
     /// Queue pairs: state, service, peer, PSNs; of one, all attributes
@@ -389,7 +394,9 @@ mod tests {
         assert_eq!(serde_json::from_str::<Request>(&text).unwrap(), stats);
         let qp = Request::Show(Show::Qp { qp: Select::One(17) });
         assert_eq!(serde_json::to_string(&qp).unwrap(), r#"{"show":{"qp":{"qp":{"one":17}}}}"#);
-        let device = Request::Show(Show::Device);
-        assert_eq!(serde_json::to_string(&device).unwrap(), r#"{"show":"device"}"#);
+        let pd = Request::Show(Show::Pd);
+        assert_eq!(serde_json::to_string(&pd).unwrap(), r#"{"show":"pd"}"#);
+        let device = Request::Show(Show::Device { detail: false });
+        assert_eq!(serde_json::from_str::<Request>(r#"{"show":{"device":{}}}"#).unwrap(), device);
     }
 }

@@ -19,7 +19,7 @@ fuzz_tests! {
     z13_control_reply "control_reply";
 }
 
-const WORDS: [&str; 64] = [
+const WORDS: [&str; 72] = [
     "show",
     "sh",
     "port",
@@ -78,6 +78,14 @@ const WORDS: [&str; 64] = [
     "cm",
     "migrate",
     "alt",
+    "device",
+    "detail",
+    "latency",
+    "rss",
+    "reta",
+    "dump",
+    "csum",
+    "mempool",
     "\"",
     "#",
     "--",
@@ -96,7 +104,7 @@ fn line(input: &mut Input<'_>) {
     let mut bytes = Vec::new();
     while !input.is_empty() {
         match input.u8() {
-            byte @ 0x80..=0xbf => bytes.extend(WORDS[usize::from(byte) % WORDS.len()].bytes()),
+            byte @ 0x80..=0xc7 => bytes.extend(WORDS[usize::from(byte) % WORDS.len()].bytes()),
             byte => bytes.push(byte),
         }
     }
@@ -145,6 +153,7 @@ fn lines() -> Vec<Vec<u8>> {
         "trace qp 0x11 packets 9",
         "mon qp 7 int 20 count 2",
         "save config x",
+        "show device detail",
         "port stop all --force",
         "port attach net_null0",
         "show txq info 0 1",

@@ -6,6 +6,7 @@
 //! - Devices may open and close between two parts. Each part is about a device that is open.
 
 mod capture;
+mod detail;
 mod device;
 mod fault;
 mod paths;

@@ -246,7 +246,7 @@ fn list(
 }
 
 fn device(name: Option<&str>) -> Option<telemetry::Answer> {
-    let answer = ask(Show::Device, name)?;
+    let answer = ask(Show::Device { detail: false }, name)?;
     if name.is_some() {
         return dictionary(rows(answer).first()?);
     }

@@ -2,7 +2,8 @@
 
 use std::ffi::c_int;
 
-use super::query::VENDOR_ID;
+use uroce::raw::limits::VENDOR_ID;
+
 use crate::abi::{ibv_ece, ibv_qp};
 use crate::entry;
 use crate::errno::Errno;

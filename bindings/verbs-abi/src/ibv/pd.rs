@@ -2,7 +2,8 @@
 
 use std::ffi::c_int;
 
-use super::query::MAX_PD;
+use uroce::raw::limits::MAX_PD;
+
 use crate::abi::{ibv_context, ibv_pd};
 use crate::entry;
 use crate::handle::Object;

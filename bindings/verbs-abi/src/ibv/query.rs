@@ -7,6 +7,7 @@ use std::ffi::{c_char, c_int};
 
 use uroce::DeviceAttr;
 use uroce::raw::clock_now;
+use uroce::raw::limits::{ACK_DELAY, MAX_PD, PAGE_SIZES, VENDOR_ID, VENDOR_PART_ID};
 
 use crate::abi::{
     self, ibv_context, ibv_device_attr, ibv_device_attr_ex, ibv_packet_pacing_caps,
@@ -20,21 +21,6 @@ use crate::objects::device::copy_text;
 use crate::objects::dm::MAX_DM_SIZE;
 use crate::quota::Place;
 use crate::runtime::{self, Device};
-
-/// `vendor_id` of all devices: a locally administered number, not the OUI of a vendor.
-pub(crate) const VENDOR_ID: u32 = 0x02_7572;
-const VENDOR_PART_ID: u32 = 1;
-
-/// All page sizes from 4 KiB, because memory is not translated.
-const PAGE_SIZES: u64 = 0xffff_f000;
-
-/// Most protection domains of a device. The engine has no limit, but each domain takes memory in
-/// this library.
-pub(crate) const MAX_PD: u32 = 1 << 16;
-
-/// Code of the longest time from a request's arrival to its ACK, for an lcore that has to wait for
-/// a CPU: 4.096 µs · 2^12, about 16 ms.
-const ACK_DELAY: u8 = 12;
 
 /// Frequency of the clock, which counts nanoseconds.
 const CLOCK_KHZ: u64 = 1_000_000;
@@ -58,25 +44,13 @@ fn number(count: impl TryInto<c_int>) -> c_int {
     count.try_into().unwrap_or(c_int::MAX)
 }
 
-/// Most completion queues of a device. Their asynchronous events need room, which the engine has
-/// for two completion queues per queue pair.
-fn max_cq(limits: &DeviceAttr) -> u32 {
-    limits.max_qps.saturating_mul(2)
-}
-
-/// Most shared receive queues of a device. Their asynchronous events need room, which the engine
-/// has for one shared receive queue per queue pair.
-fn max_srq(limits: &DeviceAttr) -> u32 {
-    limits.max_qps
-}
-
 /// Counts a new completion queue.
 ///
 /// # Errors
 ///
 /// ENOMEM if the device has its maximum.
 pub(crate) fn admit_cq(device: &'static Device) -> Result<Place, Errno> {
-    device.quotas.cqs.take(max_cq(&DeviceAttr::of(&device.config()?)))
+    device.quotas.cqs.take(DeviceAttr::of(&device.config()?).max_cqs())
 }
 
 /// Counts a new shared receive queue.
@@ -85,7 +59,7 @@ pub(crate) fn admit_cq(device: &'static Device) -> Result<Place, Errno> {
 ///
 /// ENOMEM if the device has its maximum.
 pub(crate) fn admit_srq(device: &'static Device) -> Result<Place, Errno> {
-    device.quotas.srqs.take(max_srq(&DeviceAttr::of(&device.config()?)))
+    device.quotas.srqs.take(DeviceAttr::of(&device.config()?).max_srqs())
 }
 
 fn attr(device: &'static Device) -> Result<ibv_device_attr, Errno> {
@@ -106,7 +80,7 @@ fn attr(device: &'static Device) -> Result<ibv_device_attr, Errno> {
     attr.device_cap_flags = CAP_FLAGS;
     attr.max_sge = number(limits.max_sge);
     attr.max_sge_rd = number(limits.max_sge);
-    attr.max_cq = number(max_cq(&limits));
+    attr.max_cq = number(limits.max_cqs());
     attr.max_cqe = number(limits.max_cqe.min(MAX_CQE));
     attr.max_mr = number(limits.max_mrs);
     attr.max_pd = number(MAX_PD);
@@ -121,7 +95,7 @@ fn attr(device: &'static Device) -> Result<ibv_device_attr, Errno> {
     attr.max_mcast_qp_attach = number(limits.max_group_qps);
     attr.max_total_mcast_qp_attach = attr.max_mcast_grp.saturating_mul(attr.max_mcast_qp_attach);
     attr.max_ah = number(limits.max_ahs);
-    attr.max_srq = number(max_srq(&limits));
+    attr.max_srq = number(limits.max_srqs());
     attr.max_srq_wr = number(limits.max_srq_wr);
     attr.max_srq_sge = number(limits.max_sge);
     attr.max_pkeys = 1;

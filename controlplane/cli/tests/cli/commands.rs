@@ -115,6 +115,35 @@ fn objects_are_counted() {
 }
 
 #[test]
+fn all_capabilities_and_limits_of_devices_are_shown() {
+    let lab = Lab::new();
+    let limits = uroce::DeviceAttr::of(&crate::lab::config().devices[0]);
+    let Answer::Device(devices) = answer("show device detail") else { panic!("devices") };
+    let detail = devices[0].detail.as_ref().expect("detail");
+    let value = |name: &str| {
+        let found = detail.attributes.iter().find(|(of, _)| of == name);
+        found.map(|(_, value)| value.as_str()).expect("an attribute")
+    };
+    for (name, limit) in [
+        ("max_qp", limits.max_qps),
+        ("max_qp_wr", limits.max_wr),
+        ("max_sge", limits.max_sge),
+        ("max_cqe", limits.max_cqe),
+        ("max_ah", limits.max_ahs),
+        ("max_qp_rd_atom", limits.max_rd_atomic.into()),
+    ] {
+        assert_eq!(value(name), limit.to_string(), "{name}");
+    }
+    let gids = lab.left.context.ports()[0].gids.clone();
+    let gid = (format!("GID[{}]", gids.len() - 1), format!("{}, RoCE v2", gids[gids.len() - 1]));
+    assert!(detail.ports[0].attributes.contains(&gid), "{:?} lacks {gid:?}", detail.ports);
+    let said = says("show device detail");
+    assert!(said.contains("atomic_cap:                ATOMIC_GLOB (2)\n"), "{said}");
+    assert!(said.contains("port 1   GID[0]:"), "{said}");
+    assert!(!says("show device").contains("max_qp_wr"));
+}
+
+#[test]
 fn drops_are_shown_with_their_lcores_and_meanings() {
     let _lab = Lab::new();
     let Answer::Errors(drops) = answer("show errors") else { panic!("drops") };

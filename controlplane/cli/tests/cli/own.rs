@@ -17,7 +17,8 @@ pub(crate) fn run(arguments: &[&str], input: &str) -> Output {
 #[test]
 fn a_session_of_testpmds_habits_works() {
     let arguments = ["--vdev=net_null0,no-rx=1", "--vdev=net_null1,no-rx=1", "--", "-i"];
-    let output = run(&arguments, "show port info all\nshow port stats all\nshow device\nquit\n");
+    let output =
+        run(&arguments, "show port info all\nshow port stats all\nshow device detail\nquit\n");
     let (said, errors) = (text(&output.stdout), text(&output.stderr));
     assert_eq!((output.status.code(), errors.as_str()), (Some(0), ""), "{said}");
     for part in [
@@ -26,6 +27,8 @@ fn a_session_of_testpmds_habits_works() {
         "Driver name: net_null\n",
         "NIC statistics for port 1 ",
         "hca_id: uroce0\n",
+        "    max_qp_init_rd_atom: ",
+        "port 2   max_msg_sz: ",
         "IP address: fe80::",
     ] {
         assert!(said.contains(part), "no {part:?} in {said}");

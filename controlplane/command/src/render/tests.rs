@@ -1,5 +1,7 @@
 use super::*;
-use crate::answer::{PortInfo, PortStats, ProcessDevice, Qp};
+use crate::answer::{
+    Device, DeviceDetail, InUse, PortDetail, PortInfo, PortStats, ProcessDevice, Qp,
+};
 
 fn port() -> PortInfo {
     PortInfo {
@@ -146,9 +148,17 @@ fn a_device_reads_as_ibv_devinfo() {
         mrs: InUse { count: 1, max: 1 << 20 },
         ahs: InUse { count: 0, max: 65536 },
         ports: vec![port()],
+        detail: None,
     };
-    let text = text(&Answer::Device(vec![device]));
+    let text = text(&Answer::Device(vec![device.clone()]));
     assert!(text.starts_with("hca_id: uroce0\n    node_guid:     0000:c0ff:fe00:0201\n"), "{text}");
     assert!(text.contains("    qps:           2 of 65536\n"), "{text}");
     assert!(text.contains("        port 1   state:       PORT_ACTIVE (4)\n"), "{text}");
+    let of = |name: &str| vec![(name.to_owned(), "7".to_owned())];
+    let ports = vec![PortDetail { number: 1, attributes: of("GID[0]") }];
+    let detail = Some(DeviceDetail { attributes: of("max_sge"), ports });
+    let text = super::text(&Answer::Device(vec![Device { detail, ..device }]));
+    for line in ["    max_sge:       7\n    state:", "        port 1   GID[0]:      7\n"] {
+        assert!(text.contains(line), "no {line:?} in {text}");
+    }
 }

@@ -10,7 +10,7 @@ use uroce_command::answer::{
 use uroce_command::{Answer, Refusal, Reply, Show};
 
 use super::super::Served;
-use super::{Part, ShowConfig, paths, port, word};
+use super::{Part, ShowConfig, detail, paths, port, word};
 use crate::call::RequestError;
 use crate::config::{Config, Lcores, PortConfig};
 use crate::thread::{About, Happened};
@@ -40,7 +40,7 @@ pub(super) fn process(devices: &[Arc<Served>]) -> Process {
 /// Answers requests that need one part for each device.
 pub(super) fn show(served: &Served, show: Show) -> Result<Answer, RequestError> {
     Ok(match show {
-        Show::Device => Answer::Device(vec![device(served)?]),
+        Show::Device { detail } => Answer::Device(vec![device(served, detail)?]),
         Show::Gid => Answer::Gid(gids(served)?),
         Show::Pd | Show::Cq | Show::Mr | Show::Mw | Show::Srq | Show::Ah => {
             let all = objects(served);
@@ -100,7 +100,7 @@ fn qps(served: &Served) -> Result<Vec<u32>, RequestError> {
     served.calls.call(|thread| Ok(thread.qps_of_lcores()))
 }
 
-fn device(served: &Served) -> Result<Device, RequestError> {
+fn device(served: &Served, has_detail: bool) -> Result<Device, RequestError> {
     let (config, objects) = (&served.config, served.engine.objects());
     Ok(Device {
         name: config.name.clone(),
@@ -111,11 +111,12 @@ fn device(served: &Served) -> Result<Device, RequestError> {
         mrs: InUse { count: objects.mrs, max: config.max_mrs },
         ahs: InUse { count: objects.ahs, max: config.max_ahs },
         ports: port::all_infos(served)?,
+        detail: has_detail.then(|| detail::of(served)),
     })
 }
 
 /// Returns a GUID in the form of `ibv_devinfo`: four groups of four digits.
-fn guid(guid: u64) -> String {
+pub(super) fn guid(guid: u64) -> String {
     let digits = format!("{guid:016x}");
     [&digits[..4], &digits[4..8], &digits[8..12], &digits[12..]].join(":")
 }
