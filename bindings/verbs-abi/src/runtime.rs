@@ -60,8 +60,8 @@ use crate::quota::Quota;
 use ports::{Binding, Notice, Reached};
 use process::Process;
 
-/// Longest wait for a process to listen that has bound a port. Some programs tell their client the
-/// port in between.
+/// Longest wait until a process that has bound a port listens there. Some programs tell their
+/// client the port before they listen.
 const LISTENING: Duration = Duration::from_millis(500);
 const LISTEN_RETRY: Duration = Duration::from_millis(1);
 
@@ -159,12 +159,12 @@ fn unseen(at: SocketAddr, problem: &problem::Problem) {
     });
 }
 
-/// Tells the other processes of the local fabric whether the id with these notices listens.
+/// Publishes to the other processes of the local fabric whether the id with these notices listens.
 ///
 /// # Errors
 ///
-/// EADDRINUSE or EADDRNOTAVAIL, as on Linux, if an id of another process has the address. Nothing
-/// has changed then.
+/// EADDRINUSE or EADDRNOTAVAIL, as on Linux, if an id of another process has the address. Then
+/// nothing has changed.
 pub(crate) fn set_listening(notices: &mut [Notice], listens: bool) -> Result<(), Errno> {
     for at in 0..notices.len() {
         match notices[at].set_listening(listens) {
@@ -182,7 +182,7 @@ pub(crate) fn set_listening(notices: &mut [Notice], listens: bool) -> Result<(),
     Ok(())
 }
 
-/// Tells the other processes that a listening id receives requests.
+/// Publishes to the other processes that a listening id receives requests.
 pub(crate) fn announce(notices: &mut [Notice]) {
     for notice in notices {
         if let Err(problem) = notice.announce() {
@@ -258,12 +258,13 @@ impl Device {
         }
     }
 
-    /// The address of the process of this machine to which a connection to `to`, an address of the
-    /// machine, leads: in the local fabric one that listens there, this process included. One that
-    /// has bound the port may be about to listen, so it is given half a second for that. Without
-    /// the fabric, this process if it listens, else the one at the other end of the device's memif
-    /// link, if both ends are alternatives of one configuration. `None` if there is no such
-    /// process.
+    /// Returns the address of the process of this machine that a connection to `to`, an address of
+    /// the machine, reaches. `None` if there is no such process.
+    ///
+    /// In the local fabric, it is a process that listens at the address, perhaps this one. A
+    /// process that has only bound the port gets half a second to listen. Without the local fabric,
+    /// it is this process if it listens. Otherwise it is the process at the other end of the
+    /// device's memif link, if both ends are alternatives of one configuration.
     ///
     /// `own` is the device's own address; `is_heard` tells whether an id of this process listens at
     /// it and the port.
@@ -295,8 +296,8 @@ impl Device {
         if is_heard { Ok(Some(own)) } else { process()?.other_end(self.index, to.ip()) }
     }
 
-    /// Waits until the member of the local fabric with the address `to` receives requests at that
-    /// port, for half a second. Returns at once if it has not bound the port.
+    /// Waits until the member of the local fabric with the address `to` receives requests at the
+    /// port of `to`, at most half a second. Returns at once if the member has not bound the port.
     ///
     /// # Errors
     ///
@@ -312,16 +313,17 @@ impl Device {
         Ok(())
     }
 
-    /// The address of the machine or of a member to which the id of the local fabric is bound that
-    /// has sent a request from `from`. `None` if it is not known, or a wildcard.
+    /// Returns the address to which the sender of a request is bound in the local fabric: one of
+    /// the machine or of a member. `from` is the source of the request. `None` if the address is
+    /// not known or is a wildcard.
     pub(crate) fn bound_at(&self, space: PortSpace, from: SocketAddr) -> Option<IpAddr> {
         let config = self.config().ok()?;
         config.ports.iter().find_map(|port| ports::bound_at(port, space, from))
     }
 
-    /// Takes a port for an id of this process among the processes of the local fabric. If the
-    /// fabric's directory cannot be written to, the others do not see the id; a message on stderr
-    /// says so, once.
+    /// Binds an id of this process, and publishes the binding to the processes of the local fabric.
+    /// If the fabric's directory cannot be written to, the others do not see the id; a message on
+    /// stderr says so, once.
     ///
     /// # Errors
     ///

@@ -71,10 +71,11 @@ pub(crate) struct Lane {
     now: Instant,
     /// Whether the link is set down.
     is_cut: bool,
-    /// Whether frames are more than passed on: the link is set down, they have faults on purpose,
-    /// there is a tap, or the port forwards.
+    /// Whether a frame takes more work than to be passed on: the link is set down, faults are
+    /// injected, there is a tap, or the port forwards.
     is_watched: bool,
-    /// Whether some frames wait for their receivers alone, so that each new one is to be looked at.
+    /// Whether some frames wait because their receivers alone have no room. Then each new frame's
+    /// receiver is looked at.
     has_waiting: bool,
     /// Whether the last packet was refused because its receiver has no room.
     receiver_is_full: bool,
@@ -90,7 +91,7 @@ impl Lane {
     ) -> Lane {
         let mut faults = PortFaults::default();
         faults.set_loss(binding.loss);
-        // Loss holds no frames, whatever the number of lcores.
+        // Loss holds no frames, so the number of lcores does not matter here.
         let [rx_faults, tx_faults] = faults.at_queue(lcore, 1, &binding.pool);
         let bottleneck = binding.bottleneck.as_ref();
         let bottleneck = bottleneck.map(|config| Bottleneck::new(config, lcore, backlog));
@@ -113,8 +114,7 @@ impl Lane {
         lane
     }
 
-    /// Notes whether frames are more than passed on. To be called after each change of what decides
-    /// it.
+    /// Updates `is_watched`. To be called after each change of what it depends on.
     fn watch(&mut self) {
         let has_faults = self.rx.faults.is_some() || self.tx.faults.is_some();
         let is_special = self.tap.is_some() || self.forwarding.of_received.is_some();
@@ -265,7 +265,7 @@ impl Lane {
             counters.count(EngineCounter::Looped);
             self.looped.push(copy);
         }
-        // The frame for the port goes the way of others; only the copy passes no link.
+        // The link concerns only the frame for the port: the copy does not pass it.
         if self.is_cut {
             counters.count(EngineCounter::TxLinkDown);
             self.tx.give_back(mbuf);
@@ -300,8 +300,8 @@ impl Lane {
         self.tx.copy_of(frame)
     }
 
-    /// Returns whether [`inject`](Lane::inject) can take a complete frame: there is room for it in
-    /// the batch or to be looped back, or its link is set down, so that it needs none.
+    /// Returns whether [`inject`](Lane::inject) can take a complete frame: there is room for it, in
+    /// the batch or to be looped back, or it is to be dropped because its link is set down.
     pub(crate) fn can_inject(&mut self, frame: &Mbuf) -> bool {
         match is_looped(frame) {
             true => self.looped.has_room(),

@@ -77,7 +77,7 @@ fn is_of_interface(ip: IpAddr) -> bool {
     is_there
 }
 
-/// The address with which the control plane is asked for one that means this machine.
+/// Returns the loopback address that stands for this machine in calls to the control plane.
 pub(crate) fn loopback(like: IpAddr) -> IpAddr {
     match like {
         IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),

@@ -87,8 +87,8 @@ pub(crate) fn incoming(
         state.options = options;
         state.device = Some(device);
         (state.local, state.peer) = (Some(request.local), Some(request.peer));
-        // A listener at an address of the machine sees connections of the machine. The peer has
-        // the address that it is bound to, which may be of another interface.
+        // A listener at an address of the machine gets connections from the machine. The peer's
+        // address is the one to which the peer is bound, perhaps at another interface.
         let host = listens_at.filter(|ip| matches!(host::behind(*ip), Ok(Some(_))));
         let at = |ip: IpAddr, at: SocketAddr| SocketAddr::new(ip, at.port());
         if let Some(ip) = host {

@@ -123,9 +123,9 @@ struct Refusal {
     is_chosen: bool,
 }
 
-/// Binds an id at all these devices to one port, which no id of this process or of another member
-/// of the local fabric has. `inner` is the address for which `given` stands at the devices. If this
-/// fails, nothing is bound.
+/// Binds an id at all these devices to one port. No id of this process or of another member of the
+/// local fabric has the port. `given` is the program's address, `inner` the device's in its place.
+/// If this fails, nothing is bound.
 fn bind_at(
     id: &Entry<Id>,
     options: Options,
@@ -219,7 +219,7 @@ fn begin(id: &Entry<Id>, state: &mut State, at: SocketAddr, backlog: u32) -> Res
         let (begun, rest) = state.bound.split_at_mut(index);
         let (_, manager, cm) = &rest[0];
         let Err(error) = manager.listen(*cm, backlog) else { continue };
-        // A manager has no way back from listening but to bind anew.
+        // A connection manager can end listening only by binding anew.
         for (device, manager, cm) in begun {
             let _ = manager.destroy(*cm);
             if let Ok((new, _)) = manager.bind(&id.post(device), id.space, at, options) {

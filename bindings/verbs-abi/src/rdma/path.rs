@@ -126,8 +126,8 @@ fn destination(
     let is_heard = manager.is_heard(space, SocketAddr::new(own, to.port()))?;
     Ok(match device.listener(space, to, own, is_heard)? {
         Some(ip) => (ip, to.port()),
-        // This process listens at another address of the machine, which stands for the device's
-        // own as this one does.
+        // This process listens at another address of the machine. Like `to`, that address stands
+        // for the device's own.
         None if is_heard => (own, REFUSED),
         None => (own, to.port()),
     })

@@ -20,7 +20,7 @@ use rustix::fs::{FlockOperation, flock};
 use super::place;
 use super::problem::Problem;
 
-/// How often, and how long apart, a lock is tried while processes look at it.
+/// Number of attempts to take a lock while other processes test it, and the pause between them.
 const ATTEMPTS: u32 = 100;
 const PAUSE: Duration = Duration::from_millis(1);
 
@@ -63,8 +63,8 @@ pub(crate) fn take(kind: Kind, resources: &[String]) -> Result<Result<Lock, Hold
     }
 }
 
-/// The process that holds a lock of this kind on any of these resources. `None` if no process does.
-/// A process that takes the lock meanwhile gets it.
+/// Returns the process that holds a lock of this kind on any of these resources. `None` if no
+/// process does. Another process can take the lock during this call.
 ///
 /// # Errors
 ///
@@ -114,11 +114,12 @@ fn take_in(
     Ok(Ok(Lock { _files: files }))
 }
 
-/// Locks a file, unless a process holds it. One that only looks at it does so for a moment.
+/// Locks a file, unless a process holds the lock. A process that tests the lock has it only for a
+/// moment, so this tries repeatedly.
 fn lock(file: &File) -> rustix::io::Result<()> {
     for _ in 0..ATTEMPTS {
         match flock(file, FlockOperation::NonBlockingLockExclusive) {
-            // Fails too if a process holds it.
+            // This fails, too, if a process holds the lock.
             Err(rustix::io::Errno::WOULDBLOCK) => {
                 flock(file, FlockOperation::NonBlockingLockShared)?;
             }

@@ -1,9 +1,10 @@
 //! The identities that a process can have: one per configuration file.
 //!
 //! `UROCE_CONFIG` names TOML files, separated by colons. Several files are alternative identities:
-//! a process takes the first that no other process has. With a port of the local fabric that names
-//! no member it is any member that is free. Without the variable that is the built-in
-//! configuration, so that the processes of one machine can communicate without any set-up.
+//! a process takes the first one that no other process has. If a port of the local fabric names no
+//! member, the process becomes any member that is free. The built-in configuration, which is used
+//! without the variable, has such a port, so that the processes of one machine can communicate
+//! without any set-up.
 //!
 //! Invariants
 //! - The devices of all identities have the same names in the same order.
@@ -99,7 +100,7 @@ pub(crate) fn embedded() -> Result<Identity, Problem> {
     Ok(Identity { source: source.to_owned(), config })
 }
 
-/// Whether a port of the configuration is any member of the local fabric that is free.
+/// Returns whether a port of the configuration may become any free member of the local fabric.
 pub(crate) fn is_open(config: &Config) -> bool {
     config.devices.iter().flat_map(|device| &device.ports).any(is_any)
 }
@@ -108,16 +109,16 @@ fn is_any(port: &PortConfig) -> bool {
     is_local(port) && port.member.is_none()
 }
 
-/// The number of the member of the local fabric that has this address, if the configuration lets a
-/// process be it.
+/// Returns the number of the member of the local fabric that has this address, if the configuration
+/// lets a process become that member.
 pub(crate) fn member_at(config: &Config, address: IpAddr) -> Option<u8> {
     let mut ports = config.devices.iter().flat_map(|device| &device.ports);
     let is_possible = ports.any(|port| is_any(port) && port.ip.is_empty());
     PortConfig::member_at(address).filter(|_| is_possible)
 }
 
-/// What tells an identity from others, as text for messages: its ports on a switch, as the holder
-/// may have other addresses; else its addresses, or its source if it has none.
+/// Returns the name of an identity for messages: its ports on a switch, because the process that
+/// has it may use other addresses; otherwise its addresses; its source if it has none.
 pub(crate) fn title(identity: &Identity) -> String {
     let ports = || identity.config.devices.iter().flat_map(|device| &device.ports);
     let mut parts: Vec<String> =
@@ -155,8 +156,8 @@ fn is_made_up(port: &PortConfig) -> bool {
         Ethdev::Ring(_) => true,
         // Kernel interfaces have addresses, and so have the interfaces that net_tap makes.
         Ethdev::Vdev(devargs) => port.netdev_name().is_none() && !devargs.starts_with("net_tap"),
-        // A member's address follows from its number.
-        // So does that of a port over UDP sockets from its IP address.
+        // A member's address follows from its number, and that of a port over UDP sockets from its
+        // IP address.
         Ethdev::Pci(_) | Ethdev::Local(_) | Ethdev::Udp(_) => false,
     }
 }

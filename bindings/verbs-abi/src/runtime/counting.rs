@@ -5,9 +5,9 @@
 //!   hw_counters/rdma_tx_packets          the engine's counters, summed over all ports
 //! ```
 //!
-//! The process that runs the engine writes the files once a second, from a thread of its own, where
-//! they have changed and the path shim shows a tree, and once more when it exits. The files keep
-//! their last values when the process is gone.
+//! The process that runs the engine writes the files if the path shim shows a tree. A thread writes
+//! those with changed counters once a second, and once more when the process exits. Afterwards the
+//! files keep their last values.
 //!
 //! Invariants
 //! - A reader finds a complete number, the old or the new one.

@@ -142,10 +142,10 @@ pub(super) fn say_farewell(signal: i32) {
     }
 }
 
-/// Blocks the calling thread while the process exits, for longer than the exit takes. Programs
-/// destroy objects that their threads wait on, return from `main` at once, and have the thread that
-/// then gets an error call `exit` with it. With kernel devices the process is gone before such a
-/// thread runs.
+/// Blocks the calling thread while the process exits, for longer than the exit takes. Some programs
+/// destroy objects on which their threads wait, and then return from `main`. A thread that gets an
+/// error for this reason would call `exit` with a failure. With kernel devices the process has
+/// ended before such a thread runs.
 pub(crate) fn hold_up() {
     let exits = BEGUN.is_here() && !DONE.is_here();
     if exits && EXIT.get().is_some_and(|exit| exit.pid == std::process::id()) {
@@ -160,8 +160,8 @@ struct LastText {
     text: String,
 }
 
-/// Prints the text when the process exits, if `is_due` then returns true. It is called in a signal
-/// handler perhaps, so it must not block.
+/// Prints the text when the process exits, if `is_due` then returns true. `is_due` may be called in
+/// a signal handler, so it must not block.
 pub(super) fn say_if(is_due: fn() -> bool, text: String) {
     static TEXTS: Mutex<Vec<LastText>> = Mutex::new(Vec::new());
     extern "C" fn at_exit() {

@@ -16,12 +16,12 @@ use super::claim::{self, Kind, Lock};
 use super::config::{self, Identity};
 use super::problem::Problem;
 
-/// The member of the local fabric that a process asks to be where the configuration names none.
+/// The member of the local fabric that a process prefers to be, where the configuration names none.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Wish {
     /// The member's number.
     pub(crate) number: Option<u8>,
-    /// A number that is left to another process.
+    /// A number that the process leaves to another process.
     pub(crate) avoided: Option<u8>,
 }
 
@@ -35,7 +35,7 @@ pub(crate) struct Hold {
 /// A part of an identity that another process has.
 #[derive(Debug)]
 pub(crate) struct Taken {
-    /// Addresses, or what else tells the identity from others.
+    /// The addresses of the identity, or its name for messages.
     pub(crate) what: String,
     /// The process, for messages.
     pub(crate) holder: String,
@@ -48,12 +48,13 @@ impl fmt::Display for Taken {
 }
 
 impl Hold {
-    /// Takes what the identity needs, numbers of members included, unless another process has any
+    /// Takes what the identity needs, including numbers of members, unless another process has any
     /// of it. Returns the configuration with these numbers.
     ///
     /// # Errors
     ///
-    /// [`Problem`] if a lock cannot be made or tested. What others have is the inner `Err`.
+    /// [`Problem`] if a lock cannot be made or tested. The inner `Err` lists what other processes
+    /// have.
     pub(crate) fn take(
         identity: &Identity,
         wish: Wish,

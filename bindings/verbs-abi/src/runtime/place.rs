@@ -50,9 +50,9 @@ pub(crate) fn dir_in(base: &Path, name: &str) -> Result<PathBuf, Problem> {
     Ok(path)
 }
 
-/// A directory for files that a program may need after it has changed its user: below
-/// /run/uroce-lib, which all users may read, if the user is root and that can be made. Else the
-/// same as [`sub_dir`].
+/// Returns a directory for files that a program may need after it has changed its user. If the user
+/// is root and /run/uroce-lib can be made, the directory is below it, and all users may read it.
+/// Otherwise it is that of [`sub_dir`].
 ///
 /// # Errors
 ///

@@ -41,16 +41,16 @@ pub(super) struct Process {
     identities: Vec<Identity>,
     /// The identity that provides the addresses. `None` until something depends on it.
     chosen: Option<Chosen>,
-    /// What is held was inherited from a parent process.
+    /// Whether the identity was inherited from a parent process.
     inherited: bool,
-    /// A parent or a child process may hold the same.
+    /// Whether a parent or a child process may have the same identity.
     shared: bool,
     /// Whether the processes that have all identities were listed.
     has_listed: bool,
     /// The lock for running the identity's engine.
     engine: Option<Lock>,
     contexts: Vec<Option<Context>>,
-    /// What the thread does that starts a device. One starts at a time.
+    /// Progress of the thread that starts a device. One device is started at a time.
     starting: Starting,
     /// The errno of a failed start. There is no second attempt, as DPDK does not start twice.
     failed: Option<Errno>,
@@ -74,14 +74,15 @@ impl Chosen {
     }
 }
 
-/// What a thread does that starts a device.
+/// Progress of a thread that starts a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Starting {
     /// There is no such thread.
     Nothing,
-    /// It takes what the device needs, or waits for it. A forked child may start the device itself.
+    /// The thread takes what the device needs, or waits for it. A forked child may start the device
+    /// itself.
     Prepares,
-    /// It opens the device.
+    /// The thread opens the device.
     Opens,
 }
 
@@ -143,8 +144,8 @@ struct Turn;
 static TURN_ENDED: Condvar = Condvar::new();
 
 impl Turn {
-    /// Waits until no other thread has the right. It is recorded in [`Process::starting`] and not a
-    /// lock of its own: a child that is forked meanwhile could not give that back.
+    /// Waits until no other thread has the right. The right is recorded in [`Process::starting`].
+    /// It is not a lock: a child that is forked meanwhile could not release a lock.
     ///
     /// # Errors
     ///

@@ -23,7 +23,7 @@ use uroce_shared::time::clock::Clock;
 /// A window is 2^24 ns, 17 ms: several time slices of the kernel's scheduler, so that threads that
 /// take turns on one processor are counted together.
 const WINDOW_SHIFT: u32 = 24;
-/// Bits of a number of threads.
+/// Number of bits that hold a number of threads.
 const COUNT_BITS: u32 = 12;
 const MAX_COUNT: u64 = (1 << COUNT_BITS) - 1;
 
@@ -75,8 +75,8 @@ impl Crowd {
         Crowd { word: AtomicU64::new(0) }
     }
 
-    /// Counts one more thread in a window. It is the present one, or an earlier one if the thread
-    /// was preempted in between.
+    /// Counts one more thread in a window. The window is the present one, or an earlier one if the
+    /// thread was preempted in between.
     #[cold]
     fn count(&self, window: u64) {
         let add = |word| Count::from_word(word).add(window).map(Count::into_word);

@@ -6,13 +6,13 @@
 //!                                       └── copy ─▶ late ◀─────────┘
 //! ```
 //!
-//! Only RoCEv2 frames are concerned, of those that are sent only the frames of QPs and forwarded
-//! ones: address resolution makes a few attempts only, and its failure would say nothing about the
-//! transport. With the same seed and the same traffic the same frames are chosen.
+//! Faults concern RoCEv2 frames only; of sent frames, only those of QPs and forwarded ones. Address
+//! resolution makes a few attempts only, and its failure would say nothing about the transport.
+//! With the same seed and the same traffic the same frames are chosen.
 //!
 //! Invariants
-//! - The frames that are held are bounded, and their places are made by the control plane. A frame
-//!   that finds no place is lost, and counted so.
+//! - The number of held frames is bounded, and the control plane allocates their places. A frame
+//!   for which there is no place is lost, and is counted as lost.
 //! - A corrupted frame has one wrong bit, which its invariant CRC covers.
 //!
 //! Not here: frames of a direction without faults; bottlenecks ([`super::bottleneck`]).
@@ -42,7 +42,7 @@ const PATIENCE: Duration = Duration::from_millis(1);
 pub struct FaultConfig {
     /// Share of frames that are lost.
     pub loss: f64,
-    /// Share of frames that come twice.
+    /// Share of frames that are duplicated.
     pub duplicate: f64,
     /// Share of frames that 1 to 8 later ones overtake, for at most a millisecond.
     pub reorder: f64,
@@ -138,14 +138,14 @@ const TX: Counted = Counted {
     delayed: EngineCounter::TxDelayed,
 };
 
-/// A frame that follows later.
+/// A frame that is held, to follow later ones.
 #[derive(Debug)]
 struct Held {
-    /// The latest time at which it follows.
+    /// The latest time at which the frame follows.
     due: Instant,
-    /// The number of passed frames with which it follows at the latest.
+    /// The frame follows at the latest when this many frames have passed.
     after: u64,
-    /// Its QP; `None` for a forwarded frame.
+    /// The frame's QP; `None` for a forwarded frame.
     by: Option<Qpn>,
     frame: Mbuf,
 }
@@ -189,7 +189,7 @@ impl Faults {
             reorder: chance_of(config.reorder),
             corrupt: chance_of(config.corrupt),
             delay: Duration::from_micros(config.delay_us.into()),
-            // Another stream than that of losses.
+            // The stream differs from that of losses.
             random: Random::new(seed_at(!config.seed, lcore)),
             counted,
             pool: pool.clone(),
@@ -201,8 +201,8 @@ impl Faults {
         })
     }
 
-    /// Returns whether the next frame is lost. `qp` is the QP that sends it, or to which it is;
-    /// `None` for a forwarded frame that is sent.
+    /// Returns whether the next frame is lost. `qp` is the QP that sends or receives it; `None` for
+    /// a forwarded frame that is sent.
     pub(super) fn loses(&mut self, qp: Option<Qpn>, counters: &CounterBlock) -> bool {
         let loses = self.concerns(qp) && self.loss.loses();
         if loses {
@@ -276,7 +276,7 @@ impl Faults {
         self.crowded_out
     }
 
-    /// Takes the next frame that is to pass by now, and its QP if it has one.
+    /// Takes the next held frame that is due, and its QP if it has one.
     pub(super) fn release(&mut self, now: Instant) -> Option<(Option<Qpn>, Mbuf)> {
         let passed = self.passed;
         let is_due = |held: &Held| held.after <= passed || held.due <= now;

@@ -1,10 +1,10 @@
-//! Forwarding: what becomes of frames that a port receives, if they go to no QP.
+//! Forwarding: what a port does with received frames that go to no QP.
 //!
 //! Invariants
-//! - A port is given mbufs of its own mempool only: another one may lie in memory that no device
-//!   and no sharing driver may touch.
+//! - A port is given mbufs of its own mempool only. Another mempool may lie in memory that the
+//!   port's device, or a driver that shares memory, cannot use.
 //!
-//! Not here: taking them from the port ([`crate::rx`]).
+//! Not here: taking the frames from the port ([`crate::rx`]).
 
 use super::Lane;
 use crate::counters::{CounterBlock, EngineCounter};
@@ -18,7 +18,7 @@ const HEADER: usize = ETHER_TYPE + 2;
 /// Bytes of an 802.1Q tag.
 const TAG: usize = 4;
 
-/// What becomes of the frames that a port receives, instead of going to QPs and the control plane.
+/// What a port does with received frames, instead of giving them to QPs and the control plane.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Forward {
     /// They leave unchanged.
@@ -35,11 +35,11 @@ pub enum Forward {
 /// A lane's state for forwarding.
 #[derive(Debug)]
 pub(super) struct Forwarding {
-    /// What becomes of received frames, if the port forwards.
+    /// What the port does with received frames, if it forwards.
     pub(super) of_received: Option<Forward>,
     /// Largest Ethernet payload of the port in bytes.
     mtu: usize,
-    /// Frames that were to be forwarded through this port, and were dropped, since the start.
+    /// Frames that were to be forwarded through this port but were dropped, since the start.
     dropped: u64,
 }
 
@@ -59,26 +59,27 @@ impl Forwarding {
 }
 
 impl Lane {
-    /// Sets what becomes of received frames; `None` gives them to QPs and the control plane.
+    /// Sets what the port does with received frames; `None` gives them to QPs and the control
+    /// plane.
     pub(crate) fn set_forward(&mut self, forward: Option<Forward>) {
         self.forwarding.of_received = forward;
         self.watch();
     }
 
-    /// Returns what becomes of received frames, if the port forwards.
+    /// Returns what the port does with received frames, if it forwards.
     #[inline]
     pub(crate) fn forward(&self) -> Option<Forward> {
         self.forwarding.of_received
     }
 
-    /// Returns how many frames were to be forwarded through this port and were dropped.
+    /// Returns how many frames were to be forwarded through this port but were dropped.
     pub(crate) fn unforwarded(&self) -> u64 {
         self.forwarding.dropped
     }
 
-    /// Queues a frame that was received, from whichever mempool, or drops and counts it: if the
-    /// link is set down, if the frame is longer than the MTU allows, if the port takes no more or
-    /// its mempool is empty, or by loss on purpose.
+    /// Queues a received frame, which may be from any mempool. Drops and counts it if the link is
+    /// set down, if the frame is longer than the MTU allows, if the port takes no more frames, if
+    /// its mempool is empty, or by injected loss.
     pub(crate) fn forward_out(&mut self, frame: Mbuf, counters: &CounterBlock) {
         if !self.send_on(frame, counters) {
             self.forwarding.dropped += 1;

@@ -10,8 +10,8 @@
 //! Looped frames are taken twice, as sent and as received.
 //!
 //! Invariants
-//! - The lcore copies into a ring that was allocated beforehand. A frame that finds it full is
-//!   counted, and goes its way like any other.
+//! - The lcore copies into a ring that was allocated beforehand. If the ring is full, the frame is
+//!   counted as missed; the frame itself is handled as any other.
 //! - A port without a tap pays nothing beyond the branches for injected faults.
 //!
 //! A tap may also note which of the taken frames the lcore has dropped, and why. These notes are
@@ -41,7 +41,7 @@ enum Record {
 }
 
 impl Record {
-    /// Returns the two bytes that stand for it in a ring.
+    /// Returns the two bytes by which a ring represents the record.
     fn to_bytes(self) -> [u8; 2] {
         match self {
             Record::Received => [0, 0],
@@ -96,15 +96,15 @@ pub struct TapReader {
 /// A copied frame.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct TapFrame {
-    /// Begin of the turn that took it, as time of [`Clock`](crate::clock::Clock).
+    /// Time of [`Clock`](crate::clock::Clock) at which the turn that took the frame began.
     pub time: Duration,
-    /// Whether it was sent; else it was received.
+    /// Whether the frame was sent; otherwise it was received.
     pub is_sent: bool,
     /// Why the lcore has dropped the frame, which was taken before. The bytes are its first ones.
     pub dropped: Option<DropReason>,
-    /// Its length in bytes.
+    /// Length of the frame in bytes.
     pub len: u32,
-    /// How many frames before it were not copied, since the ring was full.
+    /// Number of frames directly before this one that were not copied, because the ring was full.
     pub missed: u32,
     /// The bytes that were copied.
     pub bytes: Vec<u8>,

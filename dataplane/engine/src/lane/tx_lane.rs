@@ -26,7 +26,7 @@ const AHEAD: usize = 8;
 /// How many packets ahead the remaining lines of a large packet's mbuf are prefetched.
 const REST_AHEAD: usize = 2;
 
-/// Frames for a port, and what they are made of.
+/// The frames that wait for a port, and the mbufs from which frames are made.
 #[derive(Debug)]
 pub(crate) struct TxLane {
     /// Faults on purpose.
@@ -100,7 +100,7 @@ impl TxLane {
         len as u32
     }
 
-    /// Drops a frame that was accepted from a QP, and counts it as this.
+    /// Drops a frame that was accepted from a QP, and counts it under `reason`.
     #[cold]
     pub(super) fn drop_taken(
         &mut self,

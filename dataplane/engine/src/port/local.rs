@@ -2,8 +2,8 @@
 //! shared memory, without a device.
 //!
 //! Invariants
-//! - The frames to one peer stay in their order. Those that wait for a peer without room do not
-//!   hold up those to others, as long as there are not more than [`PARKED`].
+//! - The frames to one peer stay in their order. Frames that wait for a peer without room do not
+//!   hold up frames to other peers, as long as not more than [`PARKED`] wait.
 //!
 //! Not here: membership, links and rings ([`uroce_local`]).
 
@@ -25,8 +25,8 @@ use uroce_wire::Mac;
 /// Most frames that wait for peers without room, beside those in the batch: the batches of four
 /// such peers.
 const PARKED: usize = 4 * BATCH;
-/// The rate that programs are shown, in Mb/s: what shared memory reaches. Some choose their ways by
-/// it.
+/// The link rate that is reported to programs, in Mb/s: about that of shared memory. Some programs
+/// choose their paths by it.
 const SPEED_MBPS: u32 = 100_000;
 /// Largest MTU that uroce supports.
 const MTU_MAX: u16 = 9000;
@@ -54,9 +54,10 @@ pub struct LocalPort {
     mtu: u16,
     pool: Mempool,
     capabilities: Capabilities,
-    /// Whether the link was taken down.
+    /// Whether the link is set down.
     is_down: AtomicBool,
-    /// Whether the link was taken down or up since the last look.
+    /// Whether the link was set down or up since [`take_link_moved`](LocalPort::take_link_moved)
+    /// was called last.
     has_moved: AtomicBool,
     /// Peers that have ended and are yet to be reported: bit *n* − 1 for member *n*.
     ended: AtomicU64,
@@ -160,8 +161,8 @@ impl LocalPort {
         self.has_moved.swap(false, Ordering::AcqRel)
     }
 
-    /// Returns a peer that has ended. The call after it tells that nothing is kept of that peer any
-    /// more.
+    /// Returns a peer that has ended; `None` if there is no other. Call it when nothing refers to
+    /// the peer of the call before: that peer is forgotten.
     pub(super) fn take_ended_peer(&self) -> Option<Mac> {
         self.member.forget(self.reported.swap(0, Ordering::AcqRel));
         self.gather_ended();
@@ -205,11 +206,11 @@ pub(super) struct LocalQueues {
     queue: Queue,
     index: u16,
     spare: Spare,
-    /// Frames that wait for peers without room, in the order of each peer's.
+    /// Frames that wait for peers without room. Those of one peer are in their order.
     parked: VecDeque<Mbuf>,
     /// Receivers of the frames in `parked`.
     waiting: Waiting,
-    /// Without it the queue carries nothing.
+    /// Keeps this process a member: otherwise the queue carries nothing.
     _member: Arc<Member>,
 }
 

@@ -73,8 +73,8 @@ impl QueuePair {
     ///
     /// Sent frames are removed from the batch. The unsent ones stay, in order. A DPDK device takes
     /// frames from the front: none is sent while the queue is full, and on some devices (memif)
-    /// while the link is down. A local port keeps some frames for peers without room itself, and
-    /// leaves the others of these.
+    /// while the link is down. A local port itself keeps some of the frames for peers without room,
+    /// and leaves the others in the batch.
     #[inline]
     pub fn tx_burst(&mut self, batch: &mut MbufBatch) -> usize {
         match &mut self.0 {

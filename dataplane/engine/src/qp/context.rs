@@ -2,8 +2,8 @@
 //! completions and events.
 //!
 //! Invariants
-//! - The control plane makes all of it and gives it to the lcore whole; the lcore allocates and
-//!   frees nothing.
+//! - The control plane creates the whole context and gives it to the lcore. The lcore neither
+//!   allocates nor frees memory for it.
 //! - A state is published before the completions that follow it. So a thread that polls one of them
 //!   reads a state that is at least as new.
 
