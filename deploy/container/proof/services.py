@@ -17,7 +17,7 @@ UNITS = MANIFESTS.parent / "systemd"
 QUADLET = MANIFESTS.parent / "quadlet"
 GENERATOR = Path("/usr/lib/systemd/system-generators/podman-system-generator")
 MACHINE = "localhost/machine:latest"
-EXPOSED_MAX, EXPOSED_MAX_PACKETS = 10, 20
+EXPOSED_MAX, EXPOSED_MAX_INTERFACE = 10, 20
 """Most exposure of a unit, in tenths of what `systemd-analyze security` prints."""
 NET_RAW = 1 << 13
 INSTALLED = f"""\
@@ -35,21 +35,24 @@ ExecStart=
 ExecStart=/usr/bin/uroce-perf rping -c -a 192.0.2.1 -V -C 2000 --config /etc/uroce/%i.toml
 """
 """Makes an instance a client that ends after some pings."""
-PACKETS = """\
+AT_INTERFACE = """\
 [[device]]
 name = "uroce0"
 idle = "sleep"
 
 [[device.port]]
-ethdev = {{ vdev = "net_af_packet0,iface={interface}" }}
+ethdev = {{ {ethdev} }}
 ip = ["{address}/24"]
 """
 NAMESPACES = ("--cap-add=SYS_ADMIN,SYS_PTRACE", "--security-opt=seccomp=unconfined",
               "--security-opt=apparmor=unconfined")
 """What systemd needs to confine services. It cannot set the kernel's parameters: /proc/sys is
 read-only in a container without privilege."""
-ENDS = {"raw1": ("raw-one", "192.0.2.1"), "raw2": ("raw-two", "192.0.2.2")}
-"""Instances of packet sockets, with their interfaces and addresses."""
+ETHDEVS = {"af-packet": 'vdev = "net_af_packet0,iface={}"', "udp": 'udp = "{}"'}
+"""Ports at an interface, by the name of the file with their rights."""
+ADDRESSES = {"one": "192.0.2.1", "two": "192.0.2.2"}
+"""Addresses of a server and its client, which are the instances af-packet-one, udp-two and so on.
+Each has an interface of the name of its end."""
 
 
 def unit(session):
@@ -66,13 +69,28 @@ def unit(session):
 def unit_of_packets(session):
     """uroce@.service with af-packet.conf: two instances at a cable, with CAP_NET_RAW alone."""
     with machine(session) as systemd:
-        process = str(session.podman.main_process("machine"))
-        (one, _), (other, _) = ENDS.values()
-        for words in (("add", one, "type", "veth", "peer", "name", other),
-                      ("set", one, "up"), ("set", other, "up")):
-            subprocess.run(["nsenter", "-n", "-t", process, "ip", "link", *words], check=True)
-        exposed(systemd, "uroce@raw1.service", EXPOSED_MAX_PACKETS)
-        read_only(talk(session, systemd, *ENDS, NET_RAW))
+        cable(session)
+        exposed(systemd, "uroce@af-packet-one.service", EXPOSED_MAX_INTERFACE)
+        read_only(talk(session, systemd, "af-packet-one", "af-packet-two", NET_RAW))
+
+
+def unit_of_udp(session):
+    """uroce@.service with udp.conf: two instances by UDP sockets, with no capability."""
+    with machine(session) as systemd:
+        cable(session, ADDRESSES.items())
+        exposed(systemd, "uroce@udp-one.service", EXPOSED_MAX_INTERFACE)
+        read_only(talk(session, systemd, "udp-one", "udp-two", 0))
+
+
+def cable(session, addresses=()):
+    """Joins two interfaces in the machine's network, and gives them addresses."""
+    process = str(session.podman.main_process("machine"))
+    one, other = ADDRESSES
+    steps = [f"link add {one} type veth peer name {other}", f"link set {one} up",
+             f"link set {other} up",
+             *(f"addr add {address}/24 dev {end}" for end, address in addresses)]
+    for step in steps:
+        subprocess.run(["nsenter", "-n", "-t", process, "ip", *step.split()], check=True)
 
 
 def exposed(systemd, unit, most):
@@ -167,13 +185,14 @@ def install(session):
     units = context / "systemd/system"
     units.mkdir(parents=True)
     (units / "uroce@.service").write_text((UNITS / "uroce@.service").read_text())
-    for name in ("node2", "raw2"):
+    (context / "uroce").mkdir()
+    for way, ethdev in ETHDEVS.items():
+        for end, address in ADDRESSES.items():
+            drop_in(units, f"{way}-{end}", f"{way}.conf", (UNITS / f"{way}.conf").read_text())
+            text = AT_INTERFACE.format(ethdev=ethdev.format(end), address=address)
+            (context / f"uroce/{way}-{end}.toml").write_text(text)
+    for name in ("node2", "af-packet-two", "udp-two"):
         drop_in(units, name, "client.conf", FINITE)
-    for name, (interface, address) in ENDS.items():
-        drop_in(units, name, "af-packet.conf", (UNITS / "af-packet.conf").read_text())
-        text = PACKETS.format(interface=interface, address=address)
-        (context / "uroce").mkdir(exist_ok=True)
-        (context / f"uroce/{name}.toml").write_text(text)
     file = session.work / "machine.containerfile"
     file.write_text(INSTALLED)
     session.debian.image(podman)
@@ -242,4 +261,4 @@ def section(file, name):
 
 
 CASES = (quadlet,)
-BESIDE = (unit, unit_of_packets)
+BESIDE = (unit, unit_of_packets, unit_of_udp)
