@@ -89,7 +89,7 @@ impl Capture {
     ///
     /// # Errors
     ///
-    /// The system's: there is no thread, or the file is none.
+    /// No thread can be started, or the file cannot be used.
     pub(crate) fn start(
         port: u8,
         spec: CaptureSpec,

@@ -189,13 +189,13 @@ pub struct DeviceConfig {
     /// of an empty queue runs a turn of the lcore: for programs that share CPUs with the lcores.
     #[serde(default, deserialize_with = "text::driver", serialize_with = "write::driver")]
     pub driver: Driver,
-    /// Most queue pairs at a time, 1 to 2^20; default 65536.
+    /// Largest number of queue pairs at a time, 1 to 2^20; default 65536.
     #[serde(default = "text::default_max_qps")]
     pub max_qps: u32,
-    /// Most memory regions and windows at a time, 1 to 2^20; default 2^20.
+    /// Largest number of memory regions and windows at a time, 1 to 2^20; default 2^20.
     #[serde(default = "text::default_max_mrs")]
     pub max_mrs: u32,
-    /// Most address handles at a time, 1 to 2^20; default 65536.
+    /// Largest number of address handles at a time, 1 to 2^20; default 65536.
     #[serde(default = "text::default_max_ahs")]
     pub max_ahs: u32,
     /// Whether the device answers the commands of `uroce` on the process's control socket. Default:
@@ -592,7 +592,7 @@ pub enum ConfigError {
 const FILE_MAX: u64 = 1 << 20;
 /// Least that [`EalConfig::memory_mb`] may be.
 pub(crate) const LEAST_MEMORY_MB: u32 = 64;
-/// Most that [`EalConfig::memory_mb`] is if it is not configured.
+/// Largest value of [`EalConfig::memory_mb`] if it is not configured.
 pub(crate) const DEFAULT_MEMORY_MB: u32 = 512;
 
 fn read(path: &Path) -> io::Result<String> {

@@ -14,8 +14,8 @@ pub const VENDOR_PART_ID: u32 = 1;
 /// Sizes of pages, a bit each: all from 4 KiB, because memory is not translated.
 pub const PAGE_SIZES: u64 = 0xffff_f000;
 
-/// Most protection domains of a device. The engine has no limit, but each domain takes memory in
-/// the C library.
+/// Largest number of protection domains of a device. The engine has no limit, but each domain takes
+/// memory in the C library.
 pub const MAX_PD: u32 = 1 << 16;
 
 /// Code of the longest time from a request's arrival to its ACK, for an lcore that has to wait for

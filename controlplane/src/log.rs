@@ -32,7 +32,7 @@ use uroce_wire::Qpn;
 const VARIABLE: &str = "UROCE_LOG";
 /// Longest name of a part of the log.
 const NAME_MAX: usize = 100;
-/// Most parts of the filter that commands have set.
+/// Largest number of parts of the filter that commands have set.
 const PARTS: usize = 32;
 
 /// The log, once it was asked for.

@@ -57,7 +57,7 @@ impl Trace {
     ///
     /// # Errors
     ///
-    /// The system's: there is no thread.
+    /// No thread can be started.
     pub(crate) fn start(
         qp: u32,
         count: usize,

@@ -29,9 +29,9 @@ use std::time::{Duration, Instant};
 use traffic::{End, Shape, Signals, Traffic};
 use uroce::{Context, EventKind, EventSource, QpControl};
 
-/// Most bytes in flight, over all queue pairs.
+/// Largest number of bytes in flight, over all queue pairs.
 const UNDER_WAY: u32 = 2 << 20;
-/// Most messages in flight of one queue pair.
+/// Largest number of messages in flight of one queue pair.
 const DEPTH_MAX: u32 = 32;
 /// Longest wait for the migrations after a cut.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -16,7 +16,7 @@ const MODERATED_MAX: u32 = 8192;
 /// Send requests per completion for messages of up to [`MODERATED_MAX`] bytes, as in perftest.
 const MODERATION: u32 = 100;
 
-/// Most bytes of inline data in a work request.
+/// Largest number of bytes of inline data in a work request.
 const INLINE_MAX: u32 = 1024;
 
 /// Operation of the work requests.

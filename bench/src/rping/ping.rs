@@ -28,7 +28,7 @@ use uroce::{
 const OFFER: usize = 16;
 /// Receives that are posted.
 const RECEIVES: u32 = 2;
-/// Most completions of a ping: two sends, a READ, a WRITE, and all receives flushed.
+/// Largest number of completions of a ping: two sends, a READ, a WRITE, and all receives flushed.
 const COMPLETIONS: u32 = 16;
 
 /// One end of a connection of `rping`.

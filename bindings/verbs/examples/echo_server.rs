@@ -22,7 +22,7 @@ use uroce::{
 
 /// Bytes of the longest message.
 const SIZE: usize = 4096;
-/// Most outstanding messages of a client.
+/// Largest number of outstanding messages of a client.
 const DEPTH: usize = 16;
 /// Interval between checks for new clients and events.
 const PAUSE: Duration = Duration::from_millis(1);

@@ -316,7 +316,7 @@ pub struct Device {
     pub ahs: InUse,
     /// Ports.
     pub ports: Vec<PortInfo>,
-    /// To `show device detail`: capabilities and limits.
+    /// Answer to `show device detail`: capabilities and limits.
     #[serde(default)]
     pub detail: Option<DeviceDetail>,
 }

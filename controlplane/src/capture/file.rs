@@ -125,7 +125,7 @@ impl Pcapng {
     ///
     /// # Errors
     ///
-    /// The system's. Then the file ends somewhere.
+    /// A system call has failed. The last record of the file may then be incomplete.
     pub(super) fn write(&mut self, mut file: impl Write) -> io::Result<u64> {
         let bytes = self.writer.get_mut();
         file.write_all(bytes)?;

@@ -62,7 +62,7 @@ impl Watcher {
     ///
     /// # Errors
     ///
-    /// The system's errors on sockets, or an error if the interfaces keep changing.
+    /// A system call on the socket has failed, or the interfaces keep changing.
     pub(crate) fn open(names: &[&str]) -> io::Result<Self> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, None)?;

@@ -18,8 +18,8 @@ use uroce_engine::EventFd;
 
 use super::{CmId, CmSink, ConnEvent};
 
-/// Most waiting events of one id. A connection causes fewer, not counting changes of its alternate
-/// path.
+/// Largest number of waiting events of one id. A connection causes fewer, not counting changes of
+/// its alternate path.
 const PER_ID: usize = 16;
 
 /// A queue of connection events. Listeners and connections created with the same channel share it.

@@ -17,7 +17,7 @@ pub(super) struct Listener {
     pub(super) channel: Arc<dyn CmSink>,
     pub(super) space: PortSpace,
     pub(super) address: SocketAddr,
-    /// Most requests that may wait; `None` while the id does not listen.
+    /// Largest number of requests that may wait; `None` while the id does not listen.
     pub(super) backlog: Option<u32>,
     /// Number of requests in the backlog: the application has neither accepted nor rejected them,
     /// nor moved them to another channel.

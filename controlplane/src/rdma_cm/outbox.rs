@@ -19,7 +19,7 @@ use uroce_wire::mad::Mad;
 use super::context::ServiceContext;
 use crate::call::Count;
 
-/// Most MADs that may wait.
+/// Largest number of MADs that may wait.
 const WAITING_MAX: usize = 256;
 
 /// A MAD with its destination.

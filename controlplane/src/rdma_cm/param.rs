@@ -12,9 +12,9 @@ use crate::path::AddressVector;
 
 /// Default code of the local ACK timeout: 67 ms.
 const ACK_TIMEOUT: u8 = 14;
-/// Most bytes of an application's private data in a REQ.
+/// Largest number of bytes of an application's private data in a REQ.
 pub(super) const REQ_DATA: usize = 92 - IpHeader::LEN;
-/// Most bytes of an application's private data in a REP.
+/// Largest number of bytes of an application's private data in a REP.
 pub(super) const REP_DATA: usize = 196;
 /// Default code of the minimum RNR NAK timer: 0.64 ms.
 const MIN_RNR_TIMER: u8 = 12;

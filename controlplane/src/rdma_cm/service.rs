@@ -58,7 +58,8 @@ use common::Tally;
 use look_up::LookUp;
 pub(crate) use seen::ConnSeen;
 
-/// Most listeners, connections and look-ups of a device, including those that are ending.
+/// Largest number of listeners, connections and look-ups of a device, including those that are
+/// ending.
 const IDS_MAX: usize = 131_072;
 
 /// Listeners, connections and look-ups of a device, and the protocol behind them.

@@ -13,7 +13,7 @@ use super::Thread;
 use crate::call::{Job, PortStatus, Reply, RequestError};
 use crate::path::PathError;
 
-/// Most jobs that are run before frames are handled again.
+/// Largest number of jobs that are run before frames are handled again.
 const JOBS: usize = 16;
 /// Queue in bytes of a port of which a command sets the rate: longer than the packet buffers of the
 /// port, so that frames wait for one another and none is lost.

@@ -11,9 +11,10 @@ use crate::call::RequestError;
 use crate::gsi::Verdict;
 use crate::rdma_cm::{Service, ServiceContext};
 
-/// Most MADs that are handled before other inputs are.
+/// Largest number of MADs that are handled before other inputs are.
 const MADS: usize = 64;
-/// Most rounds of [`MADS`] for the last messages of a process that has ended. Fewer MADs can wait.
+/// Largest number of rounds of [`MADS`] for the last messages of a process that has ended. Fewer
+/// MADs can wait.
 const LAST_WORDS: usize = 64;
 /// Longest wait of a closing device for its peers' DREPs.
 const FAREWELL: Duration = Duration::from_millis(50);

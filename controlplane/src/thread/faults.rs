@@ -1,4 +1,4 @@
-//! Faults on purpose of the device's ports.
+//! Injected faults of the device's ports.
 
 use uroce_command::{SetFault, Share};
 use uroce_engine::{FaultConfig, PortFaults};

@@ -6,7 +6,7 @@ use uroce_transport::Instant;
 use super::Thread;
 use super::counts::Counts;
 
-/// Most frames that are handled before other inputs are.
+/// Largest number of frames that are handled before other inputs are.
 const FRAMES: usize = 64;
 
 impl Thread {

@@ -8,7 +8,7 @@ use uroce_wire::Qpn;
 
 use super::Thread;
 
-/// Most events that are kept.
+/// Largest number of events that are kept.
 pub(crate) const KEPT: usize = 256;
 
 /// Object of an event.

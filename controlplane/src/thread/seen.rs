@@ -13,7 +13,7 @@ use crate::path::PathError;
 use crate::path::neighbour::Reach;
 use crate::rdma_cm::{CmId, ConnSeen};
 
-/// Most QPs in a page.
+/// Largest number of QPs in a page.
 const PAGE: usize = 256;
 /// Time after which a page ends: other calls wait meanwhile.
 const PAGE_TIME: Duration = Duration::from_micros(500);

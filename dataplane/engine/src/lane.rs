@@ -49,9 +49,9 @@ use uroce_shared::memory::mr_table::MrView;
 use uroce_transport::{DropReason, Instant, Outbound, TransmitError};
 use uroce_wire::{HeaderTemplate, Mac, PathMtu, Qpn};
 
-/// Most batches of other lcores' frames that are sent in one turn.
+/// Largest number of batches of other lcores' frames that are sent in one turn.
 const GUESTS: usize = 4;
-/// Most batches that leave a bottleneck in one turn: more than a turn adds.
+/// Largest number of batches that leave a bottleneck in one turn: more than a turn adds.
 const RELEASES: usize = 8;
 
 /// One lcore's state of a port.
@@ -340,7 +340,7 @@ impl Lane {
         former
     }
 
-    /// Queues the frames that were held on purpose and are due.
+    /// Queues the frames that injected faults have held and that are due.
     #[inline(never)]
     fn release_held(&mut self, now: Instant) {
         while self.tx.faults.is_some()

@@ -42,7 +42,7 @@ use uroce_shared::wake::events::{EventGuard, EventKind};
 use uroce_shared::wake::waker::Waker;
 use uroce_transport::Instant;
 
-/// Most doorbells that are answered in one turn; further ones wait for the next turn.
+/// Largest number of doorbells that are answered in one turn; further ones wait for the next turn.
 const DOORBELLS: usize = 256;
 
 /// An lcore and all the state that it owns.

@@ -184,7 +184,7 @@ fn without_room_for_more_early_packets_the_rest_comes_again() {
     scene.finish();
 }
 
-/// Most mbufs that two idle lcores keep to send from: a batch each.
+/// Largest number of mbufs that two idle lcores keep to send from: a batch each.
 const SPARE: u32 = 2 * 64;
 
 /// Returns the number of mbufs that are not in the mempool.

@@ -14,11 +14,11 @@ use crate::FRAME_MAX;
 pub(crate) const LINE: usize = 64;
 /// Alignment of the rings.
 const PAGE: usize = 4096;
-/// Most bytes of a link's memory.
+/// Largest number of bytes of a link's memory.
 pub(crate) const LINK_MAX: usize = 4 << 20;
-/// Most bytes of a ring. From 256 KiB on, its length makes no difference that can be measured
-/// (`ring::speed`), so it is as long as a link's memory allows with few queues: 250 frames of 4
-/// KiB, which is what a sender can hand over while the receiver does not run.
+/// Largest number of bytes of a ring. From 256 KiB on, its length makes no difference that can be
+/// measured (`ring::speed`), so it is as long as a link's memory allows with few queues: 250 frames
+/// of 4 KiB, which is what a sender can hand over while the receiver does not run.
 pub(crate) const RING_MAX: usize = 1 << 20;
 /// Fewest bytes of a ring: two of the longest frames with their headers.
 const RING_MIN: usize = 1 << 15;

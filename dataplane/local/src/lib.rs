@@ -86,9 +86,9 @@ pub use queue::{Counters, Frame, Queue, Sent};
 
 use uroce_wire::Mac;
 
-/// Most members of a directory; their numbers are 1 to 64.
+/// Largest number of members of a directory; their numbers are 1 to 64.
 pub const MEMBERS_MAX: u8 = 64;
-/// Most queues of a member.
+/// Largest number of queues of a member.
 pub const QUEUES_MAX: u16 = 32;
 /// Longest frame in bytes, from the destination address on, without the checksum: that of DPDK.
 pub const FRAME_MAX: usize = 16_128;

@@ -35,8 +35,8 @@ pub use ring::{QpShared, RingSpec};
 pub use send::{SendBatch, SendData, SendQueueEnd, SendQueueFeed, SendSpec, send_queue};
 pub use srq::{MAX_SRQ_DEPTH, SharedReceiveQueue, SrqBatch, SrqError};
 
-/// Most work requests of a queue.
+/// Largest number of work requests of a queue.
 pub const MAX_WR: u32 = 1 << 16;
 
-/// Most scatter/gather elements of a work request.
+/// Largest number of scatter/gather elements of a work request.
 pub const MAX_SGE: u32 = if cfg!(loom) { 4 } else { 32 };

@@ -9,7 +9,7 @@ use crate::ring::Ring;
 use crate::wqe::{MAX_MESSAGE_LEN, PostError, Sge};
 use uroce_wire::{Lkey, Va};
 
-/// Most inline data of a send work request, in bytes.
+/// Largest number of bytes of inline data in a send work request.
 pub const MAX_INLINE_DATA: u32 = 1024;
 
 /// Capacities of a QP's queues, fixed at creation.

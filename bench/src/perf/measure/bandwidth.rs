@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Most messages for which perftest computes a peak. For more it prints 0.
+/// Largest number of messages for which perftest computes a peak. For more it prints 0.
 const PEAK_MESSAGES_MAX: u64 = 20_000;
 
 /// Messages over time, in one direction.

@@ -22,7 +22,8 @@ use uroce_engine::clock::Clock;
 /// Receive requests posted again at once.
 const REPOST: u32 = 32;
 
-/// Most polls per turn. Together they take several times the completions that a turn makes.
+/// Largest number of polls per turn. Together they take several times the completions that a turn
+/// makes.
 const POLLS: usize = 8;
 
 /// Measures one size. Both ends return the client's figures (with `-b`, those of both directions).

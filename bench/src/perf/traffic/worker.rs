@@ -20,16 +20,16 @@ use uroce::{
 };
 use uroce_engine::clock::Clock;
 
-/// Most slots of a verified worker.
+/// Largest number of slots of a verified worker.
 const SLOTS_MAX: u32 = 64;
-/// Most bytes of a verified worker's local slots; there is at least one slot.
+/// Largest number of bytes of a verified worker's local slots; there is at least one slot.
 const SLOT_BYTES_MAX: usize = 32 << 20;
-/// Most bytes of all memory regions together.
+/// Largest number of bytes of all memory regions together.
 const MEMORY_MAX: usize = 4 << 30;
 /// Alignment of slots: whole pages.
 const SLOT_ALIGN: usize = 4096;
-/// Most work requests outstanding in a latency test. Unsignaled ones take places in the send queue
-/// until a later one completes.
+/// Largest number of work requests outstanding in a latency test. Unsignaled ones take places in
+/// the send queue until a later one completes.
 pub(super) const LATENCY_DEPTH: u32 = 128;
 /// Q_Key of datagrams, the same as perftest's.
 const QKEY: Qkey = Qkey(0x1111_1111);

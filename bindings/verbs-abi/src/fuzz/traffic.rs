@@ -12,7 +12,7 @@ use crate::ibv::{modify, poll, post};
 
 /// Bytes of the memory that regions are registered in.
 const MEMORY: usize = 1 << 16;
-/// Most work requests in one list.
+/// Largest number of work requests in one list.
 const LIST: usize = 4;
 
 /// The keys of a region. They are kept after the region was destroyed.

@@ -11,9 +11,9 @@ use crate::handle::Object;
 use crate::ibv::{ah, channel, cq, device, gid, modify, mr, mw, pd, poll, port, qp, srq};
 use crate::objects;
 
-/// Most calls in a walk.
+/// Largest number of calls in a walk.
 const STEPS: usize = 400;
-/// Most objects in a walk.
+/// Largest number of objects in a walk.
 const OBJECTS: usize = 100;
 
 pub(super) fn walk(input: &mut Input<'_>) {

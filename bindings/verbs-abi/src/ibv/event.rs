@@ -34,7 +34,7 @@ use crate::objects::qp::Qp;
 use crate::objects::srq::Srq;
 use crate::runtime::{self, Device};
 
-/// Most pending events of a context. Later ones are dropped.
+/// Largest number of pending events of a context. Later ones are dropped.
 const MOST: usize = 1 << 16;
 
 /// C's number of a kind of event.

@@ -5,7 +5,7 @@ use uroce::{QpCaps, QpType, SendQueue};
 
 use crate::errno::Errno;
 
-/// Most work requests for which a new batch allocates room.
+/// Largest number of work requests for which a new batch allocates room.
 const ROOM: u32 = 128;
 
 /// The work requests that a thread has built since `wr_start`.

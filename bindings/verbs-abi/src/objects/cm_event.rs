@@ -7,7 +7,7 @@ use crate::acks::Acks;
 use crate::errno::Errno;
 use crate::handle::{Object, object};
 
-/// Most bytes of private data of an event.
+/// Largest number of bytes of private data of an event.
 pub(crate) const DATA_MAX: usize = 255;
 
 /// The memory that a program's event pointer refers to.

@@ -20,7 +20,8 @@ use crate::handle::{Entry, Held, Object, object};
 use crate::quota::Place;
 use crate::runtime;
 
-/// Most entries of a completion queue. Their memory is allocated when the queue is created.
+/// Largest number of entries of a completion queue. Their memory is allocated when the queue is
+/// created.
 pub(crate) const MAX_CQE: u32 = (1 << 20) - 1;
 
 /// A completion queue.

@@ -23,15 +23,15 @@ use crate::runtime::Device;
 const ANY_DEPTH: u8 = 0xff;
 /// Largest retry count. For RNR retries it means no limit.
 const RETRIES: u8 = 7;
-/// Most bytes of private data in a REQ.
+/// Largest number of bytes of private data in a REQ.
 const REQ_DATA: usize = 56;
-/// Most bytes of private data in a REP.
+/// Largest number of bytes of private data in a REP.
 const REP_DATA: usize = 196;
-/// Most bytes of private data in a REJ.
+/// Largest number of bytes of private data in a REJ.
 const REJ_DATA: usize = 148;
-/// Most bytes of private data in a SIDR_REQ.
+/// Largest number of bytes of private data in a SIDR_REQ.
 const SIDR_REQ_DATA: usize = 180;
-/// Most bytes of private data in a SIDR_REP.
+/// Largest number of bytes of private data in a SIDR_REP.
 const SIDR_REP_DATA: usize = 136;
 
 /// Copies private data of the program.

@@ -16,7 +16,7 @@ use crate::objects::id::{self, Id, Options, Stage, State};
 use crate::runtime::ports::{Binding, Notice};
 use crate::runtime::{self, Device};
 
-/// Most ports that are tried where the program leaves the choice.
+/// Largest number of ports that are tried where the program leaves the choice.
 const ATTEMPTS: u32 = 1000;
 /// Larger than any listener's backlog.
 const BACKLOG_MAX: u32 = u32::MAX;

@@ -14,7 +14,7 @@ mod world;
 pub use pair::{Fate, Faults, Pair, Passing, Script, conn_params, gid, path};
 pub use world::{Report, World};
 
-/// Most messages of one world, before it winds down.
+/// Largest number of messages of one world, before it winds down.
 const WORLD_MESSAGES: u64 = 20_000;
 
 /// Runs worlds until `messages` have been delivered.

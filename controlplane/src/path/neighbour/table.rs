@@ -27,9 +27,9 @@ use std::time::Duration;
 use uroce_transport::Instant;
 use uroce_wire::Mac;
 
-/// Most entries that were requested.
+/// Largest number of entries that were requested.
 pub const ASKED_MAX: usize = 1024;
-/// Most entries that are known from hints only.
+/// Largest number of entries that are known from hints only.
 pub const HINTED_MAX: usize = 256;
 /// Requests before an entry has failed.
 pub const TRIES: u32 = 5;

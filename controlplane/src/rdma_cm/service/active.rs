@@ -24,9 +24,9 @@ use crate::rdma_cm::{
 /// Time in which either side answers a message before the message is repeated: 268 ms. A Linux peer
 /// that needs more time sends an MRA.
 pub(super) const RESPONSE_TIMEOUT: CmTimeout = CmTimeout::from_code(16);
-/// Most repetitions of a message that is not answered.
+/// Largest number of repetitions of a message that is not answered.
 pub(super) const CM_RETRIES: u8 = 15;
-/// Most bytes of an application's private data in a SIDR_REQ.
+/// Largest number of bytes of an application's private data in a SIDR_REQ.
 const SIDR_DATA: usize = 216 - IpHeader::LEN;
 
 impl Service {

@@ -20,7 +20,7 @@ use crate::rdma_cm::{
 
 /// Q_Key of UD QPs that are found by port, as on Linux.
 const UDP_QKEY: Qkey = Qkey(0x0123_4567);
-/// Most bytes of an application's private data in a SIDR_REP.
+/// Largest number of bytes of an application's private data in a SIDR_REP.
 const REP_DATA: usize = 136;
 
 impl Service {

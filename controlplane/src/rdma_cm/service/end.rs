@@ -16,7 +16,7 @@ use crate::rdma_cm::context::ServiceContext;
 use crate::rdma_cm::source::find_own;
 use crate::rdma_cm::{CmId, ConnError, ConnEvent, PortSpace};
 
-/// Most bytes of an application's private data in a DREQ.
+/// Largest number of bytes of an application's private data in a DREQ.
 const DREQ_DATA: usize = 220;
 
 impl Service {

@@ -10,7 +10,8 @@ use crate::rdma_cm::context::ServiceContext;
 use crate::rdma_cm::source::find_own;
 use crate::rdma_cm::{BindOptions, CmId, CmSink, ConnError, PortSpace, is_own_node};
 
-/// Most requests that wait at one service ID, whatever backlogs its listeners have asked for.
+/// Largest number of requests that wait at one service ID, whatever backlogs its listeners have
+/// asked for.
 pub(super) const BACKLOG_MAX: u32 = 4096;
 
 impl Service {

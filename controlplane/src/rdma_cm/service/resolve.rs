@@ -5,8 +5,8 @@ use crate::path::PathError;
 use crate::rdma_cm::connection::{Connection, Next, Stage};
 use crate::rdma_cm::context::ServiceContext;
 
-/// Most accepted requests that resolve neighbours at a time. Unknown senders may have sent the
-/// requests; the limit leaves room in the neighbour table for other traffic.
+/// Largest number of accepted requests that resolve neighbours at a time. Unknown senders may have
+/// sent the requests; the limit leaves room in the neighbour table for other traffic.
 const REPLIES_MAX: usize = 256;
 
 impl Service {

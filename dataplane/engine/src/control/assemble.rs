@@ -28,7 +28,7 @@ use uroce_shared::wake::events::{EventChannel, Subject};
 use uroce_shared::wake::notices::Notices;
 use uroce_shared::wake::waker::Waker;
 
-/// Most frames of the control plane that wait for a port.
+/// Largest number of frames of the control plane that wait for a port.
 const INJECTED: usize = 64;
 /// Sources of asynchronous events besides those of QPs and their queues.
 const SPARE_SOURCES: usize = 1024;

@@ -9,14 +9,14 @@ pub struct EngineConfig {
     /// One lcore per entry, 1 to [`MAX_LCORES`](crate::MAX_LCORES): the CPU its thread is pinned
     /// to, if any.
     pub lcores: Vec<Option<usize>>,
-    /// Most QPs at a time, 1 to [`MAX_QPS`](crate::MAX_QPS). Each costs about 40 bytes of address
-    /// space per lcore, and 60 in all, even if it is never created.
+    /// Largest number of QPs at a time, 1 to [`MAX_QPS`](crate::MAX_QPS). Each costs about 40 bytes
+    /// of address space per lcore, and 60 in all, even if it is never created.
     pub max_qps: u32,
-    /// Most memory regions and windows at a time, 1 to [`MAX_MRS`](crate::MAX_MRS). Each costs 8
-    /// bytes even if it is never registered.
+    /// Largest number of memory regions and windows at a time, 1 to [`MAX_MRS`](crate::MAX_MRS).
+    /// Each costs 8 bytes even if it is never registered.
     pub max_mrs: u32,
-    /// Most address handles at a time, 1 to [`MAX_AHS`](crate::MAX_AHS). Each costs 8 bytes even if
-    /// it is never created.
+    /// Largest number of address handles at a time, 1 to [`MAX_AHS`](crate::MAX_AHS). Each costs 8
+    /// bytes even if it is never created.
     pub max_ahs: u32,
     /// The policy of an lcore without work.
     pub idle: IdlePolicy,

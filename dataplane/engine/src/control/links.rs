@@ -23,7 +23,7 @@ const CALM: Duration = Duration::from_millis(250);
 pub(super) struct Links {
     /// For each port, whether its link was up when last seen; false at first.
     up: Vec<bool>,
-    /// For each port, whether some lcore was not reached by the command of the last change.
+    /// For each port, whether some lcore has not got the command of the last change yet.
     untold: Vec<bool>,
     /// The time of the next look at all links, even if none has reported a change.
     due: Option<Instant>,
@@ -82,11 +82,11 @@ impl Control {
         None
     }
 
-    /// Returns a peer that has ended since the last call, or was replaced by another
-    /// process, with the port, counted from 1; `None` when there is no other. Only memif links and
-    /// local ports detect this. Everything that the process has sent has been received. A local
-    /// port's next peer of that address is heard only after the next call, up to 100 ms later: the
-    /// caller ends what it has of the peer before.
+    /// Returns a peer that has ended since the last call, or was replaced by another process, with
+    /// the port, counted from 1; `None` when there is no other. Only memif links and local ports
+    /// detect this. Everything that the process has sent has been received by then. On a local
+    /// port, a new process with the same address is received from only after the next call, up to
+    /// 100 ms later: before it, the caller ends everything that it has with the former process.
     ///
     /// To be called together with [`next_link_change`](Control::next_link_change).
     pub fn next_ended_peer(&mut self) -> Option<(u8, EndedPeer)> {
@@ -129,7 +129,7 @@ impl Control {
             direction.qp.map_or(Ok(()), |qp| self.record(qp).map(drop))?;
         }
         let at = usize::from(port) - 1;
-        // Also if an lcore does not answer: others have them by then.
+        // Set even if an lcore does not answer: the others have the faults then.
         self.links.faults[at] = *faults;
         let lcores = self.lcores.len();
         for lcore in 0..lcores {
@@ -155,13 +155,13 @@ impl Control {
         self.set_faults(port, &faults)
     }
 
-    /// Sets what becomes of the frames that a port, counted from 1, receives: `None` gives them to
-    /// QPs and the control plane again. When this returns, every lcore does so.
+    /// Sets what a port, counted from 1, does with received frames: `None` gives them to QPs and
+    /// the control plane again. When this returns, every lcore does so.
     ///
     /// # Errors
-    /// [`ControlError::NoSuchPort`], or the error of the first lcore that does not answer: the
-    /// others have the setting then. One that has died forwards nothing, which is no error if
-    /// `forward` is `None`.
+    /// [`ControlError::NoSuchPort`], or the error of the first lcore that does not answer; the
+    /// other lcores have the setting then. An lcore that has died forwards nothing, so if `forward`
+    /// is `None` it causes no error.
     pub fn set_forward(&mut self, port: u8, forward: Option<Forward>) -> Result<(), ControlError> {
         self.binding(port)?;
         if let Some(Forward::Io { to }) = forward {
@@ -180,8 +180,8 @@ impl Control {
     }
 
     /// Returns how many frames since the start were to be forwarded through a port, counted from 1,
-    /// and were dropped: by loss on purpose, because its link was set down, they were too long, or
-    /// it took no more. The count of an lcore that has died is lost.
+    /// but were dropped: by injected loss, because the link was set down, because they were too
+    /// long, or because the port took no more. The count of an lcore that has died is lost.
     ///
     /// # Errors
     /// [`ControlError::NoSuchPort`], or the error of an lcore that does not answer.

@@ -22,9 +22,9 @@ impl Engine {
     /// # Safety
     /// Until [`deregister_mr`](Engine::deregister_mr) has returned or the engine is shut down, the
     /// program puts nothing else in the place of the `len` bytes at `addr`. If it takes them away,
-    /// or the right to read or write them, the region is closed at the next access to them
-    /// ([`Control::next_gone`](crate::Control::next_gone)) where this can be detected (x86-64);
-    /// elsewhere the process ends.
+    /// for example by `munmap`, or removes the right to read or write them, the region is closed at
+    /// the next access to them ([`Control::next_gone`](crate::Control::next_gone)). This needs
+    /// x86-64; on other processors the process ends.
     ///
     /// The engine's threads may read the memory and, with a write right, write it at any time. So
     /// the program keeps no reference that forbids it (no `&mut`, and no `&` if there is a write

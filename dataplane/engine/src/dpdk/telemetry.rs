@@ -21,9 +21,9 @@ use std::sync::OnceLock;
 const TEXT_MAX: usize = 126;
 /// Longest name in a dictionary in bytes.
 const NAME_MAX: usize = 62;
-/// Most entries of a dictionary.
+/// Largest number of entries of a dictionary.
 const DICTIONARY_MAX: usize = 256;
-/// Most entries of a list.
+/// Largest number of entries of a list.
 const LIST_MAX: usize = 512;
 
 /// A value in a dictionary.

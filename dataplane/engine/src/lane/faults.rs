@@ -1,4 +1,4 @@
-//! Faults on purpose: a port's RoCEv2 frames are lost, corrupted, duplicated, reordered or delayed,
+//! Injected faults: a port's RoCEv2 frames are lost, corrupted, duplicated, reordered or delayed,
 //! for tests of programs and of the transport.
 //!
 //! ```text
@@ -28,11 +28,11 @@ use uroce_wire::{Frame, Qpn};
 
 /// Longest delay, in microseconds.
 const DELAY_MAX: u32 = 1_000_000;
-/// Most frames that a lane delays: a millisecond's at four million packets a second.
+/// Largest number of frames that a lane delays: a millisecond's at four million packets a second.
 const LATE_MAX: usize = 4096;
-/// Most frames of a lane that wait to be overtaken.
+/// Largest number of frames of a lane that wait to be overtaken.
 const OVERTAKEN: usize = 64;
-/// Most frames that overtake one.
+/// Largest number of frames that overtake one.
 const PASSES: u64 = 8;
 /// Time after which an overtaken frame follows, whether or not others have passed.
 const PATIENCE: Duration = Duration::from_millis(1);

@@ -1,5 +1,5 @@
-//! The receiving half of a lane: frames from the port, less those that faults on purpose or a link
-//! that is set down takes away.
+//! The receiving half of a lane: frames from the port, except those that are lost by injected
+//! faults or because the link is set down.
 
 use super::Lane;
 use super::faults::Faults;
@@ -11,9 +11,9 @@ use uroce_wire::{Frame, Qpn};
 /// State for the frames that come from a port.
 #[derive(Debug)]
 pub(crate) struct RxLane {
-    /// Faults on purpose.
+    /// Injected faults.
     pub(super) faults: Option<Box<Faults>>,
-    /// How many of the multi-segment frames that the port has dropped are counted already.
+    /// Number of multi-segment frames dropped by the port that are already counted.
     not_linear: u64,
 }
 

@@ -29,7 +29,8 @@ use uroce_wire::{Frame, Qpn};
 const HEADER: usize = 24;
 /// Least bytes of a ring: a few of the longest frames.
 const RING_MIN: usize = 1 << 18;
-/// Most bytes of a dropped frame that are copied again, to name it: up to the end of BTH.
+/// Largest number of bytes of a dropped frame that are copied again, to name it: up to the end of
+/// BTH.
 const NAMED: usize = 80;
 
 /// What a record says of its frame.
@@ -55,7 +56,7 @@ impl Record {
 /// What a tap takes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TapSpec {
-    /// Most bytes of a frame that are copied.
+    /// Largest number of bytes of a frame that are copied.
     pub snaplen: u16,
     /// The QP of which frames are taken; `None` for all frames of the port.
     pub qp: Option<Qpn>,

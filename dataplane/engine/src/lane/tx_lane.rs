@@ -29,7 +29,7 @@ const REST_AHEAD: usize = 2;
 /// The frames that wait for a port, and the mbufs from which frames are made.
 #[derive(Debug)]
 pub(crate) struct TxLane {
-    /// Faults on purpose.
+    /// Injected faults.
     pub(super) faults: Option<Box<Faults>>,
     /// Bottleneck between the batch and the port.
     pub(super) bottleneck: Option<Box<Bottleneck>>,

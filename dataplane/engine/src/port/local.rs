@@ -22,8 +22,8 @@ use uroce_shared::wake::waker::Waker;
 use uroce_transport::Instant;
 use uroce_wire::Mac;
 
-/// Most frames that wait for peers without room, beside those in the batch: the batches of four
-/// such peers.
+/// Largest number of frames that wait for peers without room, beside those in the batch: the
+/// batches of four such peers.
 const PARKED: usize = 4 * BATCH;
 /// The link rate that is reported to programs, in Mb/s: about that of shared memory. Some programs
 /// choose their paths by it.

@@ -19,13 +19,14 @@ use std::collections::VecDeque;
 use uroce_shared::seat::Work;
 use uroce_transport::{Instant, Progress, Qp, QpState, QpType};
 
-/// Most packets that one QP sends at a time.
+/// Largest number of packets that one QP sends at a time.
 const QUANTUM: u32 = 32;
 /// A QP that has sent fewer bytes than this in its turn may continue, up to `QUANTA` quanta in all.
 /// With many QPs, the state of a QP is in no near cache, and both hosts fetch it once per turn. The
 /// other QPs wait only for these bytes, which are as many as those of two large packets.
 const SMALL_TURN: u64 = 8192;
-/// Most quanta, of [`QUANTUM`] packets each, that a QP with small packets sends in its turn.
+/// Largest number of quanta, of [`QUANTUM`] packets each, that a QP with small packets sends in its
+/// turn.
 const QUANTA: u32 = 4;
 /// Packets after which a port sends no more in one turn of the lcore.
 const TURN: u64 = 256;

@@ -29,7 +29,7 @@ use uroce_wire::Psn;
 /// in flight; only a flush makes more, which go out early ([`QpEnv`]).
 const PENDING: usize = 512;
 
-/// Most deadlines handled in one turn, so that many at once do not delay receiving.
+/// Largest number of deadlines handled in one turn, so that many at once do not delay receiving.
 const DEADLINES: usize = 256;
 
 /// Bytes per QP: a pointer, a deadline, and a place each in `completed` and in a port's active

@@ -6,7 +6,7 @@ use uroce_shared::copy::prefetch::prefetch_read;
 /// Number of frames, ahead of the current one, at which a frame's headers are prefetched. It is
 /// large because the headers may still be in the cache of the sender's core.
 pub(super) const HEADERS_AHEAD: usize = 12;
-/// Most bytes at the beginning of a frame that are prefetched as its headers.
+/// Largest number of bytes at the beginning of a frame that are prefetched as its headers.
 pub(super) const HEADERS: usize = 128;
 
 /// Frames that wait to be handled, in their order: a burst, and the frames taken after it.

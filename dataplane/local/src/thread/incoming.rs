@@ -13,7 +13,7 @@ use uroce_shared::sync::seqpacket;
 
 /// How long a connection may say nothing.
 const SILENCE: Duration = Duration::from_secs(1);
-/// Most connections that have said nothing yet. One more replaces the oldest.
+/// Largest number of connections that have said nothing yet. One more replaces the oldest.
 const INCOMING_MAX: usize = 128;
 /// Pause after a connection could not be accepted.
 const DEAF: Duration = Duration::from_millis(100);

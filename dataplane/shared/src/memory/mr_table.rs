@@ -94,7 +94,7 @@ pub struct GoneRegion {
     pub len: u64,
 }
 
-/// Most gone regions that wait to be reported; further ones are not reported.
+/// Largest number of gone regions that wait to be reported; further ones are not reported.
 const GONE: usize = 64;
 
 /// The entry of a key: a registered region or a memory window.

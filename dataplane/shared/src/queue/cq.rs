@@ -27,7 +27,7 @@ use rings::Ring;
 use std::sync::{Arc, PoisonError};
 use uroce_transport::Cqe;
 
-/// Most entries of a completion queue.
+/// Largest number of entries of a completion queue.
 pub const MAX_CQ_DEPTH: u32 = 1 << 22;
 
 // An entry and the queue's stamp for it fill one cache line.

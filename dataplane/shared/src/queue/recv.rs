@@ -11,7 +11,7 @@ use crate::memory::mr_table::MrView;
 use crate::sync::{Ordering, fence};
 use uroce_transport::{Env, PostError, Qp, QpCaps, QpState, RecvWr, Sge};
 
-/// Most receives of a QP that its core holds; further ones wait in the ring.
+/// Largest number of receives of a QP that its core holds; further ones wait in the ring.
 const IN_CORE: u32 = 8;
 
 /// Returns the sizes of the core's queues for an application's queues.

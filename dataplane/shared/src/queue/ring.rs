@@ -113,7 +113,7 @@ pub struct RingSpec {
     pub index: u32,
     /// Number of work requests.
     pub depth: u32,
-    /// Most SGEs of one work request.
+    /// Largest number of SGEs of one work request.
     pub max_sge: u32,
 }
 

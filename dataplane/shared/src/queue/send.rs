@@ -51,7 +51,7 @@ pub enum SendData<'a> {
 pub struct SendSpec {
     /// Type of the QP.
     pub qp_type: QpType,
-    /// Most bytes of inline data of one work request.
+    /// Largest number of bytes of inline data of one work request.
     pub max_inline: u32,
 }
 

@@ -27,7 +27,7 @@ use std::sync::PoisonError;
 use uroce_transport::{Found, MAX_MESSAGE_LEN, Pd, PostError, RecvWr, Sge};
 use uroce_wire::{Lkey, Va};
 
-/// Most receives of a shared receive queue.
+/// Largest number of receives of a shared receive queue.
 pub const MAX_SRQ_DEPTH: u32 = 1 << 20;
 
 /// The reason why a shared receive queue was not made, or its limit not set.

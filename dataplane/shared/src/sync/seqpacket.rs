@@ -9,7 +9,7 @@ use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// Most descriptors in a message.
+/// Largest number of descriptors in a message.
 pub const FDS_MAX: usize = 64;
 
 /// Makes a socket that is closed on `exec`, with further flags.

@@ -22,7 +22,7 @@ use std::sync::{Arc, PoisonError};
 use uroce_transport::{Ah, Pd, StaticRate};
 use uroce_wire::{Encap, Gid, HeaderTemplate};
 
-/// Most address handles of an engine; leaves 256 generations of each place.
+/// Largest number of address handles of an engine; leaves 256 generations of each place.
 pub const MAX_AHS: u32 = 1 << 24;
 
 /// Number of freed places from which a freed place is taken again although there are new ones.

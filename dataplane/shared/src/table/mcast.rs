@@ -20,9 +20,9 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use uroce_wire::{Gid, Mac, Qpn};
 
-/// Most QPs of one group.
+/// Largest number of QPs of one group.
 pub const MAX_GROUP_QPS: usize = 256;
-/// Most groups of an engine.
+/// Largest number of groups of an engine.
 pub const MAX_GROUPS: usize = 1024;
 
 /// The reason why a QP was not attached to a group, or not detached.

@@ -16,7 +16,7 @@ use crate::sync::{AtomicU64, Ordering};
 use std::time::Duration;
 use uroce_transport::{Instant, StaticRate};
 
-/// Most lateness that is made up for: half a percent of 100 ms.
+/// Largest lateness that is made up for: half a percent of 100 ms.
 const MOST_LATE: Duration = Duration::from_micros(500);
 /// Fractions of a nanosecond that are counted, since a small frame at a high rate takes few
 /// nanoseconds.

@@ -21,7 +21,7 @@ use uroce_transport::Instant;
 pub struct Bottleneck {
     /// Rate of the link in Gb/s.
     pub gbps: u64,
-    /// Most bytes in the queue.
+    /// Largest number of bytes in the queue.
     pub capacity: u64,
     /// Length of the queue in bytes from which frames are marked.
     pub kmin: u64,

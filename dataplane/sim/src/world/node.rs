@@ -115,7 +115,7 @@ pub struct Node {
     pub(crate) slots: Vec<Slot>,
     /// Frames that came early, by the slot of their QP and their PSN.
     pub(crate) held: HashMap<(u16, Psn), Vec<u8>>,
-    /// Most frames that are held at once.
+    /// Largest number of frames that are held at once.
     pub(crate) most_held: usize,
     pub(crate) counters: [u64; Counter::ALL.len()],
     pub(crate) drops: [u64; DropReason::ALL.len()],

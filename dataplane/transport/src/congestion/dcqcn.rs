@@ -124,7 +124,8 @@ const ONE: u32 = 1 << 20;
 /// missing for ever.
 const ALMOST: u64 = 1024;
 
-/// Most timer stages that are counted one by one; those of a longer idle time are summed up.
+/// Largest number of timer stages that are counted one by one; those of a longer idle time are
+/// summed up.
 const STAGES: u64 = 512;
 
 /// State of a reaction point. Rates are in bit/s, so that a low one has no rounding error to speak

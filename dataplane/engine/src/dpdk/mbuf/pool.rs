@@ -13,8 +13,8 @@ pub struct PoolConfig {
     pub name: String,
     /// Number of mbufs; 2^n − 1 wastes the least memory.
     pub count: u32,
-    /// Most mbufs in the cache of each registered thread, 0 to 512 and at most two thirds of
-    /// `count`.
+    /// Largest number of mbufs in the cache of each registered thread, 0 to 512 and at most two
+    /// thirds of `count`.
     pub cache: u32,
     /// Data bytes of an mbuf without headroom: a whole frame must fit.
     pub room: u16,

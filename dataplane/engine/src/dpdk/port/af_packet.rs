@@ -33,8 +33,8 @@ const SLOTS_A_BLOCK: u32 = 4;
 const DRIVER_SLOT: u32 = 2048;
 const DRIVER_BLOCK: u32 = 4096;
 const DRIVER_SLOTS: u32 = 512;
-/// Most bytes of a ring of long slots. The driver locks two rings into memory, and a user's limit
-/// is usually 8 MiB.
+/// Largest number of bytes of a ring of long slots. The driver locks two rings into memory, and a
+/// user's limit is usually 8 MiB.
 const RING_MAX: u32 = 3 << 20;
 
 /// Returns whether a device string names this driver.

@@ -39,7 +39,7 @@ pub enum PortError {
         asked: u16,
         /// Least bytes.
         min: u16,
-        /// Most bytes.
+        /// Largest number of bytes.
         max: u16,
     },
     /// A frame would not fit into one mbuf.

@@ -19,7 +19,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use uroce_shared::wake::bell::Bell;
 
-/// Most queue pairs: the size of the driver's tables (`RTE_PMD_RING_MAX_RX_RINGS`).
+/// Largest number of queue pairs: the size of the driver's tables (`RTE_PMD_RING_MAX_RX_RINGS`).
 const QUEUES_MAX: u16 = 16;
 /// Longest name, so that DPDK does not truncate the names of ports and rings.
 const NAME_MAX: usize = 16;

@@ -18,7 +18,7 @@ use uroce_wire::mark_ce;
 /// Bytes of the shortest frame, an acknowledgement without its ICRC, by which the most frames are
 /// counted that a queue has to hold.
 const LEAST: u32 = 58;
-/// Most frames of an lcore that wait: more than there are mbufs in a usual mempool.
+/// Largest number of frames of an lcore that wait: more than there are mbufs in a usual mempool.
 const FRAMES_MAX: u32 = 1 << 16;
 
 /// One lcore's side of a port's bottleneck. Made by the control plane, so that the lcore allocates
@@ -34,7 +34,7 @@ pub(crate) struct Bottleneck {
     now: Instant,
     /// Frames that wait, in the order of the times at which they have left.
     waiting: VecDeque<(Instant, Mbuf)>,
-    /// Most frames that wait.
+    /// Largest number of frames that wait.
     frames_max: usize,
     /// Frames that have left the queue and wait for the port.
     pub(in crate::lane) leaving: MbufBatch,

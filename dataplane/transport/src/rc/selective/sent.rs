@@ -27,7 +27,7 @@ use super::psn_set::{PsnSet, SPAN};
 /// Number of packets by which the network may change their order before one of them is lost.
 const REORDER: u32 = 3;
 
-/// Most repetitions in flight at once of which a loss is found early.
+/// Largest number of repetitions in flight at once of which a loss is found early.
 const REPEATS: usize = 256;
 
 /// Window of a new connection, in packets.

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 /// Version node of the first glibc release that has all symbols that our libraries, DPDK and what
 /// it needs import. `deploy/container/build` compares it with the imports.
 const OLDEST: &str = "GLIBC_2.34";
-/// Most bytes of a script's first line, as the kernel reads.
+/// Largest number of bytes of a script's first line, as the kernel reads.
 const FIRST_LINE_MAX: u64 = 256;
 
 /// Checks the program, or the interpreter of a script.
