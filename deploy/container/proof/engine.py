@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -16,6 +17,7 @@ CONFINED = (
 LEAST_RIGHTS = (*CONFINED, "--network=none")
 """The same without a network."""
 
+GROUPS = Path("/sys/fs/cgroup")
 PODMAN_CONFIGURATION = """\
 [containers]
 # A machine without CAP_SYS_RESOURCE may not raise its limits.
@@ -24,6 +26,7 @@ default_ulimits = ["nofile=1024:1024", "nproc=1000:1000"]
 runtime = "runc"
 cgroup_manager = "cgroupfs"
 events_logger = "file"
+tmp_dir = "{temporary}"
 [network]
 network_backend = "cni"
 network_config_dir = "{networks}"
@@ -48,7 +51,8 @@ class Podman:
         self.work.mkdir()
         configuration = self.work / "containers.conf"
         self.networks = self.work / "networks"
-        configuration.write_text(PODMAN_CONFIGURATION.format(networks=self.networks))
+        configuration.write_text(PODMAN_CONFIGURATION.format(
+            networks=self.networks, temporary=self.work / "temporary"))
         self.environment = {**os.environ, "CONTAINERS_CONF": str(configuration)}
         self.prefix = [
             "podman", "--root", str(self.work / "root"), "--runroot", str(self.work / "run"),
@@ -78,11 +82,14 @@ class Podman:
     @contextlib.contextmanager
     def played(self, manifest, options=("--network=none",)):
         """Runs the Pods of a manifest while the block runs."""
+        said = ""
         try:
-            self.ask("kube", "play", *options, str(manifest))
+            said = self.ask("kube", "play", *options, str(manifest))
             yield
         finally:
             self.run("kube", "down", str(manifest))
+            for identity in re.findall(r"^[0-9a-f]{64}$", said, re.MULTILINE):
+                remove_groups(identity)
 
     def container(self, *arguments, rights=LEAST_RIGHTS, **options):
         """Runs a container with the least rights to its end, and returns its output."""
@@ -176,6 +183,15 @@ class Podman:
         self.run("rmi", "--all", "--force")
         subprocess.run(["umount", "--lazy", str(self.work / "root/overlay")], capture_output=True)
         shutil.rmtree(self.work, ignore_errors=True)
+
+
+def remove_groups(identity):
+    """Removes the control groups of a Pod that has ended: of those of version 1 podman leaves some,
+    with nothing in them."""
+    for group in GROUPS.glob(f"*/libpod_parent/{identity}"):
+        for folder in [*sorted(group.rglob("*/"), reverse=True), group]:
+            with contextlib.suppress(OSError):
+                folder.rmdir()
 
 
 class Buildah:

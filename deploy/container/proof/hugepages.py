@@ -10,9 +10,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from engine import Podman, Skipped
+from engine import GROUPS, Podman, Skipped
 
-GROUPS = Path("/sys/fs/cgroup")
 FOLDER = GROUPS / "hugetlb"
 HOOK = """\
 import json, sys

@@ -95,14 +95,14 @@ def cpu_set(session):
     expect(podman, 2, "cpuset", "--cpuset-cpus=0", *command)
     with podman.started("listed", "", "--cpuset-cpus=0,1", *command):
         # The kernel allows 0-1; one CPU is what the program has chosen itself.
-        lcores = {allowed_cpus(thread) for thread in threads(podman, "listed") if is_lcore(thread)}
-        if lcores != {"1"}:
-            raise Failed(f"the lcore of CPU 1 may run on {lcores}")
+        allowed = {allowed_cpus(thread) for thread in lcores(podman, "listed")}
+        if allowed != {"1"}:
+            raise Failed(f"the lcore of CPU 1 may run on {allowed}")
     # A program that takes CPU 0 for granted does not start here.
     without = "--cpuset-cpus=1"
     with podman.started("number", "", without, configuration(session, "number"), IMAGE, *PERF,
                         "--config", "/etc/number.toml"):
-        threads(podman, "number")
+        lcores(podman, "number")
     podman.container(without, IMAGE, *PERF, "--in-process", "--verify", "-n", "200")
 
 
@@ -131,7 +131,7 @@ def cpu_quota(session):
     podman, half = session.podman, "--cpus=0.5"
     with podman.started("idle", "", half, configuration(session, "auto"), IMAGE, *PERF, "--config",
                         "/etc/auto.toml"):
-        threads(podman, "idle")
+        lcores(podman, "idle")
         before, begin = ticks(podman, "idle"), time.monotonic()
         time.sleep(1.5)
         share = (ticks(podman, "idle") - before) / TICKS / (time.monotonic() - begin)
@@ -151,13 +151,12 @@ def configuration(session, name, device="", ethdev=NULL, eal=""):
     return f"--volume={file}:/etc/{name}.toml:ro"
 
 
-def threads(podman, name, seconds=15):
-    """The folders of a container's threads, once its lcore runs."""
+def lcores(podman, name, seconds=15):
+    """The folders of the threads that are a container's lcores, once there are any."""
     folder = Path(f"/proc/{podman.main_process(name)}/task")
     end = time.monotonic() + seconds
     while time.monotonic() < end:
-        found = list(folder.glob("*"))
-        if any(is_lcore(thread) for thread in found):
+        if found := [thread for thread in folder.glob("*") if is_lcore(thread)]:
             return found
         time.sleep(0.1)
     raise Failed(f"{name} has no lcore: {podman.logs(name)[-600:]}")
@@ -165,7 +164,11 @@ def threads(podman, name, seconds=15):
 
 def is_lcore(thread):
     """Tells whether a thread is an lcore's."""
-    return "lcore" in (thread / "comm").read_text()
+    try:
+        return "lcore" in (thread / "comm").read_text()
+    except FileNotFoundError:
+        # Other threads come and go while the program starts.
+        return False
 
 
 def allowed_cpus(thread):

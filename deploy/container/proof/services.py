@@ -159,13 +159,13 @@ def machine(session):
     runs a command in it."""
     podman = session.podman
     install(session)
-    podman.ask("run", "--detach", "--name=machine", *NAMESPACES, "--systemd=always",
-               "--network=none", "--no-healthcheck", MACHINE, "/lib/systemd/systemd")
 
     def systemd(*command):
         return podman.ask("exec", "machine", *command)
 
     try:
+        podman.ask("run", "--detach", "--name=machine", *NAMESPACES, "--systemd=always",
+                   "--network=none", "--no-healthcheck", MACHINE, "/lib/systemd/systemd")
         end = time.monotonic() + 30
         while (state := podman.run("exec", "machine", "systemctl", "is-system-running").stdout
                .strip()) not in ("running", "degraded"):
@@ -227,8 +227,9 @@ def quadlet(session):
     podman.ask("volume", "create", "systemd-uroce")
     image, command = keys.pop("Image"), keys.pop("Exec").split()
     options = [option for key in keys if (option := OPTIONS[key].format(**keys))]
-    podman.ask("run", "--detach", "--name=quadlet", "--no-healthcheck", *options, image, *command)
     try:
+        podman.ask("run", "--detach", "--name=quadlet", "--no-healthcheck", *options, image,
+                   *command)
         podman.wait_for("quadlet", "listening")
         rights(podman.main_process("quadlet"))
         podman.ask("exec", "quadlet", *HEALTH)

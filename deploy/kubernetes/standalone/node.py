@@ -71,10 +71,19 @@ class Node:
     def __init__(self, work, kubelet, pages):
         self.work, self.kubelet, self.pages = work, kubelet, pages
         self.group = f"uroce-node-{os.getpid()}"
-        self.pages_before = None
+        self.pages_before = self.process = None
         self.is_folder_made = False
 
     def __enter__(self):
+        try:
+            self.begin()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def begin(self):
+        """Makes control groups and hugepages, and starts containerd and kubelet."""
         for name in ("pods", "networks"):
             (self.work / name).mkdir()
         (self.work / "networks/pods.conflist").write_text(json.dumps(NETWORK))
@@ -98,7 +107,6 @@ class Node:
                  "--kill-child", "--mount-proc", str(INSIDE), str(self.work), str(self.kubelet),
                  self.group], stdout=log, stderr=subprocess.STDOUT)
         self.wait("containerd", lambda: self.ctr("version").returncode == 0)
-        return self
 
     def needs_pages(self):
         """Raises NodeFailure unless this machine had enough memory for the hugepages."""
@@ -198,13 +206,16 @@ class Node:
         return "\n".join([*logs[0][-3:], *logs[1][-3:], *errors[-8:]])
 
     def __exit__(self, *_):
-        with contextlib.suppress(NodeFailure):
-            # With the first process of their namespace all end.
-            os.kill(int(self.inner()), signal.SIGKILL)
-        self.process.wait(30)
-        HUGEPAGES.write_text(self.pages_before)
-        for controller in self.controllers():
-            remove(controller / self.group)
+        if self.process:
+            with contextlib.suppress(NodeFailure):
+                # With the first process of their namespace all end.
+                os.kill(int(self.inner()), signal.SIGKILL)
+            self.process.wait(30)
+        if self.pages_before:
+            HUGEPAGES.write_text(self.pages_before)
+        # Also that of version 2 beside them, which the runtime makes.
+        for group in GROUPS.glob(f"*/{self.group}"):
+            remove(group)
         subprocess.run(["unshare", "--mount", "sh", "-c", EMPTIED, str(HUGETLB), self.group],
                        capture_output=True)
         if self.is_folder_made and not HUGETLB.is_mount():

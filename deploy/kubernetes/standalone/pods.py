@@ -1,5 +1,6 @@
 """The cases that are run under kubelet, each as a function of the node."""
 
+import contextlib
 import os
 import re
 import signal
@@ -82,9 +83,14 @@ def exclusive_cpu(node):
 def lcores(node, name):
     """Returns the CPUs on which the lcores of a Pod's container may run."""
     folder = Path(f"/proc/{node.process_of(name, 'uroce')}/task")
-    return {re.search(r"^Cpus_allowed_list:\s+(\S+)", (thread / "status").read_text(),
-                      re.MULTILINE)[1]
-            for thread in folder.iterdir() if "lcore" in (thread / "comm").read_text()}
+    found = set()
+    for thread in folder.iterdir():
+        # Other threads come and go while the program starts.
+        with contextlib.suppress(FileNotFoundError):
+            if "lcore" in (thread / "comm").read_text():
+                status = (thread / "status").read_text()
+                found.add(re.search(r"^Cpus_allowed_list:\s+(\S+)", status, re.MULTILINE)[1])
+    return found
 
 
 def hugepages(node):
