@@ -45,7 +45,7 @@ const PAUSE: Duration = Duration::from_millis(2);
 /// Frames after which the file is written, though there are more.
 const BATCH: u64 = 1024;
 
-/// What a capture is.
+/// The parameters of a capture.
 #[derive(Clone, Debug)]
 pub(crate) struct CaptureSpec {
     /// DPDK's number of the port.
@@ -58,7 +58,7 @@ pub(crate) struct CaptureSpec {
     pub(crate) count: Option<u64>,
 }
 
-/// How far a capture is.
+/// Progress of a capture.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Progress {
     /// Frames in the file.

@@ -101,7 +101,7 @@ impl Ports {
     ///
     /// # Errors
     ///
-    /// Those of [`source::choose`].
+    /// The errors of [`source::choose`].
     pub(crate) fn source_for(
         &self,
         dst: IpAddr,
@@ -114,7 +114,7 @@ impl Ports {
     ///
     /// # Errors
     ///
-    /// Those of [`source::choose_for_group`].
+    /// The errors of [`source::choose_for_group`].
     pub(crate) fn source_for_group(
         &self,
         group: IpAddr,

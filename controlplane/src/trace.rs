@@ -41,7 +41,7 @@ pub(crate) struct Trace {
     state: Arc<Mutex<State>>,
 }
 
-/// How far a trace is.
+/// Progress of a trace.
 #[derive(Debug, Default)]
 struct State {
     packets: Packets,

@@ -143,7 +143,7 @@ pub fn prepare_for(path: &Path, mode: u32) -> io::Result<()> {
 ///
 /// # Errors
 ///
-/// Those of [`prepare_for`].
+/// The errors of [`prepare_for`].
 pub fn make_own(path: &Path, mode: u32) -> io::Result<()> {
     match fs::DirBuilder::new().mode(mode).create(path) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),

@@ -22,7 +22,7 @@ const INBOUND: u32 = 1;
 /// Direction in an Enhanced Packet Block's flags: sent.
 const OUTBOUND: u32 = 2;
 
-/// What the file says of the port.
+/// Description of the port in the file.
 #[derive(Clone, Debug)]
 pub(crate) struct Interface {
     /// Name: the RoCE device and the port's number there.

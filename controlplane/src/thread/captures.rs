@@ -29,7 +29,7 @@ impl Thread {
     ///
     /// # Errors
     ///
-    /// What is wrong, for people.
+    /// A text for people that says what is wrong.
     pub(crate) fn start_capture(
         &mut self,
         port: u8,

@@ -22,7 +22,7 @@ impl Thread {
     ///
     /// # Errors
     ///
-    /// What is wrong, for people.
+    /// A text for people that says what is wrong.
     pub(crate) fn start_trace(
         &mut self,
         qp: Qpn,

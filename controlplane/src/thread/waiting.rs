@@ -29,7 +29,7 @@ pub(crate) struct ModifyQp {
     pub(crate) alternate: Option<AlternateVector>,
 }
 
-/// What a call does once its routes are resolved.
+/// The step of a call that follows the resolution of its routes.
 #[derive(Debug)]
 enum Then {
     /// Executes the Modify QP. The routes are those of its primary and of its alternate path, in

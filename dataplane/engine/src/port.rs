@@ -65,9 +65,9 @@ impl From<UdpPort> for Port {
 /// The process at the other end of a link that has ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum EndedPeer {
-    /// It was the only one on the link.
+    /// The peer was the only one on the link.
     Only,
-    /// The one with this Ethernet address.
+    /// The peer with this Ethernet address.
     At(Mac),
 }
 

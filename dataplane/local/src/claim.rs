@@ -25,8 +25,8 @@ use uroce_shared::sync::seqpacket;
 
 /// First of the bytes that give the right to a socket's name.
 const NAMES: u8 = 128;
-/// How often, and how long apart, the right to a name is asked for. Others have it for
-/// microseconds.
+/// Number of attempts to get the right to a name, and the pause between them. Other processes have
+/// the right for microseconds.
 const ATTEMPTS: u32 = 1000;
 const PAUSE: Duration = Duration::from_millis(1);
 /// Connections that may wait to be accepted.
@@ -48,9 +48,9 @@ struct Locks {
 /// The numbers of this process, as bits.
 #[derive(Clone, Copy, Default, Debug)]
 struct Own {
-    /// Those of members.
+    /// Numbers of members.
     joined: u64,
-    /// Those that are reserved; a member may have one of them.
+    /// Reserved numbers; a member may have one of them.
     reserved: u64,
 }
 
@@ -348,7 +348,7 @@ impl Reservation {
     /// `avoided` ones, and reserves none: another process may have it the next moment.
     ///
     /// # Errors
-    /// Those of [`take`](Reservation::take).
+    /// The errors of [`take`](Reservation::take).
     pub fn look(directory: &Path, asked: Option<u8>, avoided: &[u8]) -> Result<u8, JoinError> {
         let mut candidates = candidates(asked)?;
         let directory = Directory::open(directory)?;

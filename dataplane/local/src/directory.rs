@@ -36,7 +36,7 @@ impl Directory {
     /// Opens a directory; makes it if it does not exist.
     ///
     /// # Errors
-    /// It cannot be made or opened, belongs to another user, or others can write to it.
+    /// The directory cannot be made or opened, belongs to another user, or others can write to it.
     pub(crate) fn open(path: &Path) -> Result<Directory, JoinError> {
         let fail = |step| {
             move |error: io::Error| JoinError::System { directory: path.to_owned(), step, error }

@@ -57,7 +57,7 @@ pub enum JoinError {
     Directory {
         /// The directory.
         directory: PathBuf,
-        /// What is wrong with it, and what helps.
+        /// The problem with the directory, and its remedy.
         problem: String,
     },
     /// The system refused a step.

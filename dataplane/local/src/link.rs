@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use uroce_transport::Instant;
 
-/// How long a full ring may stand still until its member counts as stuck: long for a process that
-/// runs, short compared with the time of a QP's retries.
+/// Time for which a full ring may stand still before its member counts as stuck: long for a process
+/// that runs, short compared with the time of a QP's retries.
 pub(crate) const STUCK: Duration = Duration::from_millis(200);
 
 /// One queue's part of a link. The thread makes it, the queue owns it, and gives it back.

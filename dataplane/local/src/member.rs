@@ -25,7 +25,7 @@ use uroce_wire::Mac;
 /// Slots of the rings between the thread and a queue: news about all members, and more.
 const NEWS: usize = 256;
 
-/// What a process asks for when it joins.
+/// The parameters with which a process joins a fabric.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MemberConfig {
     /// The directory in which members of a fabric meet. It is made, with mode 0700, if it does not

@@ -55,7 +55,8 @@ impl Memory {
     /// Maps a file of `len` bytes that another process has made.
     ///
     /// # Errors
-    /// It is not sealed, of another size, no memfd of ordinary pages, or cannot be mapped.
+    /// The file is not sealed, has another size, is no memfd of ordinary pages, or cannot be
+    /// mapped.
     pub(crate) fn adopt(file: &OwnedFd, len: usize) -> io::Result<Memory> {
         let has_seals = fcntl_get_seals(file)?.contains(SealFlags::SHRINK | SealFlags::GROW);
         let has_size = u64::try_from(fstat(file)?.st_size) == Ok(len as u64);

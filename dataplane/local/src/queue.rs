@@ -118,7 +118,7 @@ pub(crate) struct Core {
     is_armed: bool,
 }
 
-/// What a queue shares with other parts of its member.
+/// State that a queue shares with other parts of its member.
 #[derive(Debug)]
 pub(crate) struct Parts {
     pub(crate) number: u8,

@@ -15,7 +15,7 @@ use uroce_shared::sync::eventfd::EventFd;
 use uroce_shared::sync::{AtomicBool, AtomicU64, Ordering};
 use uroce_shared::wake::waker::Waker;
 
-/// What the parts of a member tell each other.
+/// State by which the parts of a member inform each other.
 #[derive(Debug)]
 pub(crate) struct Shared {
     /// Members to which a queue has frames and no link.

@@ -52,7 +52,7 @@ pub(crate) struct QueueWire {
     pub(crate) late: VecDeque<News>,
 }
 
-/// What the thread owns.
+/// The state that the thread of a member owns.
 #[derive(Debug)]
 pub(crate) struct Keeper {
     pub(crate) claim: Arc<Claim>,
@@ -96,7 +96,7 @@ impl Default for Peers {
     }
 }
 
-/// What a descriptor in the thread's `poll` belongs to.
+/// The source of a readable descriptor in the thread's `poll`.
 #[derive(Clone, Copy, Debug)]
 enum Source {
     Bell,

@@ -81,7 +81,7 @@ fn install(directory: &Path) -> Result<usize, String> {
     })
 }
 
-/// Where something failed, and how.
+/// The path at which a step failed, and the error.
 type Failure = (PathBuf, io::Error);
 
 /// Copies a directory and what is in it. Returns the number of files.

@@ -21,7 +21,7 @@ pub(crate) trait Subject: Send + Sync {
     fn context(&self) -> *const verbs_context;
 }
 
-/// What an event is about.
+/// The object, port or device that an event concerns.
 #[derive(Clone)]
 pub(crate) enum Element {
     Object(Arc<dyn Subject>),

@@ -94,7 +94,7 @@ pub(crate) struct State {
     pub(crate) peer: Option<SocketAddr>,
     /// The bound addresses at connection managers: one per device for a wildcard address.
     pub(crate) bound: Vec<(&'static Device, Manager, CmId)>,
-    /// What other processes see of the bound addresses.
+    /// The notices by which other processes see the bound addresses.
     pub(crate) notices: Vec<Notice>,
     /// The resolution of an address that is under way.
     pub(crate) look_up: Option<(Manager, CmId)>,

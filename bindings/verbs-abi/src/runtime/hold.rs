@@ -75,7 +75,7 @@ impl Hold {
     ///
     /// # Errors
     ///
-    /// Those of [`take`](Hold::take).
+    /// The errors of [`take`](Hold::take).
     #[allow(dead_code, reason = "uroce-run looks, the library takes")]
     pub(crate) fn preview(identity: &Identity) -> Result<Result<Config, Vec<Taken>>, Problem> {
         if let Some(holder) = claim::look(Kind::Claim, &config::resources(&identity.config))? {
@@ -96,7 +96,7 @@ impl Hold {
     ///
     /// # Errors
     ///
-    /// Those of [`take`](Hold::take).
+    /// The errors of [`take`](Hold::take).
     pub(crate) fn renew(
         &mut self,
         identity: &Identity,

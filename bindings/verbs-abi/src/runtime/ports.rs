@@ -126,7 +126,7 @@ impl Notice {
     ///
     /// # Errors
     ///
-    /// Those of [`take`]. After an inner error nothing has changed.
+    /// The errors of [`take`]. After an inner error nothing has changed.
     pub(crate) fn set_listening(&mut self, listens: bool) -> Result<Result<(), Errno>, Problem> {
         let directory = self.path.parent().unwrap_or(Path::new("/"));
         let _lock = lock(directory)?;

@@ -33,7 +33,7 @@ const RING_MIN: usize = 1 << 18;
 /// BTH.
 const NAMED: usize = 80;
 
-/// What a record says of its frame.
+/// Meaning of a record in the ring.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Record {
     Received,
@@ -53,7 +53,7 @@ impl Record {
     }
 }
 
-/// What a tap takes.
+/// The parameters of a tap.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TapSpec {
     /// Largest number of bytes of a frame that are copied.

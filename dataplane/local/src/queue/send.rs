@@ -8,10 +8,10 @@ use std::time::Duration;
 use uroce_transport::Instant;
 use uroce_wire::Mac;
 
-/// How long a frame waits for the first link to its member. The peer may be a process that is just
+/// Longest wait of a frame for the first link to its member. The peer may be a process that is just
 /// starting, and a datagram that is dropped is lost for good.
 const LINKING: Duration = Duration::from_secs(1);
-/// How long a frame to a group waits for links to members that are present and not linked.
+/// Longest wait of a frame to a group for links to members that are present and not linked.
 const GROUP: Duration = Duration::from_millis(50);
 /// Time between two requests for the same link.
 const ASK_AGAIN: Duration = Duration::from_millis(10);

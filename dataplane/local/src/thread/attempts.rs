@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 use uroce_shared::sync::seqpacket;
 
-/// How long a member is asked for a link.
+/// Longest time for which a member is asked for a link.
 const ATTEMPT: Duration = Duration::from_secs(1);
 /// Pause before a member is asked once more: it may be about to listen, or has many connections
 /// waiting.

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use uroce_shared::sync::peer::Credentials;
 use uroce_shared::sync::seqpacket;
 
-/// How long a connection may say nothing.
+/// Longest time for which a connection may send nothing at first.
 const SILENCE: Duration = Duration::from_secs(1);
 /// Largest number of connections that have said nothing yet. One more replaces the oldest.
 const INCOMING_MAX: usize = 128;

@@ -13,9 +13,11 @@ use std::time::{Duration, Instant};
 use uroce_shared::sync::eventfd::EventFd;
 use uroce_shared::sync::peer::Peer;
 
-/// How long the report of a member's end waits for queues that still receive what it has sent.
+/// Longest time for which the report of a member's end waits for queues that still receive the
+/// member's frames.
 const DRAINING: Duration = Duration::from_millis(100);
-/// How long the next member with a number waits until the owner has forgotten the last one.
+/// Longest time for which the next member with a number waits until the owner has forgotten the
+/// last one.
 const FORGETTING: Duration = Duration::from_millis(100);
 
 /// A link that is up.

@@ -69,7 +69,7 @@ impl Pair {
     /// Loads the rail that an end does not use as alternate path, and sets REARM.
     ///
     /// # Errors
-    /// Those of [`uroce_transport::Qp::modify`].
+    /// The errors of [`uroce_transport::Qp::modify`].
     pub fn rearm(&mut self, end: usize) -> Result<(), ModifyError> {
         let alt_path = Some(self.alternate(end, 1 - self.rail(end)));
         let path_mig_state = Some(PathMigState::Rearm);
@@ -79,7 +79,7 @@ impl Pair {
     /// Requests migration of an end, as its owner.
     ///
     /// # Errors
-    /// Those of [`uroce_transport::Qp::modify`].
+    /// The errors of [`uroce_transport::Qp::modify`].
     pub fn migrate(&mut self, end: usize) -> Result<(), ModifyError> {
         let path_mig_state = Some(PathMigState::Migrated);
         self.modify(end, &QpChange { path_mig_state, ..QpChange::default() })
@@ -88,7 +88,7 @@ impl Pair {
     /// Modifies an end's QP.
     ///
     /// # Errors
-    /// Those of [`uroce_transport::Qp::modify`].
+    /// The errors of [`uroce_transport::Qp::modify`].
     pub fn modify(&mut self, end: usize, change: &QpChange) -> Result<(), ModifyError> {
         self.world.modify(self.at(end), change)
     }

@@ -16,7 +16,7 @@ impl World {
     /// Modifies a QP; see [`Qp::modify`].
     ///
     /// # Errors
-    /// Those of [`Qp::modify`].
+    /// The errors of [`Qp::modify`].
     pub fn modify(&mut self, at: At, change: &QpChange) -> Result<(), ModifyError> {
         let before = self.qp(at).attr();
         if change.selective_repeat == Some(true) {
@@ -49,7 +49,7 @@ impl World {
     /// Posts a send work request; see [`Qp::post_send`].
     ///
     /// # Errors
-    /// Those of [`Qp::post_send`].
+    /// The errors of [`Qp::post_send`].
     pub fn post_send(&mut self, at: At, wr: &SendWr, sges: &[Sge]) -> Result<(), PostError> {
         let result = self.with_qp(at, |qp, _, env| qp.post_send(wr, sges, env));
         self.settle(at);
@@ -59,7 +59,7 @@ impl World {
     /// Posts a send work request with inline data; see [`Qp::post_inline`].
     ///
     /// # Errors
-    /// Those of [`Qp::post_inline`].
+    /// The errors of [`Qp::post_inline`].
     pub fn post_inline(&mut self, at: At, wr: &SendWr, data: &[u8]) -> Result<(), PostError> {
         let result = self.with_qp(at, |qp, _, env| qp.post_inline(wr, data, env));
         self.settle(at);
@@ -74,7 +74,7 @@ impl World {
     /// Posts a receive work request; see [`Qp::post_recv`].
     ///
     /// # Errors
-    /// Those of [`Qp::post_recv`].
+    /// The errors of [`Qp::post_recv`].
     pub fn post_recv(&mut self, at: At, wr: &RecvWr, sges: &[Sge]) -> Result<(), PostError> {
         let result = self.with_qp(at, |qp, _, env| qp.post_recv(wr, sges, env));
         self.settle(at);

@@ -65,7 +65,7 @@ impl Inbound<'_> {
     }
 }
 
-/// What became of a packet that was not dropped.
+/// Result of a packet that was not dropped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Handled {
     /// The QP needs it no more.

@@ -28,7 +28,7 @@ const LEAD_SHIFT: u32 = 11;
 pub(super) struct Retry {
     /// Deadline of the ACK timer or of the RNR wait.
     deadline: Deadline,
-    /// What `deadline` belongs to.
+    /// The wait that `deadline` limits.
     waits: Waits,
     /// NAKs for the oldest PSN, and probes of it.
     noted: Noted,
@@ -46,7 +46,7 @@ pub(super) struct Retry {
 
 const _: () = assert!(size_of::<Retry>() == 32);
 
-/// What a requester waits for.
+/// The event that a requester waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 enum Waits {
     /// The answers to packets that are outstanding, if there are any.

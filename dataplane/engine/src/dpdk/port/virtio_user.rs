@@ -40,8 +40,8 @@ const DRIVER: &str = "net_virtio_user";
 const WAIT: Duration = Duration::from_secs(10);
 /// Longest wait for the answer of a switch that listens.
 const ANSWER: Duration = Duration::from_secs(5);
-/// How often, and how long apart, a socket is looked at on which no process listens: one that has
-/// just made it may be about to.
+/// Number of looks at a socket on which no process listens, and the pause between them: a process
+/// that has just made the socket may be about to listen.
 const LOOKS: u32 = 10;
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 /// Entries of a ring, where the device string has none. The driver's default of 256 is less than
@@ -115,7 +115,7 @@ const ABSENT: &str = "nothing listens on it, and no switch has connected to it w
                       Open vSwitch does with `ovs-vsctl add-port BRIDGE PORT -- set Interface PORT \
                       type=dpdkvhostuserclient options:vhost-server-path=SOCKET`";
 
-/// What is at a socket's path.
+/// The state of a socket's path.
 #[derive(Debug, PartialEq, Eq)]
 enum Found {
     /// Nothing: a server may make its socket there.

@@ -20,16 +20,16 @@ pub(crate) struct Held {
     pub(crate) has_no_room: bool,
 }
 
-/// What became of a packet that came early.
+/// Result of giving a packet that came early to the held ones.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Insertion {
-    /// It is held; `opens_gap` is whether the packet before it is missing.
+    /// The packet is held; `opens_gap` is whether the packet before it is missing.
     Held { opens_gap: bool },
     /// A packet with this PSN is held already.
     Copy,
     /// There is no room for it beside those that are held.
     NoRoom,
-    /// It lies too far ahead, or too few are held to show the peer the gap.
+    /// The packet lies too far ahead, or too few are held to show the peer the gap.
     TooFar,
 }
 

@@ -49,7 +49,8 @@ struct Repeat {
     psn: Psn,
     /// PSN after the newest packet sent at that time.
     end: Psn,
-    /// It was sent after the last probe, so that an answer to the probe tells nothing about it.
+    /// Whether the packet was sent after the last probe, so that the answer to the probe does not
+    /// concern it.
     is_after_probe: bool,
     state: State,
 }
@@ -62,14 +63,14 @@ enum State {
     Lost,
 }
 
-/// What a selective acknowledgement tells.
+/// Meaning of a selective acknowledgement.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Claim {
     /// The peer holds packets that it was not known to hold.
     New,
     /// All of it was known.
     Known,
-    /// It cannot be true.
+    /// The acknowledgement cannot be true.
     False,
 }
 
