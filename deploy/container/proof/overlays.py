@@ -23,6 +23,8 @@ NET_RAW = 1 << 13
 USER = 65534
 SWITCH_FOLDER = "/run/uroce-switch"
 WAYS = ("udp", "af-packet", "af-xdp", "sriov-vfio", "sriov-dra", "vhost-user")
+PLAYED = ("fabric", "udp", "af-packet", "vhost-user")
+"""Overlays whose Pods this test runs."""
 OWN_INTERFACE = ("udp", "af-packet")
 """Ways by the Pod's own interface, to which a network policy applies."""
 RIGHTS = f"[] {USER}:{USER}"
@@ -40,12 +42,24 @@ components: [{components}]
 """
 
 
-def manifests(session):
-    """All manifests are valid for Kubernetes 1.31 and newer, as they are and by Kustomize."""
-    tools = session.tools
+def comments(_):
+    """Manifests say first what they need of the cluster, overlays their rights and what has run."""
     for file in MANIFESTS.rglob("*.yaml"):
         if not file.read_text().startswith(("# Needs of the c", "{{- /* Needs of the c")):
             raise Failed(f"the first comment of {file} does not say what it needs of the cluster")
+    table = (MANIFESTS.parent / "container/README.md").read_text()
+    for folder in (MANIFESTS / "overlays").iterdir():
+        name, lines = folder.name, (folder / "kustomization.yaml").read_text().splitlines()
+        said = " ".join(line.removeprefix("# ") for line in lines if line.startswith("#"))
+        if "Least rights: " not in said or f"[overlays/{name}](" not in table:
+            raise Failed(f"the rights of overlays/{name} are not stated")
+        if ("Not run here: " in said) == (name in PLAYED):
+            raise Failed(f"overlays/{name} says the wrong thing of whether it is run here")
+
+
+def manifests(session):
+    """All manifests are valid for Kubernetes 1.31 and newer, as they are and by Kustomize."""
+    tools = session.tools
     texts = [file.read_text() for file in MANIFESTS.glob("*.yaml")]
     for folder in [*MANIFESTS.glob("overlays/*"), MANIFESTS / "benchmark", MANIFESTS / "mpi"]:
         texts.append(tools.run("kubectl", "kustomize", folder))
@@ -248,4 +262,4 @@ def pods(session, text, options, names=("server", "client")):
 
 
 CASES = (udp, af_packet, injected_udp, benchmark, mpi, vhost_user)
-BESIDE = (manifests, chart)
+BESIDE = (comments, manifests, chart)
