@@ -7,6 +7,7 @@
 mod device;
 mod ends;
 mod loss;
+mod nic_check;
 mod perftest;
 mod pingpong;
 mod rping;
@@ -14,6 +15,7 @@ mod rping;
 pub(crate) use device::{CpuList, DeviceArgs, Idle};
 pub(crate) use ends::{EndsArgs, Role};
 pub(crate) use loss::{LossArgs, Peers};
+pub(crate) use nic_check::{NicArgs, NicCheckArgs};
 pub(crate) use perftest::PerfArgs;
 pub(crate) use pingpong::PingpongArgs;
 pub(crate) use rping::RpingArgs;
@@ -51,6 +53,12 @@ pub(crate) enum Command {
     /// Limits of machine and device without a protocol: frames, copy, ICRC, ping-pong
     #[command(name = "limits")]
     Limits(LimitsArgs),
+    /// What a NIC and its driver can do, in some minutes, with another machine or a cable loop
+    #[command(name = "nic-check")]
+    NicCheck(NicCheckArgs),
+    /// What the driver says of a NIC's port
+    #[command(name = "nic-check-port", hide = true)]
+    NicCheckPort(NicArgs),
     /// Cost of a flood of bad frames to a healthy queue pair
     #[command(name = "flood")]
     Flood(FloodArgs),

@@ -65,6 +65,12 @@ pub(crate) enum BenchError {
     /// `--verify` found bytes that differ from those sent.
     #[error("verification failed: {0}")]
     Corrupt(String),
+    /// A NIC lacks properties that `nic-check` has looked for.
+    #[error("the NIC lacks {count} of the properties, see NO above")]
+    Lacking {
+        /// Their number.
+        count: usize,
+    },
     /// A child process of the quickstart failed.
     #[error("{0}")]
     Child(String),

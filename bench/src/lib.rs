@@ -7,6 +7,7 @@
 //!   pingpong           the same verbs, ibv_*_pingpong's exchange and messages
 //!   rping              rdmacm-utils' rping: queue pairs connected by the connection manager
 //!   limits             the same ports with no protocol: frames, copy, ICRC, bare ping-pong
+//!   nic_check          each property of a NIC, by the tests above in processes of their own
 //!   modify             Modify QP's round trip
 //!   rate               accuracy of rate limits
 //!   loss               goodput against the probability of loss; plot: pictures of throughput
@@ -34,6 +35,7 @@ mod limits;
 mod loss;
 mod machine;
 mod modify;
+mod nic_check;
 mod node;
 mod pattern;
 mod perf;
@@ -81,6 +83,8 @@ fn dispatch(command: Command) -> Result<(), BenchError> {
         Command::UdPingpong(args) => pingpong::run(&args, pingpong::Service::Ud),
         Command::Rping(args) => rping::run(&args),
         Command::Limits(args) => limits::run(&args),
+        Command::NicCheck(args) => nic_check::run(&args),
+        Command::NicCheckPort(nic) => nic_check::run_port(&nic),
         Command::Flood(args) => flood::run(&args),
         Command::Modify(args) => modify::run(&args),
         Command::Rate(args) => rate::run(&args),

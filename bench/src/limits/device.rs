@@ -3,6 +3,7 @@
 use super::Setting;
 use crate::cli::DeviceArgs;
 use crate::error::{BenchError, Step};
+use crate::nic_check::PortReport;
 use std::time::{Duration, Instant};
 use uroce_engine::eal::{Eal, EalConfig, Memory, ThreadGuard};
 use uroce_engine::mbuf::{Mempool, PoolConfig};
@@ -15,6 +16,8 @@ const POOL: (u32, u32) = (4095, 256);
 const RING: u32 = 512;
 /// Mbufs of two ports joined by rings (a full ring and those of both ends), and the cache's size.
 const RING_POOL: (u32, u32) = (1023, 64);
+/// Least bytes of an mbuf: drivers refuse buffers that do not hold a frame of their own.
+const ROOM_MIN: u16 = 2048;
 /// Longest wait for a device's link (memif: for the peer to connect).
 const LINK_PATIENCE: Duration = Duration::from_secs(15);
 
@@ -76,6 +79,24 @@ impl RawPort {
         Ok(Self { port, queue, pool, eal })
     }
 
+    /// Describes the port for `nic-check`.
+    pub(crate) fn report(&self) -> PortReport {
+        let (of, link) = (self.port.capabilities(), self.port.link());
+        PortReport {
+            driver: of.driver.clone(),
+            mac: self.port.mac().to_string(),
+            queue_pairs: of.max_queue_pairs,
+            max_mtu: of.max_mtu,
+            rss: of.rss,
+            rx_checksum: of.rx_checksum,
+            tx_checksum: of.tx_checksum,
+            link_interrupt: of.link_interrupt,
+            link_up: link.up,
+            speed_mbps: link.speed_mbps,
+            numa_node: of.numa_node,
+        }
+    }
+
     /// Returns the name of the driver.
     pub(crate) fn driver(&self) -> &str {
         &self.port.capabilities().driver
@@ -113,7 +134,7 @@ fn pool(
     (count, cache): (u32, u32),
     apart: bool,
 ) -> Result<Mempool, BenchError> {
-    let room = port_mtu(setting).next_multiple_of(256) + 256;
+    let room = (port_mtu(setting).next_multiple_of(256) + 256).max(ROOM_MIN);
     let config = PoolConfig { name: "limits".into(), count, cache, room, apart, reserved: 0 };
     Mempool::create(eal, &config).step("making a mempool")
 }

@@ -5,6 +5,7 @@ mod connections;
 mod control;
 mod in_process;
 mod loss;
+mod nic_check;
 mod perftest_exchange;
 mod two_processes;
 mod udp;

@@ -1,0 +1,153 @@
+//! `nic-check`: what a NIC and its driver can do, for a user to run once and to send in.
+//!
+//! ```text
+//!   client: checks ──► peer: Call ──TCP──► serve ──► test: uroce-perf TEST        (server's NIC)
+//!                  └─► test: uroce-perf TEST SERVER_HOST                          (client's NIC)
+//!                  └─► report: text, JSON
+//! ```
+//!
+//! Each test is a process of its own, so that the NIC starts and stops with each, and a driver that
+//! ends its process ends no other check. With a cable loop both ends are in this process, each with
+//! its own tests.
+//!
+//! Invariants
+//! - A server runs only the tests of its own table: a client names one of them.
+//! - Every wait is bounded, except a server's wait for its client.
+//!
+//! Not here: NICs that QEMU emulates (`deploy/nics`), which run the same properties.
+
+mod checks;
+mod client;
+mod port;
+mod report;
+mod serve;
+mod test;
+
+pub(crate) use port::{PortReport, run as run_port};
+
+use crate::cli::{NicArgs, NicCheckArgs};
+use crate::error::BenchError;
+use crate::rendezvous::{Link, Listener, connect};
+use checks::{CHECKS, Check};
+use client::Client;
+use report::Report;
+use serde::{Deserialize, Serialize};
+
+/// Name of this machine, where both ends are on it.
+const THIS_MACHINE: &str = "127.0.0.1";
+
+/// What the client asks of the server.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+enum Call {
+    /// The versions must be the same.
+    Hello { version: String },
+    /// The server's end of a check's test starts. The client's end has `lcores`.
+    Start { check: String, lcores: u16 },
+    /// The client's end has ended, so the server's end has to; `killed` ends it at once.
+    End { killed: bool },
+    /// There are no more checks.
+    Bye,
+}
+
+/// Answer to each call but the last.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Reply {
+    /// Reason for which the call failed.
+    fault: Option<String>,
+}
+
+/// Runs the command in the role that the options choose.
+pub(crate) fn run(args: &NicCheckArgs) -> Result<(), BenchError> {
+    let chosen = chosen(&args.only)?;
+    if args.list {
+        chosen.iter().for_each(|check| println!("{:<12} {}", check.name, check.what));
+        return Ok(());
+    }
+    checked(&args.nic)?;
+    let other = args.nic.beside(args.loop_pci.clone(), args.loop_vdev.clone());
+    match (&args.server_host, other) {
+        (Some(host), _) => {
+            let link = Link::tcp(connect(host, args.port)?)?;
+            finish(args, Client::new(&args.nic, host, args.port, link)?.run(&chosen)?)
+        }
+        (None, Some(other)) => {
+            checked(&other)?;
+            let (far, near) = Link::pair()?;
+            let serving = || serve::run(&other, args.port, far);
+            let asking = || Client::new(&args.nic, THIS_MACHINE, args.port, near)?.run(&chosen);
+            finish(args, crate::both_ends(serving, asking)?)
+        }
+        (None, None) => {
+            let listener = Listener::bind(args.port)?;
+            println!("Waiting for the other end: uroce-perf nic-check --pci ADDR <this machine>");
+            serve::run(&args.nic, args.port, Link::tcp(listener.accept()?)?)
+        }
+    }
+}
+
+/// Returns the checks of these names; all if there are none.
+fn chosen(names: &[String]) -> Result<Vec<&'static Check>, BenchError> {
+    if names.is_empty() {
+        return Ok(CHECKS.iter().collect());
+    }
+    let find = |name: &String| {
+        checks::named(name).ok_or_else(|| {
+            let known: Vec<_> = CHECKS.iter().map(|check| check.name).collect();
+            BenchError::usage(format!("there is no check {name:?}, but {}", known.join(", ")))
+        })
+    };
+    names.iter().map(find).collect()
+}
+
+fn checked(nic: &NicArgs) -> Result<(), BenchError> {
+    match &nic.pci {
+        None if nic.vdev.is_none() => Err(BenchError::usage(
+            "name the NIC: --pci ADDR (dpdk-devbind.py --status lists them), or --vdev DEVARGS",
+        )),
+        Some(address) if address.starts_with("auto") => Err(BenchError::usage(
+            "nic-check takes the NIC's own PCI address, not auto: dpdk-devbind.py --status",
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Gives the report to the user. A NIC that lacks a property is an error.
+fn finish(args: &NicCheckArgs, report: Report) -> Result<(), BenchError> {
+    let json = report.json()?;
+    if let Some(path) = &args.out_json_file {
+        std::fs::write(path, format!("{json}\n"))
+            .map_err(|error| BenchError::io(format!("writing {}", path.display()), error))?;
+    }
+    if args.json {
+        println!("{json}")
+    } else {
+        print!("{report}")
+    }
+    match report.missing() {
+        0 => Ok(()),
+        count => Err(BenchError::Lacking { count }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn checks_are_chosen_by_name() {
+        let of =
+            |names: &[&str]| chosen(&names.iter().map(|&name| name.into()).collect::<Vec<_>>());
+        assert_eq!(of(&[]).expect("all").len(), CHECKS.len());
+        let some: Vec<_> = of(&["vlan", "start"]).expect("both").iter().map(|c| c.name).collect();
+        assert_eq!(some, ["vlan", "start"]);
+        assert!(of(&["vlans"]).expect_err("unknown").to_string().contains("mtu-9000"));
+    }
+
+    #[test]
+    fn a_nic_must_be_named_by_its_address() {
+        let error = |nic| checked(&nic).expect_err("refused").to_string();
+        assert!(error(NicArgs::default()).contains("--pci"));
+        let auto = NicArgs { pci: Some("auto:mlnx".into()), ..NicArgs::default() };
+        assert!(error(auto).contains("auto"));
+    }
+}

@@ -1,0 +1,86 @@
+//! What the driver says of its port: a process of its own, as for every check.
+
+use super::test::{Test, this_program};
+use crate::cli::DeviceArgs;
+use crate::cli::NicArgs;
+use crate::demo::quickstart::Folder;
+use crate::error::BenchError;
+use crate::limits::{RawPort, Setting};
+use serde::{Deserialize, Serialize};
+use std::time::{Duration, Instant};
+
+/// Longest wait for the link, which NICs bring up within some seconds of their start.
+const LINK: Duration = Duration::from_secs(6);
+/// Name of the hidden command that describes a port.
+pub(crate) const COMMAND: &str = "nic-check-port";
+
+/// What the driver says of a port.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct PortReport {
+    /// Name of the driver.
+    pub(crate) driver: String,
+    /// Ethernet address.
+    pub(crate) mac: String,
+    /// Pairs of a receive and a transmit queue.
+    pub(crate) queue_pairs: u16,
+    /// Largest MTU in bytes, if the driver says it.
+    pub(crate) max_mtu: Option<u16>,
+    /// Whether received packets are spread over the queues.
+    pub(crate) rss: bool,
+    /// Whether the NIC can verify checksums of received frames.
+    pub(crate) rx_checksum: bool,
+    /// Whether the NIC can compute the IPv4 checksum of sent frames.
+    pub(crate) tx_checksum: bool,
+    /// Whether the driver tells of changes of the link; it is asked otherwise.
+    pub(crate) link_interrupt: bool,
+    /// Whether the link is up.
+    pub(crate) link_up: bool,
+    /// Rate of the link in Mb/s, if known.
+    pub(crate) speed_mbps: Option<u32>,
+    /// NUMA node, if known.
+    pub(crate) numa_node: Option<u32>,
+}
+
+/// Prints a port's report as JSON: the hidden command.
+pub(crate) fn run(nic: &NicArgs) -> Result<(), BenchError> {
+    let args = DeviceArgs {
+        vdev: nic.vdev.clone(),
+        pci: nic.pci.clone(),
+        huge: nic.huge,
+        ..DeviceArgs::default()
+    };
+    let setting = Setting { size: 65536, mtu: 1024, time: Duration::ZERO };
+    let port = RawPort::open(&args, &setting)?;
+    let deadline = Instant::now() + LINK;
+    let mut report = port.report();
+    while !report.link_up && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(50));
+        report = port.report();
+    }
+    let line = serde_json::to_string(&report);
+    println!("{}", line.map_err(|error| BenchError::io("writing JSON", error.into()))?);
+    Ok(())
+}
+
+/// Asks a process for the report of a port, or for the reason why there is none.
+pub(super) fn ask(nic: &NicArgs) -> Result<PortReport, String> {
+    let start = || -> Result<Test, BenchError> {
+        let mut command = this_program()?;
+        command.arg(COMMAND);
+        for (name, value) in [("--pci", &nic.pci), ("--vdev", &nic.vdev)] {
+            if let Some(value) = value {
+                command.args([name, value]);
+            }
+        }
+        if nic.huge {
+            command.arg("--huge");
+        }
+        Test::spawn(command, Folder::new()?)
+    };
+    let ended = start().map_err(|error| error.to_string())?.finish();
+    if let Some(fault) = ended.fault {
+        return Err(fault);
+    }
+    let line = ended.said.lines().find(|line| line.starts_with('{')).unwrap_or_default();
+    serde_json::from_str(line).map_err(|_| "the driver's words could not be read".to_owned())
+}

@@ -1,0 +1,179 @@
+//! The report, as text and as JSON.
+
+use super::checks::Check;
+use super::port::PortReport;
+use crate::error::BenchError;
+use crate::machine::Machine;
+use serde::Serialize;
+use std::fmt;
+
+/// Result of all checks.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Report {
+    /// Machine and versions of the client's end.
+    pub(super) machine: Machine,
+    /// What the client's driver says of its port.
+    pub(super) port: Option<PortReport>,
+    /// Reason for which it says nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) port_fault: Option<String>,
+    /// Results of the checks, in their order.
+    pub(super) checks: Vec<Finding>,
+    /// Duration of all of them.
+    pub(super) seconds: f64,
+}
+
+/// Whether a NIC has a property.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Verdict {
+    Yes,
+    No,
+    NotRun,
+}
+
+/// Result of one check.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(super) struct Finding {
+    /// Name of the check.
+    pub(super) name: &'static str,
+    /// What it does.
+    pub(super) what: &'static str,
+    /// Whether the NIC has the property.
+    pub(super) verdict: Verdict,
+    /// The reason, or what else was seen; often empty.
+    pub(super) note: String,
+    /// What to do without the property.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) remedy: Option<&'static str>,
+    /// What was measured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) figure: Option<Figure>,
+    /// Duration.
+    pub(super) seconds: f64,
+}
+
+/// A measured value.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(super) struct Figure {
+    pub(super) value: f64,
+    pub(super) unit: String,
+}
+
+impl Finding {
+    /// Makes the result of a check, without figure and duration.
+    pub(super) fn of(check: &Check, verdict: Verdict, note: impl Into<String>) -> Finding {
+        Finding {
+            name: check.name,
+            what: check.what,
+            verdict,
+            note: note.into(),
+            remedy: (verdict == Verdict::No).then_some(check.remedy),
+            figure: None,
+            seconds: 0.0,
+        }
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let verdict = match self.verdict {
+            Verdict::Yes => "yes",
+            Verdict::No => "NO",
+            Verdict::NotRun => "not run",
+        };
+        write!(f, "{:<12} {verdict:<8} {}", self.name, self.what)?;
+        if let Some(Figure { value, unit }) = &self.figure {
+            write!(f, ": {value:.2} {unit}")?;
+        }
+        if !self.note.is_empty() {
+            write!(f, " ({})", self.note)?;
+        }
+        match self.remedy {
+            Some(remedy) => write!(f, "\n{:<22}{remedy}", ""),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Report {
+    /// Returns how many properties the NIC lacks.
+    pub(super) fn missing(&self) -> usize {
+        self.checks.iter().filter(|finding| finding.verdict == Verdict::No).count()
+    }
+
+    /// Returns the report as one line of JSON.
+    pub(super) fn json(&self) -> Result<String, BenchError> {
+        serde_json::to_string(self).map_err(|error| BenchError::io("writing JSON", error.into()))
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Machine { commit, version, dpdk, cpu, cpus, kernel } = &self.machine;
+        writeln!(f, "uroce {version} ({commit}), {dpdk}, Linux {kernel}, {cpus} x {cpu}")?;
+        match (&self.port, &self.port_fault) {
+            (Some(port), _) => writeln!(f, "{port}")?,
+            (None, fault) => writeln!(f, "port: {}", fault.as_deref().unwrap_or("unknown"))?,
+        }
+        writeln!(f)?;
+        self.checks.iter().try_for_each(|finding| writeln!(f, "{finding}"))?;
+        let missing = self.missing();
+        writeln!(f, "\n{missing} of {} missing, {:.0} s", self.checks.len(), self.seconds)
+    }
+}
+
+impl fmt::Display for PortReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let can = |is: bool| if is { "yes" } else { "no" };
+        let speed = self.speed_mbps.map_or("unknown rate".into(), |mbps| format!("{mbps} Mb/s"));
+        let mtu = self.max_mtu.map_or("unknown".into(), |mtu| mtu.to_string());
+        let numa = self.numa_node.map_or("unknown".into(), |node| node.to_string());
+        writeln!(f, "driver {}, Ethernet address {}", self.driver, self.mac)?;
+        writeln!(
+            f,
+            "link {} at {speed}, told by {}; NUMA node {numa}",
+            if self.link_up { "up" } else { "DOWN" },
+            if self.link_interrupt { "interrupt" } else { "asking" },
+        )?;
+        write!(
+            f,
+            "queue pairs {}, RSS {}, largest MTU {mtu}, checksums on receive {} (not used), on \
+             transmit {} (not used)",
+            self.queue_pairs,
+            can(self.rss),
+            can(self.rx_checksum),
+            can(self.tx_checksum),
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::checks::named;
+    use super::*;
+
+    #[test]
+    fn a_missing_property_has_its_reason_and_its_remedy() {
+        let check = named("mtu-9000").expect("is there");
+        let report = Report {
+            machine: Machine::this(),
+            port: None,
+            port_fault: Some("no such device".into()),
+            checks: vec![
+                Finding::of(check, Verdict::No, "at most 1500"),
+                Finding::of(named("lcores").expect("is there"), Verdict::NotRun, "one CPU"),
+            ],
+            seconds: 2.0,
+        };
+        assert_eq!(report.missing(), 1);
+        let text = report.to_string();
+        for part in ["no such device", "(at most 1500)", check.remedy, "1 of 2 missing, 2 s"] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        let json: serde_json::Value =
+            serde_json::from_str(&report.json().expect("writes")).expect("reads");
+        assert_eq!(json["checks"][0]["verdict"], "no");
+        assert_eq!(json["checks"][1]["verdict"], "not_run");
+    }
+}

@@ -1,0 +1,66 @@
+//! `nic-check` with both ends on this machine, as with a cable loop.
+
+use super::common::{Output, run};
+use serde_json::Value;
+
+/// Runs checks between the two ends of a memif.
+fn looped(name: &str, checks: &str) -> Output {
+    let folder = std::env::temp_dir();
+    let socket = folder.join(format!("uroce-nic-check-{name}-{}.sock", std::process::id()));
+    let end = |role| {
+        let path = socket.display();
+        format!("net_memif0,role={role},socket={path},socket-abstract=no")
+    };
+    let port = super::common::free_port().to_string();
+    let output = run(&[
+        "nic-check", "--json", "-p", &port, "--only", checks,
+        "--vdev", &end("client"), "--loop-vdev", &end("server"),
+    ]);
+    let _ = std::fs::remove_file(socket);
+    output
+}
+
+fn check<'a>(report: &'a Value, name: &str) -> &'a Value {
+    let of = report["checks"].as_array().expect("a list").iter();
+    of.clone().find(|check| check["name"] == name).unwrap_or_else(|| panic!("{name}: {report}"))
+}
+
+#[test]
+fn a_loop_has_its_properties_and_its_figures() {
+    let report = looped("whole", "start,vlan,promiscuous,lcores,restart,latency").succeeded().json();
+    for name in ["start", "vlan", "promiscuous", "restart", "latency"] {
+        assert_eq!(check(&report, name)["verdict"], "yes", "{report}");
+    }
+    assert_eq!(check(&report, "lcores")["verdict"], "not_run", "memif spreads nothing: {report}");
+    let figure = check(&report, "latency")["figure"]["value"].as_f64().expect("a number");
+    assert!((0.1..1e6).contains(&figure), "{figure} us");
+    assert_eq!(report["port"]["driver"], "net_memif");
+}
+
+#[test]
+fn a_nic_that_is_not_there_is_reported_with_the_reason() {
+    let port = super::common::free_port().to_string();
+    let output = run(&[
+        "nic-check", "--json", "-p", &port, "--only", "start",
+        "--pci", "ffff:ff:1f.0", "--loop-pci", "ffff:ff:1f.1",
+    ]);
+    assert_eq!(output.code, Some(1), "{output:?}");
+    let report = output.json();
+    let start = check(&report, "start");
+    assert_eq!(start["verdict"], "no");
+    assert!(start["note"].as_str().expect("text").contains("ffff:ff:1f.1"), "{report}");
+    assert!(report["port_fault"].as_str().expect("text").contains("ffff:ff:1f.0"), "{report}");
+}
+
+#[test]
+fn what_cannot_be_checked_is_refused_with_the_remedy() {
+    for (args, part) in [
+        (&["nic-check", "--only", "cables"][..], "mtu-9000"),
+        (&["nic-check"][..], "--pci ADDR"),
+        (&["nic-check", "--pci", "auto"][..], "not auto"),
+    ] {
+        let output = run(args);
+        assert_eq!(output.code, Some(2), "{output:?}");
+        assert!(output.stderr.contains(part), "{output:?}");
+    }
+}
