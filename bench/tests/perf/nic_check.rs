@@ -1,23 +1,17 @@
 //! `nic-check` with both ends on this machine, as with a cable loop.
 
-use super::common::{Output, run};
+use super::common::{Memif, Output, run};
 use serde_json::Value;
 
 /// Runs checks between the two ends of a memif.
 fn looped(name: &str, checks: &str) -> Output {
-    let folder = std::env::temp_dir();
-    let socket = folder.join(format!("uroce-nic-check-{name}-{}.sock", std::process::id()));
-    let end = |role| {
-        let path = socket.display();
-        format!("net_memif0,role={role},socket={path},socket-abstract=no")
-    };
-    let port = super::common::free_port().to_string();
-    let output = run(&[
-        "nic-check", "--json", "-p", &port, "--only", checks,
-        "--vdev", &end("client"), "--loop-vdev", &end("server"),
-    ]);
-    let _ = std::fs::remove_file(socket);
-    output
+    let memif = Memif::new(name);
+    let socket = memif.folder().join("loop.sock");
+    let end =
+        |role| format!("net_memif0,role={role},socket={},socket-abstract=no", socket.display());
+    let (near, far) = (end("client"), end("server"));
+    let words = ["nic-check", "--json", "-p", memif.port(), "--only", checks];
+    run(&[&words[..], &["--vdev", &near, "--loop-vdev", &far]].concat())
 }
 
 fn check<'a>(report: &'a Value, name: &str) -> &'a Value {
@@ -27,7 +21,8 @@ fn check<'a>(report: &'a Value, name: &str) -> &'a Value {
 
 #[test]
 fn a_loop_has_its_properties_and_its_figures() {
-    let report = looped("whole", "start,vlan,promiscuous,lcores,restart,latency").succeeded().json();
+    let report =
+        looped("nic-check", "start,vlan,promiscuous,lcores,restart,latency").succeeded().json();
     for name in ["start", "vlan", "promiscuous", "restart", "latency"] {
         assert_eq!(check(&report, name)["verdict"], "yes", "{report}");
     }
@@ -39,11 +34,10 @@ fn a_loop_has_its_properties_and_its_figures() {
 
 #[test]
 fn a_nic_that_is_not_there_is_reported_with_the_reason() {
-    let port = super::common::free_port().to_string();
-    let output = run(&[
-        "nic-check", "--json", "-p", &port, "--only", "start",
-        "--pci", "ffff:ff:1f.0", "--loop-pci", "ffff:ff:1f.1",
-    ]);
+    let memif = Memif::new("nic-check-none");
+    let words = ["nic-check", "--json", "-p", memif.port(), "--only", "start"];
+    let nics = ["--pci", "ffff:ff:1f.0", "--loop-pci", "ffff:ff:1f.1"];
+    let output = run(&[&words[..], &nics].concat());
     assert_eq!(output.code, Some(1), "{output:?}");
     let report = output.json();
     let start = check(&report, "start");
