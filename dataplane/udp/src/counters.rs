@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A count that one thread writes and others read.
+/// A count that the threads of the queues add to and others read.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
 
@@ -27,6 +27,8 @@ pub struct Counters {
     pub rx_bytes: Counter,
     /// Datagrams lost because the socket's receive buffer was full.
     pub rx_no_room: Counter,
+    /// Datagrams dropped because they are longer than the MTU.
+    pub rx_too_long: Counter,
     /// Messages lost because the control messages that came with them could not be read.
     pub rx_errors: Counter,
     /// Datagrams sent.
@@ -44,11 +46,12 @@ pub struct Counters {
 
 impl Counters {
     /// Returns all counters with their names.
-    pub fn by_name(&self) -> [(&'static str, u64); 9] {
+    pub fn by_name(&self) -> [(&'static str, u64); 10] {
         [
             ("rx_datagrams", self.rx_datagrams.get()),
             ("rx_bytes", self.rx_bytes.get()),
             ("rx_no_room", self.rx_no_room.get()),
+            ("rx_too_long", self.rx_too_long.get()),
             ("rx_errors", self.rx_errors.get()),
             ("tx_datagrams", self.tx_datagrams.get()),
             ("tx_bytes", self.tx_bytes.get()),

@@ -24,6 +24,8 @@ pub struct EndpointConfig {
     pub mac: Mac,
     /// Number of queues, 1 to [`QUEUES_MAX`].
     pub queues: u16,
+    /// Largest Ethernet payload in bytes. Longer received datagrams are dropped and counted.
+    pub mtu: u16,
 }
 
 /// The reason why an endpoint could not be opened.
@@ -120,16 +122,20 @@ impl Endpoint {
             ip => SocketAddr::new(*ip, Udp::ROCE_PORT),
         };
         let places: Vec<SocketAddr> = config.addresses.iter().map(at).collect();
-        // First, each address is opened without sharing: a shared socket could join those of
-        // another process.
-        for place in &places {
-            drop(Socket::open(*place, false)?);
+        // The sockets of the first queue are bound without sharing, which fails beside those of
+        // another process. They are shared with the other queues once they are bound.
+        let open = |queue| -> Result<Arc<[Socket]>, OpenError> {
+            places.iter().map(|place| Socket::open(*place, queue > 0)).collect()
+        };
+        let mut sockets = vec![open(0)?];
+        if config.queues > 1 {
+            sockets[0].iter().try_for_each(Socket::share)?;
         }
-        let is_shared = config.queues > 1;
-        let open = |_| places.iter().map(|place| Socket::open(*place, is_shared)).collect();
-        let sockets: Result<Vec<Arc<[Socket]>>, OpenError> = (0..config.queues).map(open).collect();
-        let taken = Mutex::new(vec![false; usize::from(config.queues)]);
-        let (sockets, taken, counters) = (sockets?, Arc::new(taken), Arc::default());
+        for queue in 1..config.queues {
+            sockets.push(open(queue)?);
+        }
+        let taken = Arc::new(Mutex::new(vec![false; usize::from(config.queues)]));
+        let counters = Arc::default();
         Ok(Endpoint { config, sockets, taken, counters })
     }
 
@@ -148,7 +154,7 @@ impl Endpoint {
             return Err(QueueError::Taken { index });
         }
         let (sockets, taken) = (Arc::clone(sockets), Arc::clone(&self.taken));
-        Ok(Queue::new(index, sockets, self.config.mac, &self.counters, taken))
+        Ok(Queue::new(index, sockets, &self.config, &self.counters, taken))
     }
 
     /// Returns the counters of all queues together.

@@ -1,12 +1,12 @@
 //! A queue: the sockets that one thread uses, one at each address.
 
 use crate::counters::Counters;
+use crate::endpoint::EndpointConfig;
 use crate::receive::{Received, Receiving};
 use crate::send::Sending;
 use crate::socket::Socket;
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, PoisonError};
-use uroce_wire::Mac;
 
 /// For each queue of an endpoint, whether it is taken.
 pub(crate) type Taken = Mutex<Vec<bool>>;
@@ -25,12 +25,12 @@ impl Queue {
     pub(crate) fn new(
         index: u16,
         sockets: Arc<[Socket]>,
-        mac: Mac,
+        config: &EndpointConfig,
         counters: &Arc<Counters>,
         taken: Arc<Taken>,
     ) -> Queue {
         let sending = Sending::new(Arc::clone(&sockets), Arc::clone(counters));
-        let receiving = Receiving::new(Arc::clone(&sockets), mac, Arc::clone(counters));
+        let receiving = Receiving::new(Arc::clone(&sockets), config, Arc::clone(counters));
         Queue { index, sockets, sending, receiving, taken }
     }
 

@@ -1,6 +1,7 @@
 //! Receives datagrams: messages of the kernel are cut into frames, with headers as on the wire.
 
 use crate::counters::Counters;
+use crate::endpoint::EndpointConfig;
 use crate::fields::Fields;
 use crate::mac_of;
 use crate::socket::{Control, Receipt, Socket};
@@ -25,6 +26,8 @@ pub(crate) struct Receiving {
     sockets: Arc<[Socket]>,
     /// Destination Ethernet address in the headers of frames.
     mac: Mac,
+    /// Largest Ethernet payload in bytes of a frame.
+    mtu: usize,
     counters: Arc<Counters>,
     buffer: Box<[u8]>,
     control: Control,
@@ -84,11 +87,16 @@ impl Received<'_> {
 }
 
 impl Receiving {
-    pub(crate) fn new(sockets: Arc<[Socket]>, mac: Mac, counters: Arc<Counters>) -> Receiving {
+    pub(crate) fn new(
+        sockets: Arc<[Socket]>,
+        config: &EndpointConfig,
+        counters: Arc<Counters>,
+    ) -> Receiving {
         Receiving {
             overflows: vec![0; sockets.len()],
             sockets,
-            mac,
+            mac: config.mac,
+            mtu: config.mtu.into(),
             counters,
             buffer: vec![0; MESSAGE].into_boxed_slice(),
             control: Control::default(),
@@ -115,10 +123,16 @@ impl Receiving {
             if self.rest.is_none() && !self.refill() {
                 break;
             }
-            let Receiving { buffer, rest, identifications, .. } = self;
+            let Receiving { buffer, rest, identifications, mtu, counters, .. } = self;
             let Some(of) = rest else { break };
             let left = &buffer[of.done..of.receipt.len];
             let transport = &left[..left.len().min(of.receipt.segment)];
+            let l3_headers = usize::from(of.template.len - of.template.l3_offset);
+            if l3_headers + transport.len() > *mtu {
+                counters.rx_too_long.add(1);
+                pass_over(rest, transport.len());
+                continue;
+            }
             let mut head = [0; HEAD];
             let len = of.template.emit(&mut head, transport.len());
             let has_good_icrc = identify(&mut head, &of.template, transport, identifications);
@@ -127,10 +141,7 @@ impl Receiving {
             }
             taken += 1;
             bytes += transport.len();
-            of.done += transport.len();
-            if of.done == of.receipt.len {
-                *rest = None;
-            }
+            pass_over(rest, transport.len());
         }
         if taken > 0 {
             self.counters.rx_datagrams.add(taken as u64);
@@ -187,6 +198,11 @@ impl Receiving {
         }
         false
     }
+}
+
+/// Takes a datagram of this length from the front of the rest of a message.
+fn pass_over(rest: &mut Option<Rest>, len: usize) {
+    *rest = rest.map(|of| Rest { done: of.done + len, ..of }).filter(|of| of.done < of.receipt.len);
 }
 
 /// Returns the headers for the datagrams of a message.

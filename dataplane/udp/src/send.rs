@@ -145,9 +145,9 @@ impl Sending {
                 }
                 Err(Errno::EAGAIN | Errno::ENOBUFS) => return 0,
                 Err(errno) if count > 1 => {
-                    // An interface without checksum offload cannot cut messages. `EMSGSIZE` says
-                    // nothing about that: such a datagram fails alone, too.
-                    self.can_segment[socket] = errno == Errno::EMSGSIZE;
+                    // `EIO`: an interface without checksum offload cannot cut messages. Any other
+                    // error is about this message alone.
+                    self.can_segment[socket] &= errno != Errno::EIO;
                     count = 1;
                 }
                 Err(Errno::EMSGSIZE) => {
@@ -178,5 +178,36 @@ impl KernelFields {
             change ^= self.identifications.before(covered - 6).change(by);
         }
         (u32::from_le_bytes(datagram.icrc) ^ change).to_le_bytes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::{Ipv4Addr, SocketAddr};
+    use uroce_wire::{Bth, Encap, seal};
+
+    /// Returns a packet without a payload.
+    fn packet(from: Ipv4Addr, to: Ipv4Addr) -> Vec<u8> {
+        let (src, dst) = (IpAddr::from(from).into(), IpAddr::from(to).into());
+        let template = Encap { src, dst, hop_limit: 64, ..Encap::default() }.template();
+        let mut frame = vec![0; usize::from(template.len) + Bth::LEN + ICRC_LEN];
+        template.emit(&mut frame, Bth::LEN + ICRC_LEN);
+        seal(&mut frame[usize::from(template.l3_offset)..]).expect("a packet");
+        frame
+    }
+
+    #[test]
+    fn a_run_without_a_way_does_not_end_the_cutting_of_others() {
+        let own = Ipv4Addr::LOCALHOST;
+        let socket = Socket::open(SocketAddr::new(own.into(), 0), false).expect("opens");
+        let counters = Arc::<Counters>::default();
+        let mut sending = Sending::new([socket].into(), Arc::clone(&counters));
+        let to = |to| vec![packet(own, to); 2];
+        for frames in [to(Ipv4Addr::BROADCAST), to(own)] {
+            assert_eq!(sending.send(frames.iter().map(Vec::as_slice)), 2);
+        }
+        assert_eq!((counters.tx_unreachable.get(), counters.tx_datagrams.get()), (2, 2));
+        assert_eq!(sending.can_segment, [true]);
     }
 }

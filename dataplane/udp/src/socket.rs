@@ -74,22 +74,17 @@ impl Default for Control {
 }
 
 impl Socket {
-    /// Opens a socket at an address. If `is_shared`, other sockets of this user may be opened at
-    /// it, too.
+    /// Opens a socket at an address. If `is_shared`, it joins those of this user that are shared
+    /// there, and others may join.
     pub(crate) fn open(address: SocketAddr, is_shared: bool) -> Result<Socket, OpenError> {
         let ip = address.ip();
-        let system = |call, errno: rustix::io::Errno| match errno {
-            rustix::io::Errno::ADDRINUSE => OpenError::Taken(ip),
-            rustix::io::Errno::ADDRNOTAVAIL => OpenError::NoSuchAddress(ip),
-            errno => OpenError::System { address: ip, call, error: errno.into() },
-        };
+        let system = |call, errno| refused(ip, call, errno);
         let family = if ip.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let fd = rustix::net::socket_with(family, SocketType::DGRAM, flags, None)
             .map_err(|errno| system("socket", errno))?;
         if is_shared {
-            plain::set_socket_reuseport(&fd, true)
-                .map_err(|errno| system("SO_REUSEPORT", errno))?;
+            share(&fd, ip)?;
         }
         // Packets are never fragmented: one that is too long is refused. The kernel then gives an
         // IPv4 packet its number in the message as identification.
@@ -123,6 +118,11 @@ impl Socket {
             let _ = plain::set_socket_send_buffer_size(&fd, BUFFER);
         }
         Ok(Socket { fd, address })
+    }
+
+    /// Lets other sockets of this user be opened at the address.
+    pub(crate) fn share(&self) -> Result<(), OpenError> {
+        share(&self.fd, self.ip())
     }
 
     /// Returns the socket's IP address.
@@ -212,6 +212,19 @@ impl Socket {
             }
         }
         Ok(Some(receipt))
+    }
+}
+
+fn share(fd: &OwnedFd, ip: IpAddr) -> Result<(), OpenError> {
+    plain::set_socket_reuseport(fd, true).map_err(|errno| refused(ip, "SO_REUSEPORT", errno))
+}
+
+/// Returns the error for a system call that failed.
+fn refused(address: IpAddr, call: &'static str, errno: rustix::io::Errno) -> OpenError {
+    match errno {
+        rustix::io::Errno::ADDRINUSE => OpenError::Taken(address),
+        rustix::io::Errno::ADDRNOTAVAIL => OpenError::NoSuchAddress(address),
+        errno => OpenError::System { address, call, error: errno.into() },
     }
 }
 

@@ -16,7 +16,7 @@ fn address() -> IpAddr {
 fn endpoint(addresses: &[IpAddr], queues: u16) -> Result<Endpoint, OpenError> {
     let mac = mac_of(addresses.first().copied().unwrap_or(Ipv4Addr::LOCALHOST.into()));
     let addresses = addresses.to_vec();
-    Endpoint::open(EndpointConfig { interface: "lo".to_owned(), addresses, mac, queues })
+    Endpoint::open(EndpointConfig { interface: "lo".to_owned(), addresses, mac, queues, mtu: 9000 })
 }
 
 fn queue(address: IpAddr) -> Queue {
@@ -126,14 +126,16 @@ fn what_cannot_be_sent_is_counted_and_holds_nothing_up() {
 #[test]
 fn rubbish_from_any_program_is_given_on_as_it_is() {
     let own = address();
-    let mut receiver = queue(own);
+    let endpoint = endpoint(&[own], 1).expect("opens");
+    let mut receiver = endpoint.queue(0).expect("free");
     let stranger = UdpSocket::bind((address(), 0)).expect("binds");
-    for len in [0, 1, 4, 15, 16, 17, 9000] {
+    for len in [0, 1, 4, 8976, 15, 65_000, 16, 17, 8972] {
         stranger.send_to(&vec![0x5a; len], (own, 4791)).expect("sends");
     }
     let got = receive(&mut receiver, 6);
     let lens: Vec<_> = got.iter().map(|frame| frame.len() - 42).collect();
-    assert_eq!(lens, [1, 4, 15, 16, 17, 9000], "an empty one is nothing");
+    assert_eq!(lens, [1, 4, 15, 16, 17, 8972], "an empty one is nothing");
+    assert_eq!(endpoint.counters().rx_too_long.get(), 2);
     assert!(!got.iter().any(|frame| is_right(frame)));
 }
 

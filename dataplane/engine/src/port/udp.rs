@@ -71,7 +71,7 @@ impl UdpPort {
             link_interrupt: false,
             numa_node: None,
         };
-        let config = EndpointConfig { interface, addresses, mac, queues: queue_pairs };
+        let config = EndpointConfig { interface, addresses, mac, queues: queue_pairs, mtu };
         Ok(UdpPort {
             endpoint: Arc::new(Endpoint::open(config)?),
             mtu,
@@ -142,7 +142,7 @@ impl UdpPort {
             rx_bytes: counters.rx_bytes.get(),
             tx_bytes: counters.tx_bytes.get(),
             rx_missed: counters.rx_no_room.get(),
-            rx_errors: counters.rx_errors.get(),
+            rx_errors: counters.rx_errors.get() + counters.rx_too_long.get(),
             tx_errors: lost.map(uroce_udp::Counter::get).iter().sum(),
             ..PortStats::default()
         }

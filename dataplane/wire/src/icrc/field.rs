@@ -6,9 +6,6 @@
 
 use super::Icrc;
 
-/// Zeros that stand for the bytes after a field.
-const ZEROS: [u8; 1024] = [0; 1024];
-
 /// A field of 16 bits at one place of packets of one length.
 #[derive(Clone, Copy, Debug)]
 pub struct IcrcField {
@@ -22,17 +19,9 @@ pub struct IcrcField {
 impl IcrcField {
     /// Makes the field that `after` covered bytes follow: up to the CRC, without it.
     pub fn new(after: usize) -> IcrcField {
-        let sum = |field: u16| {
-            let (mut sum, mut left) = (Icrc(0).and(&field.to_be_bytes()), after);
-            while left > 0 {
-                let part = left.min(ZEROS.len());
-                sum = sum.and(&ZEROS[..part]);
-                left -= part;
-            }
-            sum.0
-        };
-        let none = sum(0);
-        let bits: [u32; 16] = core::array::from_fn(|bit| sum(1 << bit) ^ none);
+        let sum = |field: u16| Icrc(0).and(&field.to_be_bytes()).0;
+        let (none, shift) = (sum(0), zeros(after));
+        let bits: [u32; 16] = core::array::from_fn(|bit| times(sum(1 << bit) ^ none, shift));
         let mut pivots: [(u32, u16); 16] = core::array::from_fn(|bit| (bits[bit], 1 << bit));
         for at in 0..pivots.len() {
             // The sixteen changes are independent: a CRC of 32 bits tells all bursts of 16 apart.
@@ -71,6 +60,37 @@ impl IcrcField {
         }
         (rest == 0).then_some(by)
     }
+}
+
+/// The polynomial of the CRC without its highest term. As in each sum here, bit 31 is the
+/// coefficient of x⁰.
+const POLYNOMIAL: u32 = 0xedb8_8320;
+
+/// Returns the product of two polynomials modulo that of the CRC.
+fn times(one: u32, mut other: u32) -> u32 {
+    let mut product = 0;
+    for bit in (0..32).rev() {
+        if one >> bit & 1 == 1 {
+            product ^= other;
+        }
+        // Times x.
+        other = other >> 1 ^ if other & 1 == 1 { POLYNOMIAL } else { 0 };
+    }
+    product
+}
+
+/// Returns the factor by which a CRC without its inversions changes when `count` bytes of zeros
+/// follow: x to the power of 8 · `count`.
+fn zeros(mut count: usize) -> u32 {
+    let (mut product, mut power) = (1 << 31, 1 << (31 - 8));
+    while count != 0 {
+        if count & 1 == 1 {
+            product = times(product, power);
+        }
+        power = times(power, power);
+        count >>= 1;
+    }
+    product
 }
 
 #[cfg(test)]
