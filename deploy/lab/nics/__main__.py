@@ -177,7 +177,7 @@ def over(nic, way, arguments, layered, programs, work, kept):
 def verdict(prop, nic, way, ends, obstacle, kept):
     """Runs one property and returns its result as an object."""
     result = {"nic": nic.name, "way": way.name, "property": prop.name, "verdict": NOT_RUN,
-              "reason": obstacle or "", "seconds": 0.0}
+              "reason": obstacle or "", "seconds": 0.0, "again": False}
     if obstacle:
         return result
     begin = time.monotonic()
@@ -187,6 +187,7 @@ def verdict(prop, nic, way, ends, obstacle, kept):
             # An emulated guest on a busy machine may pause for longer than all retries take.
             first, outcome = outcome.fault, measure(prop, ends)
             outcome.notes = f"the first time: {first}"
+            result["again"] = True
         result["verdict"] = FAIL if outcome.fault else PASS
         result["reason"] = outcome.fault or outcome.notes
         if outcome.fault:

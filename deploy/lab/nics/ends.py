@@ -90,6 +90,26 @@ class Ends:
         log = f"$ uroce-perf {' '.join(words)}\n{guest.text}\n"
         return Outcome(fault, "; ".join(again), log + f"{time.monotonic() - begin:.1f} s\n")
 
+    def kill_amid_traffic(self, words, setting):
+        """Runs a program as `run` does, and kills it in the guest once it sends messages."""
+        self.write_config(setting)
+        common = [*words, "--config"]
+        with self.server([*common, self.host_config(setting)]):
+            running = self.guest.begin(
+                f"uroce-perf {' '.join(common)} /tmp/nic.toml {network.CONTROL_HOST} "
+                ">/tmp/perf.log 2>&1", SECONDS)
+            deadline = time.monotonic() + LISTEN_SECONDS
+            # Its last line before the messages is the table's head.
+            while self.guest.run("grep -q '#bytes' /tmp/perf.log", 10).status != 0:
+                if time.monotonic() > deadline:
+                    said = self.guest.run("cat /tmp/perf.log", 10).text
+                    raise LabFailure(f"no traffic to be killed in: {last_line(said)}")
+                time.sleep(0.2)
+            time.sleep(1)
+            self.guest.run("killall -9 uroce-perf", 10)
+            with contextlib.suppress(LabFailure):
+                running.wait()
+
     def write_config(self, setting):
         """Writes the guest's configuration."""
         devices = [f'{{ pci = "{pci}" }}' for pci in self.guest.pci[:setting.ports]]

@@ -39,22 +39,31 @@ def text(results, release, dpdk):
     lines += row("", *(nic.name for nic in NICS)) + row("---", *("---" for _ in NICS))
     for prop in PROPERTIES:
         cells = [by_cell[prop.name, nic.name, WAYS[0].name] for nic in NICS]
-        lines += row(f"{prop.name}: {prop.what}", *(WORD[cell["verdict"]] for cell in cells))
+        lines += row(f"{prop.name}: {prop.what}", *map(word, cells))
     lines += ["", "## Ways to give a NIC to DPDK", "", "Start and MTU 1500.", ""]
     lines += row("", *(nic.name for nic in NICS)) + row("---", *("---" for _ in NICS))
     for way in WAYS:
         cells = [by_cell[PROPERTIES[0].name, nic.name, way.name] for nic in NICS]
-        lines += row(f"{way.name}: {way.what}", *(WORD[cell["verdict"]] for cell in cells))
+        lines += row(f"{way.name}: {way.what}", *map(word, cells))
     lines += ["", "## The NICs", ""]
     for nic in NICS:
         lines.append(f"- {nic.name}: {nic.what}; DPDK's driver {nic.driver}.")
     lines += missing(results)
-    needs = "What these drivers need in general; uroce was not run on them."
+    needs = ("What these drivers need in general; uroce was not run on them. "
+             "`uroce-perf nic-check --pci ADDR` at\none machine and the same with the first one's "
+             "address at another, or `--loop-pci ADDR` for the\nother end of a cable, finds in a "
+             "minute which of the properties above a NIC has. Send its report\n"
+             "(`--out_json_file`) with an issue.")
     lines += ["", "## Not run here", "", needs, ""]
     lines += row("driver", "NICs", "what it needs") + row("---", "---", "---")
     for driver, nics, needs in NOT_EMULATED:
         lines += row(driver, nics, needs)
     return "\n".join(lines) + "\n"
+
+
+def word(cell):
+    """A verdict, with a mark where it is that of a second run."""
+    return WORD[cell["verdict"]] + " (at the second try)" * cell["again"]
 
 
 def row(*cells):

@@ -57,8 +57,8 @@ def link(ends):
 def restart(ends):
     """Checks that the NIC works after its process was killed with frames in flight."""
     check = traffic("write_bw", Setting(), 50)
-    with ends.device(Setting()):
-        ends.guest.run("killall -9 uroce", 10)
+    ends.kill_amid_traffic(["write_bw", "-D", "60", "-s", str(BYTES), "-m", "1024", *PATIENCE],
+                           Setting())
     return check(ends)
 
 
@@ -86,7 +86,7 @@ PROPERTIES = (
     Property("two lcores", "eight QPs of two lcores, verified", two_lcores),
     Property("link", "cable cut and mended, twice", link, short=True),
     Property("failover", "the cable of the first of two NICs is cut under a connection", failover),
-    Property("restart", "process killed, then started again", restart),
+    Property("restart", "process killed amid traffic, then started again", restart),
 )
 
 
