@@ -64,7 +64,7 @@ const PLAIN: Setting = Setting { mtu: 1500, tagged: false, other_mac: false };
 const START: &[&str] = &["write_bw", "-s", "65536", "-n", "100", "-m", "1024", "--verify"];
 
 /// All checks, in their order.
-pub(super) const CHECKS: &[Check] = &[
+pub(super) static CHECKS: &[Check] = &[
     Check {
         name: "start",
         what: "starts with MTU 1500; WRITE with path MTU 1024",

@@ -56,7 +56,7 @@ const LONG_YIELD: u64 = 2_000_000;
 const KEPT: u64 = 8_000_000;
 
 /// Time in nanoseconds in which at most one thread of the process begins to keep its processor.
-/// Another thread that works on the same processor loses a tenth of its time by this.
+/// Another thread that works on the same processor loses up to a quarter of its time by this.
 const KEPT_ONCE_IN: u64 = 1 << 25;
 
 /// Time, in nanoseconds of [`Clock`], at which a thread of the process last began to keep its
