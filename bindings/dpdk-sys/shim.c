@@ -33,8 +33,12 @@
 #include <rte_ethdev.h>
 #include <rte_lcore.h>
 #include <rte_log.h>
+#include <rte_malloc.h>
 #include <rte_mbuf.h>
 #include <rte_mbuf_pool_ops.h>
+#include <rte_memory.h>
+#include <rte_mempool.h>
+#include <rte_memzone.h>
 #include <rte_ring.h>
 #include <rte_telemetry.h>
 #include <rte_version.h>
@@ -621,6 +625,30 @@ int uroce_port_xstats(uint16_t port, struct uroce_xstat *out, uint32_t capacity)
 }
 _Static_assert(RTE_ETH_XSTATS_NAME_SIZE <= UROCE_XSTAT_NAME, "UROCE_XSTAT_NAME is too short");
 
+int uroce_port_reta(uint16_t port, uint16_t *queues, uint16_t capacity)
+{
+	struct rte_eth_rss_reta_entry64 *table;
+	struct rte_eth_dev_info info;
+	int result = rte_eth_dev_info_get(port, &info);
+	unsigned int size, i;
+
+	if (result != 0)
+		return result;
+	size = info.reta_size;
+	if (size == 0)
+		return -ENOTSUP;
+	table = calloc(size / RTE_ETH_RETA_GROUP_SIZE + 1, sizeof(*table));
+	if (table == NULL)
+		return -ENOMEM;
+	for (i = 0; i < size; i++)
+		table[i / RTE_ETH_RETA_GROUP_SIZE].mask |= UINT64_C(1) << i % RTE_ETH_RETA_GROUP_SIZE;
+	result = rte_eth_dev_rss_reta_query(port, table, (uint16_t)size);
+	for (i = 0; result == 0 && i < size && i < capacity; i++)
+		queues[i] = table[i / RTE_ETH_RETA_GROUP_SIZE].reta[i % RTE_ETH_RETA_GROUP_SIZE];
+	free(table);
+	return result == 0 ? (int)size : result;
+}
+
 uint16_t uroce_rx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, uint16_t count,
 			uint32_t *dropped)
 {
@@ -772,6 +800,51 @@ int uroce_tel_push_u64(struct rte_tel_data *data, uint64_t value)
 int uroce_tel_push_string(struct rte_tel_data *data, const char *value)
 {
 	return rte_tel_data_add_array_string(data, value);
+}
+
+/* ---- DPDK's own descriptions ---------------------------------------------------------------- */
+
+char *uroce_dump(int what)
+{
+	char *text = NULL;
+	size_t len;
+	FILE *out = open_memstream(&text, &len);
+
+	if (out == NULL)
+		return NULL;
+	switch (what) {
+	case UROCE_DUMP_MEMPOOL:
+		rte_mempool_list_dump(out);
+		break;
+	case UROCE_DUMP_MEMZONE:
+		rte_memzone_dump(out);
+		break;
+	case UROCE_DUMP_PHYSMEM:
+		rte_dump_physmem_layout(out);
+		break;
+	case UROCE_DUMP_RING:
+		rte_ring_list_dump(out);
+		break;
+	case UROCE_DUMP_LCORES:
+		rte_lcore_dump(out);
+		break;
+	case UROCE_DUMP_LOG_TYPES:
+		rte_log_dump(out);
+		break;
+	case UROCE_DUMP_SOCKET_MEM:
+		rte_malloc_dump_stats(out, NULL);
+		break;
+	}
+	if (fclose(out) != 0) {
+		free(text);
+		return NULL;
+	}
+	return text;
+}
+
+void uroce_dump_free(char *text)
+{
+	free(text);
 }
 
 /* ---- time ---------------------------------------------------------------------------------- */

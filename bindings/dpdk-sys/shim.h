@@ -151,6 +151,11 @@ int uroce_port_stats(uint16_t port, struct uroce_port_stats *stats);
 /* Stores up to `capacity` statistics and returns how many the port has. */
 int uroce_port_xstats(uint16_t port, struct uroce_xstat *out, uint32_t capacity);
 
+/* Stores up to `capacity` entries of the table by which the driver spreads received packets over
+ * queues (RSS RETA), and returns how many it has. -ENOTSUP if the driver has none, or does not tell
+ * it. */
+int uroce_port_reta(uint16_t port, uint16_t *queues, uint16_t capacity);
+
 /* Every returned mbuf has one segment. *dropped counts the packets that could not be linearised. */
 uint16_t uroce_rx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, uint16_t count,
 			uint32_t *dropped);
@@ -192,6 +197,21 @@ int uroce_tel_add_u64(struct rte_tel_data *data, const char *name, uint64_t valu
 int uroce_tel_add_string(struct rte_tel_data *data, const char *name, const char *value);
 int uroce_tel_push_u64(struct rte_tel_data *data, uint64_t value);
 int uroce_tel_push_string(struct rte_tel_data *data, const char *value);
+
+/* ---- DPDK's own descriptions ---------------------------------------------------------------- */
+
+#define UROCE_DUMP_MEMPOOL 0
+#define UROCE_DUMP_MEMZONE 1
+#define UROCE_DUMP_PHYSMEM 2
+#define UROCE_DUMP_RING 3
+#define UROCE_DUMP_LCORES 4
+#define UROCE_DUMP_LOG_TYPES 5
+#define UROCE_DUMP_SOCKET_MEM 6
+
+/* DPDK's description of one of these, terminated, which uroce_dump_free frees. NULL if memory is
+ * short. */
+char *uroce_dump(int what);
+void uroce_dump_free(char *text);
 
 /* ---- time ---------------------------------------------------------------------------------- */
 

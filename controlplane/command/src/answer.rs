@@ -8,6 +8,7 @@ mod pairs;
 mod paths;
 mod ping;
 mod queue;
+mod rss;
 mod statistics;
 mod trace;
 
@@ -22,6 +23,7 @@ pub use objects::{Completion, Connected, FwdStats, Made, Memory};
 pub use paths::{Connection, Group, Migration, Rate, Route};
 pub use ping::Ping;
 pub use queue::QueueInfo;
+pub use rss::PortReta;
 pub use statistics::{LcoreRuntime, QpGroup, QpTraffic, Scraped, StageRuntime};
 pub use trace::{Trace, TracedPacket};
 
@@ -81,6 +83,8 @@ pub enum Answer {
     PortXstats(Vec<PortXstats>),
     /// Answer to `show port cap`.
     PortCap(Vec<PortCap>),
+    /// Answer to `show port rss reta`.
+    PortReta(Vec<PortReta>),
     /// Answer to `show rxq info` and `show txq info`.
     QueueInfo(QueueInfo),
     /// Answer to `show device`.
@@ -115,6 +119,8 @@ pub enum Answer {
     ConfigFile(String),
     /// Answer to `show counters`.
     Counters(Vec<Counter>),
+    /// Answer to `dump`: DPDK's text.
+    Dump(String),
     /// Answer to `show errors`.
     Errors(Vec<DropCount>),
     /// Answer to `show events`.
@@ -164,7 +170,7 @@ impl Answer {
                 }
             };
         }
-        join!(PortInfo PortSummary PortStats PortXstats PortCap Device Gid Qp QpDetail Path
+        join!(PortInfo PortSummary PortStats PortXstats PortCap PortReta Device Gid Qp QpDetail Path
             Migration Rate Cm Mcast Route Count Neigh Cores Settings Counters Errors Events
             Capture Trace Fault Runtime Scraped);
         true

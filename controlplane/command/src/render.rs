@@ -29,6 +29,7 @@ pub fn text(answer: &Answer) -> String {
         Answer::PortStats(ports) => ports.iter().map(port::stats).collect(),
         Answer::PortXstats(ports) => ports.iter().map(port::xstats).collect(),
         Answer::PortCap(ports) => ports.iter().map(port::capabilities).collect(),
+        Answer::PortReta(ports) => ports.iter().map(port::reta).collect(),
         Answer::QueueInfo(queue) => port::queue(queue),
         Answer::Device(devices) => devices.iter().map(device::device).collect(),
         Answer::Gid(gids) => of_gids(gids),
@@ -47,6 +48,7 @@ pub fn text(answer: &Answer) -> String {
             devices.iter().map(|of| pairs(&of.device, &of.settings)).collect()
         }
         Answer::ConfigFile(text) => text.clone(),
+        Answer::Dump(text) => text.replace('\t', "    "),
         Answer::Counters(counters) => statistics::counters(counters),
         Answer::Errors(drops) => of_drops(drops),
         Answer::Events(events) => of_events(events),

@@ -3,6 +3,7 @@
 mod capture;
 mod cm;
 mod connections;
+mod dump;
 mod fault;
 mod forward;
 mod ip;
@@ -21,6 +22,7 @@ use serde::{Deserialize, Serialize};
 pub use capture::Capture;
 pub use cm::SelectCm;
 pub use connections::{Cm, CmOf, Connect, Disconnect, Lap, Listen, Queues};
+pub use dump::Dump;
 pub use fault::{SetFault, Share};
 pub use forward::{All, BURSTS_MAX, Fwd, FwdMode, Start};
 pub use ip::{Ip, Prefix};
@@ -32,7 +34,7 @@ pub use objects::{
     Query, Reg,
 };
 pub use ping::{PING_INTERVAL_MAX, PING_TIMEOUT_MAX, PINGS_MAX, Ping};
-pub use port::{Fixed, Port, ShowQueue};
+pub use port::{Fixed, Port, ShowQueue, ShowRss};
 pub use set::{LinkOf, Set};
 pub use trace::{PACKETS_MAX, Trace};
 pub use traffic::{CmState, Link, Local, Poll, Post, Remote, WAIT_MAX, Wait};
@@ -48,6 +50,9 @@ pub enum Request {
     /// Set counters back to zero
     #[cfg_attr(feature = "tree", command(subcommand))]
     Clear(Clear),
+    /// Show DPDK's own view of its memory, rings and threads
+    #[cfg_attr(feature = "tree", command(subcommand))]
+    Dump(Dump),
     /// Write the frames of a port to a file
     #[cfg_attr(feature = "tree", command(subcommand))]
     Capture(Capture),
@@ -269,6 +274,9 @@ pub enum ShowPort {
         #[cfg_attr(feature = "tree", arg(value_name = "PORT|all"))]
         port: Select,
     },
+    /// How received packets are spread over queues
+    #[cfg_attr(feature = "tree", command(subcommand))]
+    Rss(ShowRss),
 }
 
 /// Parts of the configuration.

@@ -18,7 +18,7 @@ use std::path::PathBuf;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Command, CommandFactory, Parser, Subcommand};
 
-use crate::request::{Alt, Request};
+use crate::request::{Alt, Request, Select};
 use words::Word;
 
 pub use complete::{Candidate, Completion, complete};
@@ -115,7 +115,8 @@ pub(crate) fn root() -> Command {
 ///
 /// The first mistake in the line.
 pub fn parse(line: &str) -> Result<Option<Line>, Mistake> {
-    let words = words::split(line).map_err(|word| Mistake::open_quote(line, &word))?;
+    let mut words = words::split(line).map_err(|word| Mistake::open_quote(line, &word))?;
+    put_port_last(&mut words);
     if words.is_empty() {
         return Ok(None);
     }
@@ -130,6 +131,19 @@ pub fn parse(line: &str) -> Result<Option<Line>, Mistake> {
         }
         Ok(root) => Ok(Some(root.line)),
         Err(error) => Err(argument(line, leaf, &words[depth..], &before, &arguments, &error)),
+    }
+}
+
+/// Moves the number of the port in testpmd's `show port PORT rss reta` to where other commands have
+/// it.
+fn put_port_last(words: &mut Vec<Word>) {
+    let is = |at: usize, name: &str| {
+        words.get(at).is_some_and(|word| !word.text.is_empty() && name.starts_with(&word.text))
+    };
+    let is_port = words.get(2).is_some_and(|word| word.text.parse::<Select>().is_ok());
+    if is_port && is(0, "show") && is(1, "port") && is(3, "rss") && words.len() > 4 {
+        let port = words.remove(2);
+        words.insert(4, port);
     }
 }
 

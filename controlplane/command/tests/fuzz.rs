@@ -154,6 +154,8 @@ fn lines() -> Vec<Vec<u8>> {
         "mon qp 7 int 20 count 2",
         "save config x",
         "show device detail",
+        "show port 0 rss reta",
+        "dump log_types",
         "port stop all --force",
         "port attach net_null0",
         "show txq info 0 1",

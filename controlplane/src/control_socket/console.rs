@@ -10,6 +10,7 @@
 //! Not here: answers without effects ([`super::answer`]), effects on a QP (`uroce-transport`).
 
 mod connections;
+mod dump;
 mod failure;
 mod forward;
 mod migration;
@@ -134,6 +135,7 @@ impl Console {
     ) -> Result<Begun, Failure> {
         self.forget_closed(devices);
         match request {
+            Request::Dump(what) => dump::dump(*what),
             Request::Create(create) => self.create(create, devices),
             Request::Reg(reg) => self.register(reg, devices),
             Request::Dereg(dereg) => self.deregister(dereg),

@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use rustix::event::{PollFd, Timespec, poll};
 use uroce_command::frame::{self, Decoder};
-use uroce_command::request::{Port, ShowQueue, Switch};
+use uroce_command::request::{Dump, Port, ShowQueue, ShowRss, Switch};
 use uroce_command::{
     Clear, ClearPort, Refusal, Reply, Request, Scrape, Select, Set, Show, ShowPort,
 };
@@ -19,7 +19,7 @@ use uroce_fuzz::{Input, Target};
 use super::answer::Kept;
 use super::client::Client;
 
-const REQUESTS: [Request; 13] = [
+const REQUESTS: [Request; 16] = [
     Request::Show(Show::Process),
     Request::Show(Show::Counters { qp: None, port: None }),
     Request::Show(Show::Runtime),
@@ -29,6 +29,9 @@ const REQUESTS: [Request; 13] = [
     Request::Clear(Clear::Port(ClearPort::Stats { port: Select::One(0) })),
     Request::Clear(Clear::Events),
     Request::Show(Show::Rxq(ShowQueue::Info { port: 0, queue: 1 })),
+    Request::Dump(Dump::LogTypes),
+    Request::Show(Show::Port(ShowPort::Rss(ShowRss::Reta { port: Select::All }))),
+    Request::Show(Show::Device { detail: true }),
     Request::Port(Port::Start { port: Select::All }),
     Request::Port(Port::Stop { port: Select::One(1), force: true }),
     Request::Set(Set::XstatsHideZero { hide: Switch::On }),

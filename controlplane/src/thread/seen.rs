@@ -57,6 +57,12 @@ impl Thread {
         Ok(port.xstats())
     }
 
+    /// Returns the queues of a port's RSS table, if its driver tells them.
+    pub(crate) fn port_rss_table(&self, port: u8) -> Result<Option<Vec<u16>>, RequestError> {
+        let port = self.control.port(port).ok_or(PathError::NoPort(port))?;
+        Ok(port.rss_table())
+    }
+
     pub(crate) fn qps_of_lcores(&self) -> Vec<u32> {
         self.control.qps_of_lcores().collect()
     }

@@ -248,6 +248,15 @@ impl Port {
             Kind::Udp(udp) => udp.xstats(),
         }
     }
+
+    /// Returns the table by which the driver spreads received packets over queues (RSS RETA): the
+    /// queue of each entry. `None` if the driver has no such table or does not tell it.
+    pub fn rss_table(&self) -> Option<Vec<u16>> {
+        match &self.0 {
+            Kind::Ethdev(ethdev) => ethdev.rss_table(),
+            Kind::Local(_) | Kind::Udp(_) => None,
+        }
+    }
 }
 
 /// Links inside of the process.

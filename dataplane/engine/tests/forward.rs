@@ -141,6 +141,24 @@ fn a_connection_passes_an_engine_that_forwards_between_its_ports() {
 }
 
 #[test]
+fn checksums_are_computed_anew_and_a_connection_passes() {
+    let mut line = Line::new(1);
+    line.forward([Some(Forward::Csum { to: 2 }), Some(Forward::Csum { to: 1 })]);
+    let header = b"\x45\0\0\x1e\0\0\x40\0\x40\x11\x55\x55\x0a\0\0\x01\x0a\0\0\x02";
+    let udp = b"\0\x07\0\x09\0\x0a\x12\x34ab";
+    let mut sent = frame(1, 2);
+    sent.splice(12.., [&[0x08, 0x00], &header[..], udp].concat());
+    line.one.control.send_frame(1, &sent).expect("sends");
+    let got = received(&mut line.other);
+    let mut right = sent.clone();
+    uroce_wire::fill_checksums(&mut right);
+    assert_ne!((&right[24..26], &right[40..42]), (&sent[24..26], &sent[40..42]));
+    assert_eq!(got[..right.len()], right);
+    line.write(2);
+    line.finish();
+}
+
+#[test]
 fn a_port_sends_copies_of_frames_that_are_in_mbufs_of_another_mempool() {
     let pools = [pool(), pool(), pool()];
     let [hosts, _, far] = &pools;

@@ -30,6 +30,7 @@
 #![forbid(unsafe_code)]
 
 mod bytes;
+mod checksum;
 #[cfg(test)]
 mod testing;
 
@@ -71,6 +72,7 @@ mod pretty;
 pub use aeth::{Aeth, NakCode, Syndrome, credit_code, credits};
 pub use atomic::{AtomicAckEth, AtomicEth};
 pub use bth::Bth;
+pub use checksum::fill_checksums;
 pub use deth::Deth;
 pub use ecn::{Ecn, mark_ce};
 pub use encap::{Encap, HeaderTemplate};

@@ -11,7 +11,9 @@ use crate::lab::{Lab, SOON, answer, ask, ask_with, fails, made, says, text};
 fn every_command_of_the_tree_is_answered() {
     let _lab = Lab::new();
     let all = help(&["display".to_owned()]).expect("a section");
-    let usages = all.lines().filter(|line| line.starts_with("show") || line.starts_with("clear"));
+    let usages = all
+        .lines()
+        .filter(|line| ["show", "clear", "dump"].iter().any(|verb| line.starts_with(verb)));
     let mut count = 0;
     for usage in usages {
         // Without what may be left out.
@@ -141,6 +143,33 @@ fn all_capabilities_and_limits_of_devices_are_shown() {
     assert!(said.contains("atomic_cap:                ATOMIC_GLOB (2)\n"), "{said}");
     assert!(said.contains("port 1   GID[0]:"), "{said}");
     assert!(!says("show device").contains("max_qp_wr"));
+}
+
+#[test]
+fn dpdk_tells_its_memory_rings_and_threads() {
+    let _lab = Lab::new();
+    for (line, part) in [
+        ("dump mempool", "mempool <"),
+        ("dump memzone", "name:<"),
+        ("dump physmem", "segment"),
+        ("dump ring", "ring <"),
+        ("dump lcores", "lcore"),
+        ("dump log_types", "lib.eal"),
+        ("dump socket_mem", "Socket:0"),
+    ] {
+        let said = says(line);
+        assert!(said.to_lowercase().contains(&part.to_lowercase()), "{line}: {said}");
+        assert!(matches!(answer(line), Answer::Dump(text) if text.len() > 10), "{line}");
+    }
+}
+
+#[test]
+fn a_port_without_a_table_of_queues_names_its_driver() {
+    let _lab = Lab::new();
+    let Answer::PortReta(ports) = answer("show port 0 rss reta") else { panic!("a table") };
+    assert_eq!((ports.len(), &ports[0].queues), (1, &None));
+    assert!(says("show port rss reta all").contains("Port 1: the driver "));
+    assert_eq!(text(&ask("show port 77 rss reta").stderr), "Invalid port 77\n");
 }
 
 #[test]

@@ -70,6 +70,11 @@ fn modes_drop_frames_or_send_them_back() {
     own.until("Forward statistics for port 0");
     let line = own.until("TX-packets:");
     assert!(number(&line, "TX-packets:") > 1000, "{line}");
+    own.type_line("set fwd csum\nstart tx_first 1\nsleep 300\nstop");
+    own.until("csum packet forwarding started");
+    own.until("Forward statistics for port 0");
+    let line = own.until("TX-packets:");
+    assert!(number(&line, "TX-packets:") > 1000, "{line}");
     own.type_line("set fwd icmpecho\nstart");
     own.until("endpoint packet forwarding started");
     assert!(own.quit());

@@ -37,6 +37,18 @@ fn a_session_of_testpmds_habits_works() {
 }
 
 #[test]
+fn dpdks_own_view_is_shown_of_an_own_device_too() {
+    let script = "show port 0 rss reta\ndump mempool\ndump ring\ndump lcores\nquit\n";
+    let output = run(&["--vdev=net_null0,no-rx=1", "--", "-i"], script);
+    let (said, errors) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!((output.status.code(), errors.as_str()), (Some(0), ""), "{said}");
+    let queue = "RSS RETA configuration: hash index=127, queue=0\n";
+    for part in ["Port 0, 128 entries\n", queue, "mempool <", "ring <", "lcore "] {
+        assert!(said.contains(part), "no {part:?} in {said}");
+    }
+}
+
+#[test]
 fn files_of_commands_run_before_the_prompt() {
     let path = format!("/tmp/uroce-own-{}", std::process::id());
     std::fs::write(&path, "show gid\nshow prot\n").unwrap();

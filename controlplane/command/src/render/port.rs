@@ -1,7 +1,7 @@
 //! Texts of ports, in testpmd's layout.
 
 use super::or_dash;
-use crate::answer::{PortCap, PortInfo, PortStats, PortXstats, QueueInfo};
+use crate::answer::{PortCap, PortInfo, PortReta, PortStats, PortXstats, QueueInfo};
 
 /// Returns the text of `show port info`.
 pub(super) fn info(port: &PortInfo) -> String {
@@ -105,6 +105,21 @@ pub(super) fn capabilities(of: &PortCap) -> String {
         unused(of.tx_checksum),
         used(of.link_interrupt),
     )
+}
+
+/// Returns the text of `show port rss reta`.
+pub(super) fn reta(of: &PortReta) -> String {
+    let Some(queues) = &of.queues else {
+        return format!(
+            "Port {}: the driver {} has no RSS redirection table, or does not tell it\n",
+            of.port, of.driver,
+        );
+    };
+    let mut text = format!("Port {}, {} entries\n", of.port, queues.len());
+    for (index, queue) in queues.iter().enumerate() {
+        text.push_str(&format!("RSS RETA configuration: hash index={index}, queue={queue}\n"));
+    }
+    text
 }
 
 /// Returns the text of `show rxq info` and `show txq info`.

@@ -42,6 +42,21 @@ fn port_statistics_are_testpmds() {
 }
 
 #[test]
+fn an_rss_table_is_testpmds_and_a_driver_without_one_is_named() {
+    let of = |port, queues| {
+        let driver = format!("net_{port}");
+        crate::answer::PortReta { port, driver, queues }
+    };
+    let golden = "\
+Port 0, 2 entries
+RSS RETA configuration: hash index=0, queue=1
+RSS RETA configuration: hash index=1, queue=0
+Port 1: the driver net_1 has no RSS redirection table, or does not tell it
+";
+    assert_eq!(text(&Answer::PortReta(vec![of(0, Some(vec![1, 0])), of(1, None)])), golden);
+}
+
+#[test]
 fn a_port_summary_is_testpmds() {
     let golden = "\
 Number of available ports: 1

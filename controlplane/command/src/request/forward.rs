@@ -20,6 +20,8 @@ pub enum FwdMode {
     /// They leave unchanged through the other port of a pair: 0 and 1, 2 and 3.
     #[default]
     Io,
+    /// They leave as with `io`, with their IPv4 and UDP checksums computed anew.
+    Csum,
 }
 
 /// Arguments of `start`.
@@ -91,6 +93,8 @@ mod tests {
         assert_eq!(request("set fwd io"), Request::Set(Set::Fwd { mode: FwdMode::Io }));
         let endpoint = Request::Set(Set::Fwd { mode: FwdMode::Endpoint });
         assert_eq!(request("set fwd icmpecho"), endpoint);
+        let csum = Request::Set(Set::Fwd { mode: FwdMode::Csum });
+        assert_eq!(request("set fwd csum"), csum);
         let all = Fwd::Stats { ports: All::All };
         assert_eq!(request("show fwd stats all"), Request::Show(Show::Fwd(all)));
         for wrong in ["start 3", "start tx_first 0", "start tx_first 1001", "set fwd mac", "stop 1"]

@@ -72,11 +72,24 @@ pub enum ShowQueue {
     },
 }
 
+/// Views of how received packets are spread over queues.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "tree", derive(clap::Subcommand))]
+#[serde(rename_all = "snake_case")]
+pub enum ShowRss {
+    /// The driver's table of queues; also `show port PORT rss reta`, as testpmd has it
+    Reta {
+        /// Number of a port, or `all`
+        #[cfg_attr(feature = "tree", arg(value_name = "PORT|all"))]
+        port: Select,
+    },
+}
+
 #[cfg(all(test, feature = "tree"))]
 mod tests {
     use super::*;
     use crate::tree::{Line, complete, parse};
-    use crate::{Request, Show};
+    use crate::{Request, Show, ShowPort};
 
     #[test]
     fn lines_are_as_testpmds() {
@@ -96,6 +109,28 @@ mod tests {
         for wrong in ["port", "port st all", "port start", "port start x", "show txq info 0"] {
             assert!(parse(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn the_number_of_a_port_may_stand_before_rss() {
+        let reta = |port| {
+            let rss = ShowPort::Rss(ShowRss::Reta { port });
+            Some(Line::Request(Request::Show(Show::Port(rss))))
+        };
+        for (line, port) in [
+            ("show port rss reta 1", Select::One(1)),
+            ("show port 1 rss reta", Select::One(1)),
+            ("sh po 0x1 r r", Select::One(1)),
+            ("show port all rss reta", Select::All),
+        ] {
+            assert_eq!(parse(line).unwrap(), reta(port), "{line}");
+        }
+        for (wrong, column) in
+            [("show port 1", 10), ("show port 1 rss", 10), ("show 1 rss reta", 5)]
+        {
+            assert_eq!(parse(wrong).unwrap_err().column, column, "{wrong}");
+        }
+        assert_eq!(parse("show port 1 rss rate").unwrap_err().column, 16);
     }
 
     #[test]

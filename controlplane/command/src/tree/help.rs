@@ -16,7 +16,7 @@ const SECTIONS: &[(&str, &str, &[&str])] = &[
         "Control",
         &["start", "stop", "help", "sleep", "wait", "load", "load_echo", "version", "quit"],
     ),
-    ("display", "Display", &["show", "clear"]),
+    ("display", "Display", &["show", "clear", "dump"]),
     ("capture", "Capture and trace", &["capture", "trace", "monitor"]),
     ("objects", "Objects", &["create", "reg", "dereg", "destroy", "modify", "query"]),
     ("migration", "Path migration", &["rearm", "migrate", "cm"]),

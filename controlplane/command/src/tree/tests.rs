@@ -53,7 +53,7 @@ fn mistakes_have_three_lines() {
         ),
         (
             "dance",
-            "Command not found\n^^^^^ expected one of: show clear capture trace create reg dereg destroy modify query rearm \
+            "Command not found\n^^^^^ expected one of: show clear dump capture trace create reg dereg destroy modify query rearm \
              migrate set post poll port ip start stop wait ping listen connect disconnect cm help sleep load load_echo monitor save version quit\ntype \"help\" for all commands",
         ),
         (

@@ -4,7 +4,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use uroce_command::answer::{self, PortCap, PortInfo, PortXstats};
+use uroce_command::answer::{self, PortCap, PortInfo, PortReta, PortXstats};
+use uroce_command::request::ShowRss;
 use uroce_command::{Answer, Clear, ClearPort, Request, Select, Show, ShowPort};
 use uroce_engine::port::PortStats;
 
@@ -38,7 +39,8 @@ pub(super) fn selected(request: &Request) -> Option<Select> {
             | ShowPort::Summary { port }
             | ShowPort::Stats { port }
             | ShowPort::Xstats { port }
-            | ShowPort::Cap { port },
+            | ShowPort::Cap { port }
+            | ShowPort::Rss(ShowRss::Reta { port }),
         ))
         | Request::Clear(Clear::Port(ClearPort::Stats { port } | ClearPort::Xstats { port }))
         | Request::Show(Show::Counters { port: Some(port), .. }) => Some(port),
@@ -60,6 +62,10 @@ pub(super) fn show(
         ShowPort::Info { .. } => Answer::PortInfo(infos(served, &ports)),
         ShowPort::Summary { .. } => Answer::PortSummary(infos(served, &ports)),
         ShowPort::Cap { .. } => Answer::PortCap(ports.iter().map(capabilities).collect()),
+        ShowPort::Rss(ShowRss::Reta { .. }) => {
+            let tables: Result<_, _> = ports.iter().map(|port| reta(served, port)).collect();
+            Answer::PortReta(tables?)
+        }
         ShowPort::Stats { .. } => {
             let now = Instant::now();
             let stats = |port: &PortSeen| marks.stats(served.key, port, now);
@@ -151,6 +157,12 @@ fn capabilities(port: &PortSeen) -> PortCap {
         tx_checksum: of.tx_checksum,
         link_interrupt: of.link_interrupt,
     }
+}
+
+fn reta(served: &Served, port: &PortSeen) -> Result<PortReta, RequestError> {
+    let number = port.number;
+    let queues = served.calls.call(move |thread| thread.port_rss_table(number))?;
+    Ok(PortReta { port: port.id.into(), driver: port.capabilities.driver.clone(), queues })
 }
 
 fn xstats(served: &Served, port: &PortSeen, marks: &PortMarks) -> Result<PortXstats, RequestError> {

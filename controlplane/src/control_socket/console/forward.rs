@@ -294,6 +294,7 @@ fn set_device(mode: FwdMode, served: &Served) -> Result<(), RequestError> {
         match mode {
             FwdMode::Endpoint => None,
             FwdMode::Io => Some(Forward::Io { to: pair + 1 }),
+            FwdMode::Csum => Some(Forward::Csum { to: pair + 1 }),
             FwdMode::Echo => Some(Forward::Echo),
             FwdMode::Rxonly => Some(Forward::RxOnly),
         }
@@ -308,6 +309,7 @@ fn word(mode: FwdMode) -> &'static str {
     match mode {
         FwdMode::Endpoint => "endpoint",
         FwdMode::Io => "io",
+        FwdMode::Csum => "csum",
         FwdMode::Echo => "echo",
         FwdMode::Rxonly => "rxonly",
     }

@@ -164,7 +164,7 @@ impl Control {
     /// is `None` it causes no error.
     pub fn set_forward(&mut self, port: u8, forward: Option<Forward>) -> Result<(), ControlError> {
         self.binding(port)?;
-        if let Some(Forward::Io { to }) = forward {
+        if let Some(Forward::Io { to } | Forward::Csum { to }) = forward {
             self.binding(to)?;
         }
         let at = usize::from(port) - 1;

@@ -18,11 +18,13 @@
 #![allow(unsafe_code)]
 
 mod config;
+mod dump;
 mod error;
 mod nic;
 mod remedy;
 
 pub use config::{EalConfig, LogLevel, Memory, sets_memory};
+pub use dump::Dump;
 pub use error::EalError;
 pub(crate) use error::errnos_of;
 pub use nic::hugepages_for;

@@ -288,6 +288,19 @@ impl Ethdev {
         all.truncate(usize::try_from(got).unwrap_or(0));
         all.iter().map(|xstat| (text(&xstat.name), xstat.value)).collect()
     }
+
+    /// Returns the table by which the driver spreads received packets over queues (RSS RETA): the
+    /// queue of each entry. `None` if the driver has no such table or does not tell it.
+    pub fn rss_table(&self) -> Option<Vec<u16>> {
+        let _control = lock(&self.device.taken);
+        // SAFETY: the port is open; with capacity 0 nothing is written.
+        let total = unsafe { dpdk_sys::uroce_port_reta(self.id(), std::ptr::null_mut(), 0) };
+        let mut queues = vec![0; usize::try_from(total).ok()?];
+        let capacity = u16::try_from(queues.len()).ok()?;
+        // SAFETY: `queues` is writable for `capacity` elements.
+        let got = unsafe { dpdk_sys::uroce_port_reta(self.id(), queues.as_mut_ptr(), capacity) };
+        (got == total).then_some(queues)
+    }
 }
 
 impl Device {

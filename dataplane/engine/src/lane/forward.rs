@@ -26,6 +26,11 @@ pub enum Forward {
         /// Port through which they leave, counted from 1.
         to: u8,
     },
+    /// They leave with the checksums of their IPv4 headers and of UDP computed anew.
+    Csum {
+        /// Port through which they leave, counted from 1.
+        to: u8,
+    },
     /// They leave through the port that they came from, with their Ethernet addresses swapped.
     Echo,
     /// They are dropped.

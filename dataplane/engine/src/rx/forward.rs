@@ -8,9 +8,9 @@
 
 use super::Receiver;
 use crate::counters::{CounterBlock, EngineCounter};
-use crate::dpdk::mbuf::Mbuf;
 use crate::lane::Lane;
 use crate::lane::forward::Forward;
+use uroce_wire::fill_checksums;
 
 /// Length in bytes of an Ethernet address.
 const MAC: usize = 6;
@@ -26,27 +26,26 @@ impl Receiver {
         counters: &CounterBlock,
         lanes: &mut [Lane],
     ) {
-        let (to, swaps) = match forward {
+        let (to, change): (usize, fn(&mut [u8])) = match forward {
             Forward::RxOnly => {
                 counters.add(EngineCounter::ForwardDropped, self.burst.len() as u64);
                 return self.burst.clear();
             }
             // `to` counts from 1, and the control plane has checked that the port exists.
-            Forward::Io { to } => (usize::from(to) - 1, false),
-            Forward::Echo => (port, true),
+            Forward::Io { to } => (usize::from(to) - 1, |_| {}),
+            Forward::Csum { to } => (usize::from(to) - 1, fill_checksums),
+            Forward::Echo => (port, swap_addresses),
         };
         for mut mbuf in self.burst.drain() {
-            if swaps {
-                swap_addresses(&mut mbuf);
-            }
+            change(mbuf.as_mut_slice());
             lanes[to].forward_out(mbuf, counters);
         }
     }
 }
 
 /// Exchanges the Ethernet addresses of a frame. A frame without two addresses stays as it is.
-fn swap_addresses(mbuf: &mut Mbuf) {
-    if let Some(addresses) = mbuf.as_mut_slice().first_chunk_mut::<{ 2 * MAC }>() {
+fn swap_addresses(frame: &mut [u8]) {
+    if let Some(addresses) = frame.first_chunk_mut::<{ 2 * MAC }>() {
         addresses.rotate_left(MAC);
     }
 }
