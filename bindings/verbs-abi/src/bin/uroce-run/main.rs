@@ -60,8 +60,8 @@ Two machines, over their NICs:
 Programs that share a NIC through a switch, such as Open vSwitch with DPDK, a port for each:
   uroce-run --switch /run/uroce/p1 --ip 198.51.100.1/24 rping -s
 
-Over a kernel interface, with the interface's addresses (needs CAP_NET_RAW):
-  uroce-run --vdev net_af_packet0,iface=eth1 rping -s";
+Over a kernel interface, with the interface's addresses and no privilege:
+  uroce-run --udp eth1 rping -s";
 
 /// Runs an unmodified RDMA program over uroce: among the programs of this machine, or on any port
 /// that DPDK drives.

@@ -35,6 +35,14 @@ const READ_ONLY: &str = "The directory is on a read-only file system: give the c
 
 const NO_DIRECTORY: &str = "This user cannot make the directory: give the container a volume there that \
     the user may write to (--volume, --tmpfs; in a Pod volumeMounts, such as /run/uroce).";
+const NETDEV: &str = "In a Pod it is mostly eth0, which the cluster's network plugin makes and gives an \
+    address; with spec.hostNetwork the Pod has the node's interfaces instead.";
+const ONE_PROGRAM: &str = "The containers of a Pod share its addresses: give each program that opens a \
+    port a Pod of its own, or let one container have it (spec.containers).";
+const SWITCH: &str = "In a Pod the directory is a volume of the node's (spec.volumes.hostPath and \
+    volumeMounts).";
+const PINNED_MAP: &str = "This release of DPDK knows no use_pinned_map: AF_XDP needs 24.07 or newer; \
+    without it the container needs CAP_NET_ADMIN and CAP_BPF.";
 const SECCOMP: &str = "A seccomp profile may refuse a system call of this: run the container with \
     the engine's default one (in a Pod securityContext.seccompProfile.type: RuntimeDefault), or \
     with one that allows the call.";
@@ -54,6 +62,12 @@ const TABLE: &[Row] = &[
     (&["open AF_PACKET socket", "Operation not permitted"], INTERFACE),
     (&["Read-only file system"], READ_ONLY),
     (&["the directory cannot be made", "ermission denied"], NO_DIRECTORY),
+    (&["failed to bind to", "ermission denied"], NO_DIRECTORY),
+    (&["its directory is missing"], SWITCH),
+    (&["there is no network interface"], NETDEV),
+    (&["has no IP address"], NETDEV),
+    (&["UDP port 4791", "is taken"], ONE_PROGRAM),
+    (&["rte_pmd_af_xdp_probe", "Invalid kvargs key"], PINNED_MAP),
     (&["mempolicy", "Operation not permitted", "Cannot init memory"], MEMPOLICY),
     (&["no mounted hugetlbfs"], NO_HUGETLBFS),
     (&["Cannot get hugepage information"], NO_HUGETLBFS),
@@ -125,6 +139,12 @@ mod tests {
                 "/run/a: the directory cannot be made: Permission denied (os error 13)",
                 "volumeMounts",
             ),
+            ("failed to bind to /run/vhost/p0: Permission denied; remove it", "volumeMounts"),
+            ("no switch at /run/v/p1: its directory is missing: No such file", "hostPath"),
+            ("port 1: there is no network interface \"eth0\": use one", "hostNetwork"),
+            ("eth0 has no IP address: give it one (`ip addr add`)", "network plugin"),
+            ("UDP port 4791 of 192.0.2.1 is taken: by another process", "spec.containers"),
+            ("rte_pmd_af_xdp_probe(): Invalid kvargs key", "24.07"),
         ];
         for (said, expected) in cases {
             let help = remedy(said).unwrap_or_default();
