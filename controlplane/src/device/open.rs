@@ -195,8 +195,12 @@ pub(super) fn open(config: &Config, device: &DeviceConfig) -> Result<Opened, Ope
             None => config,
         };
         let mac = config.mac.unwrap_or_else(|| port.mac());
-        let own = GidTable::new(&addresses(config, mac, state.as_ref()));
-        let routes = Routes::new(own, routes(config)).with_twin(config.twin);
+        let mut own = addresses(config, mac, state.as_ref());
+        if let Some(bound) = port.socket_addresses() {
+            // An address that the interface was given after the sockets were opened has none.
+            own.retain(|prefix| bound.contains(&prefix.address()));
+        }
+        let routes = Routes::new(GidTable::new(&own), routes(config)).with_twin(config.twin);
         let neighbours = match config.ethdev {
             Ethdev::Udp(_) => Neighbours::of_kernel(mac, routes, udp_mac),
             _ => Neighbours::new(mac, config.vlan, routes),

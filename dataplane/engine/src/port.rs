@@ -29,6 +29,7 @@ pub use uroce_udp::mac_of as udp_mac;
 use crate::dpdk::eal::Eal;
 use crate::dpdk::mbuf::Mempool;
 use crate::dpdk::port::Ethdev;
+use std::net::IpAddr;
 use std::sync::Arc;
 use uroce_shared::wake::waker::Waker;
 use uroce_wire::Mac;
@@ -135,6 +136,15 @@ impl Port {
         match &self.0 {
             Kind::Ethdev(_) | Kind::Udp(_) => None,
             Kind::Local(local) => Some(local.member()),
+        }
+    }
+
+    /// Returns the addresses at which a port over UDP sockets receives, from its opening on; `None`
+    /// if it is of another kind.
+    pub fn socket_addresses(&self) -> Option<&[IpAddr]> {
+        match &self.0 {
+            Kind::Ethdev(_) | Kind::Local(_) => None,
+            Kind::Udp(udp) => Some(udp.addresses()),
         }
     }
 

@@ -97,6 +97,10 @@ impl UdpPort {
         self.endpoint.config().queues
     }
 
+    pub(super) fn addresses(&self) -> &[IpAddr] {
+        &self.endpoint.config().addresses
+    }
+
     pub(super) fn mac(&self) -> Mac {
         self.endpoint.config().mac
     }
