@@ -319,6 +319,7 @@ fn hugepages_are_an_option_and_no_default() {
     };
     assert!(eal(&["--huge"]).contains("huge = true"));
     assert!(eal(&["--huge", "--vdev", "net_null0", "--ip", "10.1.0.1/24"]).contains("huge = true"));
+    assert!(eal(&["--huge", "--udp", "lo"]).contains("huge = true"));
     assert!(!eal(&["--lcores", "1"]).contains("huge ="));
 }
 

@@ -99,7 +99,7 @@ impl Settings {
         }
         if let Some(interface) = udp {
             let text = self.text("udp", interface, ip, mtu.unwrap_or(1500));
-            return write(&sleeping(&text)).map(Some);
+            return write(&(self.eal("") + &sleeping(&text))).map(Some);
         }
         let ethdev = match (vdev, pci) {
             (Some(vdev), _) => Some(("vdev", vdev)),
@@ -113,8 +113,7 @@ impl Settings {
                 ));
             }
             let text = self.text(kind, device, ip, mtu.unwrap_or(1500));
-            let text = if *huge { format!("[eal]\n{HUGE}\n{text}") } else { text };
-            return write(&text).map(Some);
+            return write(&(self.eal("") + &text)).map(Some);
         }
         if ip.is_empty() && mtu.is_none() && lcores.is_none() && !huge {
             return Ok(None);
@@ -132,8 +131,13 @@ impl Settings {
         }
         let device = format!("net_virtio_user0,path={socket}");
         let text = self.text("vdev", &device, &self.ip, self.mtu.unwrap_or(1500));
-        let eal = if self.huge { format!("[eal]\n{HUGE}{FEW_FILES}\n") } else { String::new() };
-        write(&(eal + &sleeping(&text)))
+        write(&(self.eal(FEW_FILES) + &sleeping(&text)))
+    }
+
+    /// Returns DPDK's part of the configuration: hugepages, if they are asked for, and `args` for
+    /// them.
+    fn eal(&self, args: &str) -> String {
+        if self.huge { format!("[eal]\n{HUGE}{args}\n") } else { String::new() }
     }
 
     /// Writes the configuration of the local fabric, with the changes that the options ask for.
