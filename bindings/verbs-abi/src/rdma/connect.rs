@@ -126,7 +126,7 @@ fn conn_qp(
 ///
 /// `param.private_data` is NULL or points to `param.private_data_len` bytes.
 unsafe fn connect(id: &Entry<Id>, param: Option<&rdma_conn_param>) -> Result<(), Errno> {
-    let mut state = id.state();
+    let state = id.state();
     if state.stage != Stage::RouteResolved {
         return Err(Errno::EINVAL);
     }
@@ -136,18 +136,28 @@ unsafe fn connect(id: &Entry<Id>, param: Option<&rdma_conn_param>) -> Result<(),
     let max = if id.space == PortSpace::Tcp { REQ_DATA } else { SIDR_REQ_DATA };
     // SAFETY: the caller passes valid private data.
     let brought = unsafe { conn_param(param, &state, max) }?;
+    let resolved = state.path.ok_or(Errno::EINVAL)?;
+    let manager = device.context()?.connection_manager();
+    // Other calls on the id, and its events, do not wait for the listener.
+    drop(state);
+    let to = path::destination(id.space, device, &manager, &resolved, peer)?;
+    let mut state = id.state();
+    // Meanwhile the id may have been destroyed, or connected by another thread.
+    id::get(id.c())?;
+    if state.stage != Stage::RouteResolved || state.peer != Some(peer) {
+        return Err(Errno::EINVAL);
+    }
     // A request for a peer's UD queue pair needs no queue pair of its own.
     let qp = match id.space {
         PortSpace::Tcp => Some(conn_qp(id, device, param)?),
         PortSpace::Udp => None,
     };
-    let manager = device.context()?.connection_manager();
-    let (way, port) = path::way_to(id, &mut state, device, &manager, peer)?;
+    let way = path::way_to(id, &mut state, device, to)?;
     let mut vector = way.vector;
     vector.traffic_class = state.options.tos.unwrap_or(vector.traffic_class);
     let spec = ConnectSpec {
         space: id.space,
-        port,
+        port: to.port,
         source_port: local.port(),
         path: PathSpec { source: Some(way.source), destination: way.vector.dgid.to_ip(), vector },
         alternate: None,

@@ -86,49 +86,58 @@ fn shown_source(state: &State, path: &ResolvedPath) -> IpAddr {
 /// Port of a connection that is to be refused: no id is bound to it.
 const REFUSED: u16 = 0;
 
-/// The path and port for a connection to `to`.
+/// Where a connection leads: the peer's address, if that is not the one of the resolved path, and
+/// the port.
+#[derive(Clone, Copy)]
+pub(crate) struct Destination {
+    ip: Option<IpAddr>,
+    pub(crate) port: u16,
+}
+
+/// Finds where a connection to `to` over the resolved path leads. Waits up to half a second for a
+/// process that is about to listen: no lock may be held.
 ///
-/// This is the resolved path, unless `to` is an address of the node itself. In that case the path
-/// leads to the process of this machine that listens there, if there is one: this process, if its
-/// listener is bound to the address or a wildcard.
+/// It leads along the path, unless `to` is an address of the node itself. In that case it leads to
+/// the process of this machine that listens there, if there is one: this process, if its listener
+/// is bound to the address or a wildcard.
+pub(crate) fn destination(
+    space: PortSpace,
+    device: &'static Device,
+    manager: &Manager,
+    path: &ResolvedPath,
+    to: SocketAddr,
+) -> Result<Destination, Errno> {
+    if !host::is_host(to.ip()) {
+        device.await_listener(space, to)?;
+        return Ok(Destination { ip: None, port: to.port() });
+    }
+    let own = path.source;
+    let is_heard = manager.is_heard(space, SocketAddr::new(own, to.port()))?;
+    let (ip, port) = match device.listener(space, to, own, is_heard)? {
+        Some(ip) => (ip, to.port()),
+        // This process listens at another address of the machine. Like `to`, that address stands
+        // for the device's own.
+        None if is_heard => (own, REFUSED),
+        None => (own, to.port()),
+    };
+    Ok(Destination { ip: Some(ip), port })
+}
+
+/// Returns the path to the destination of a connection, and shows it if it is not the one that was
+/// resolved.
 pub(crate) fn way_to(
     id: &Entry<Id>,
     state: &mut State,
     device: &'static Device,
-    manager: &Manager,
-    to: SocketAddr,
-) -> Result<(ResolvedPath, u16), Errno> {
+    to: Destination,
+) -> Result<ResolvedPath, Errno> {
     let mut path = state.path.ok_or(Errno::EINVAL)?;
-    if !host::is_host(to.ip()) {
-        device.await_listener(id.space, to)?;
-        return Ok((path, to.port()));
-    }
-    let (ip, at) = destination(id.space, device, manager, &path, to)?;
-    let dgid = ip.into();
+    let dgid = to.ip.map_or(path.vector.dgid, Into::into);
     if path.vector.dgid != dgid {
         path.vector.dgid = dgid;
         state.path = Some(path);
         let port = port::find(device, path.port.into())?;
         show_path(id, state, &path, port.max_path_mtu.unwrap_or(PathMtu::B256));
     }
-    Ok((path, at))
-}
-
-/// The address and port to which a connection to `to`, an address of the node itself, leads.
-fn destination(
-    space: PortSpace,
-    device: &'static Device,
-    manager: &Manager,
-    path: &ResolvedPath,
-    to: SocketAddr,
-) -> Result<(IpAddr, u16), Errno> {
-    let own = path.source;
-    let is_heard = manager.is_heard(space, SocketAddr::new(own, to.port()))?;
-    Ok(match device.listener(space, to, own, is_heard)? {
-        Some(ip) => (ip, to.port()),
-        // This process listens at another address of the machine. Like `to`, that address stands
-        // for the device's own.
-        None if is_heard => (own, REFUSED),
-        None => (own, to.port()),
-    })
+    Ok(path)
 }

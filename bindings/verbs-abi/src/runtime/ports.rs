@@ -199,9 +199,13 @@ pub(crate) fn find(port: &PortConfig, space: PortSpace, to: SocketAddr, is_heard
 }
 
 /// Returns whether the member with the address of `to` has bound the port, there or at a wildcard,
-/// but does not receive requests yet.
+/// but does not receive requests yet. An id of this port's member is not waited for, as in
+/// [`find`].
 pub(crate) fn is_coming(port: &PortConfig, space: PortSpace, to: SocketAddr) -> bool {
     let Ethdev::Local(fabric) = &port.ethdev else { return false };
+    if port.ip.iter().any(|own| own.address() == to.ip()) {
+        return false;
+    }
     let mut all = all(&fabric.join(DIRECTORY), space, to.port());
     all.retain(|other| {
         let has_it = other.binding.at.ip() == to.ip() || other.binding.covers(to.ip());

@@ -75,6 +75,7 @@ fn a_process_that_is_about_to_listen_is_told_from_one_without_the_port() {
     assert_eq!((reached(), is_coming()), (Reached::Soon(two_ip), true));
     // An id of the connecting process is not waited for: it cannot begin to listen meanwhile.
     assert_eq!(super::find(&two, TCP, at("127.0.0.1:7000"), false), Reached::Free);
+    assert!(!super::is_coming(&two, TCP, at("192.0.2.2:7000")));
 }
 
 #[test]
