@@ -15,9 +15,6 @@ use crate::path::PathError;
 
 /// Largest number of jobs that are run before frames are handled again.
 const JOBS: usize = 16;
-/// Queue in bytes of a port of which a command sets the rate: longer than the packet buffers of the
-/// port, so that frames wait for one another and none is lost.
-const SHAPER_QUEUE: u32 = 1 << 26;
 
 impl Thread {
     /// Runs jobs that wait. Returns whether there were any.
@@ -81,15 +78,11 @@ impl Thread {
         Ok(self.control.set_bottleneck(port, bottleneck)?)
     }
 
-    /// Sets the rate, in kbit/s, at which frames leave a port; 0 for that of its link. A bottleneck
-    /// that the port has keeps its queue.
+    /// Sets the rate, in kbit/s, at which frames leave a port; 0 for that of its link. Frames that
+    /// wait leave at the new rate.
     pub(crate) fn set_rate(&mut self, port: u8, kbits: u32) -> Result<(), RequestError> {
-        let bottleneck = (kbits > 0).then(|| {
-            let rate_mbps = (kbits / 1000).max(1);
-            let new = BottleneckConfig::new(rate_mbps, SHAPER_QUEUE);
-            BottleneckConfig { rate_mbps, ..self.control.bottleneck(port).unwrap_or(new) }
-        });
-        self.set_bottleneck(port, bottleneck)
+        let rate_mbps = (kbits > 0).then_some((kbits / 1000).max(1));
+        Ok(self.control.set_rate(port, rate_mbps)?)
     }
 
     pub(crate) fn set_link(&mut self, port: u8, up: bool) -> Result<(), RequestError> {

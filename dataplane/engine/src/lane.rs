@@ -361,12 +361,28 @@ impl Lane {
         now: Instant,
         counters: &CounterBlock,
     ) -> Option<Box<Bottleneck>> {
-        let mut former = std::mem::replace(&mut self.tx.bottleneck, bottleneck);
+        let over = self.tx.former_bottleneck.take();
+        let mut former = std::mem::replace(&mut self.tx.bottleneck, bottleneck).or(over);
         if let Some(former) = &mut former {
             former.end(counters);
         }
         self.begin(now);
         former
+    }
+
+    /// Sets the rate of the bottleneck, or takes it away; returns whether there is a bottleneck.
+    /// Frames that wait in it leave at the new rate.
+    pub(crate) fn set_rate(
+        &mut self,
+        rate_mbps: Option<u32>,
+        is_first: bool,
+        now: Instant,
+    ) -> bool {
+        let over = self.tx.former_bottleneck.take();
+        self.tx.bottleneck = self.tx.bottleneck.take().or(over);
+        self.begin(now);
+        let bottleneck = self.tx.bottleneck.as_mut();
+        bottleneck.map(|bottleneck| bottleneck.set_rate(rate_mbps, is_first)).is_some()
     }
 
     /// Begins a turn: frames that are queued or sent from now on come at this time.
@@ -463,6 +479,9 @@ impl Lane {
             }
         }
         bottleneck.count(counters);
+        if bottleneck.is_over() {
+            self.tx.former_bottleneck = self.tx.bottleneck.take();
+        }
         if sent > 0 {
             self.tx.patience.renew();
         }

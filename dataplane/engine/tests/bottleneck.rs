@@ -1,5 +1,5 @@
-//! Bottlenecks at ports: frames that wait in one when its link goes down, when it is replaced, and
-//! when the engine ends.
+//! Bottlenecks at ports: frames that wait in one when its link goes down, when it is replaced, when
+//! its rate changes, and when the engine ends.
 
 mod lab;
 
@@ -81,6 +81,58 @@ fn frames_that_wait_in_a_former_bottleneck_are_dropped_and_counted() {
     eventually("the frames", || scene.count(EngineCounter::BottleneckServed) == served + 16);
     eventually("the bytes", || scene.remote.bytes() == lab::pattern(1, 1 << 16));
     scene.finish();
+}
+
+#[test]
+fn frames_that_wait_leave_at_the_rate_that_is_set_last() {
+    let mut scene = Scene::new(&LabConfig::default());
+    // At 1 Mb/s the 16 frames take half a second, at 10 Gb/s 53 us.
+    for rates in [[Some(1), Some(1)], [Some(1), Some(10_000)], [Some(1), None]] {
+        scene.lab.a.control.set_rate(1, rates[0]).expect("port 1");
+        scene.local.fill(3);
+        scene.write();
+        scene.lab.a.control.set_rate(1, rates[1]).expect("port 1");
+        let rate = scene.lab.a.control.bottleneck(1).map(|slow| slow.rate_mbps);
+        assert_eq!(rate, rates[1]);
+    }
+    let begin = std::time::Instant::now();
+    eventually("the frames", || scene.count(EngineCounter::BottleneckServed) == 3 * 16);
+    assert!(begin.elapsed() < std::time::Duration::from_millis(250), "{:?}", begin.elapsed());
+    assert_eq!(scene.count(EngineCounter::BottleneckDropped), 0);
+    eventually("the bytes", || scene.remote.bytes() == lab::pattern(3, 1 << 16));
+    // Nothing is counted in a bottleneck that is over.
+    scene.write();
+    assert_eq!(scene.count(EngineCounter::BottleneckServed), 3 * 16);
+    scene.lab.a.control.set_rate(1, Some(400_001)).expect_err("too fast");
+    assert_eq!(scene.lab.a.control.bottleneck(1), None);
+    scene.finish();
+}
+
+#[test]
+fn frames_that_wait_for_a_rate_are_a_quarter_of_the_mempool_and_none_is_dropped() {
+    for lcores in [1, 2] {
+        let mut scene = Scene::new(&LabConfig { lcores, mbufs: 1023, ..LabConfig::default() });
+        scene.lab.a.control.set_rate(1, Some(1)).expect("port 1");
+        let op = SendOp::Write { va: scene.remote.va(), rkey: scene.remote.keys.rkey, imm: None };
+        // 640 frames.
+        for id in 0..40 {
+            scene.a.send(id, op, &[scene.local.sge(0, 1 << 16)]);
+        }
+        // The QP sends from one of the lcores. Besides the queue, a batch waits in front of it.
+        let (share, batch) = (1023 / 4 / lcores as u64, 64);
+        let taken = || scene.count(EngineCounter::TxPackets);
+        eventually("a full queue", || taken() >= share - batch);
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        assert!(taken() <= share + batch, "{}", taken());
+        assert_eq!(scene.count(EngineCounter::BottleneckDropped), 0);
+        scene.lab.a.control.set_rate(1, None).expect("port 1");
+        for _ in 0..40 {
+            assert_eq!(scene.a.completion().status, WcStatus::Success);
+        }
+        eventually("all frames", || scene.count(EngineCounter::BottleneckServed) == 640);
+        assert_eq!(scene.count(EngineCounter::BottleneckDropped), 0);
+        scene.finish();
+    }
 }
 
 #[test]

@@ -2,13 +2,15 @@
 
 use super::{Control, ControlError};
 use crate::lane::binding::PortBinding;
-use crate::lane::bottleneck::BottleneckConfig;
 use crate::lane::bottleneck::backlog::Backlog;
 use crate::lane::bottleneck::slow::Bottleneck;
+use crate::lane::bottleneck::{BottleneckConfig, QUEUE_MAX};
 use crate::lane::faults::PortFaults;
 use crate::lane::forward::Forward;
 use crate::lane::loss::LossConfig;
-use crate::lcore::command::{CountUnforwarded, SetBottleneck, SetFaults, SetForward, SetLink};
+use crate::lcore::command::{
+    CountUnforwarded, SetBottleneck, SetFaults, SetForward, SetLink, SetRate,
+};
 use crate::port::EndedPeer;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -29,6 +31,8 @@ pub(super) struct Links {
     due: Option<Instant>,
     /// For each port, the queue of its bottleneck.
     backlogs: Vec<Arc<Backlog>>,
+    /// For each port, the bottleneck of which the rate was taken away, until another one is set.
+    opened: Vec<Option<BottleneckConfig>>,
     /// For each port, its faults.
     faults: Vec<PortFaults>,
 }
@@ -43,7 +47,9 @@ impl Links {
             faults
         });
         let faults = faults.collect();
-        Links { up: vec![false; ports], untold: vec![false; ports], due: None, backlogs, faults }
+        let opened = vec![None; ports];
+        let (up, untold) = (vec![false; ports], vec![false; ports]);
+        Links { up, untold, due: None, backlogs, opened, faults }
     }
 }
 
@@ -228,6 +234,40 @@ impl Control {
             drop(former.ok_or(ControlError::NoSuchPort(port))?);
         }
         self.ports[at].bottleneck = bottleneck;
+        self.links.opened[at] = None;
+        Ok(())
+    }
+
+    /// Sets the rate, in Mb/s, at which frames leave a port, counted from 1; `None` for that of its
+    /// link. Frames that wait leave at the new rate.
+    ///
+    /// The rate is that of the port's bottleneck, if it has one or had one when a rate was last
+    /// taken away. Otherwise no frame is dropped: a quarter of the port's mempool may wait, and then
+    /// QPs wait, as at a port that is full.
+    ///
+    /// # Errors
+    /// Those of [`set_bottleneck`](Control::set_bottleneck).
+    pub fn set_rate(&mut self, port: u8, rate_mbps: Option<u32>) -> Result<(), ControlError> {
+        self.binding(port)?;
+        let (at, lcores) = (usize::from(port) - 1, self.lcores.len());
+        let known = self.ports[at].bottleneck.or(self.links.opened[at]);
+        let config = rate_mbps.map(|rate_mbps| BottleneckConfig {
+            rate_mbps,
+            ..known.unwrap_or(BottleneckConfig::new(rate_mbps, QUEUE_MAX))
+        });
+        config.iter().try_for_each(BottleneckConfig::check)?;
+        for lcore in 0..lcores {
+            let command = SetRate { port: at, rate_mbps, is_first: lcore == 0 };
+            let has_one = self.call(lcore, command)?.ok_or(ControlError::NoSuchPort(port))?;
+            if let (Some(config), false) = (&config, has_one) {
+                let (backlog, pool) = (&self.links.backlogs[at], &self.ports[at].pool);
+                let new = Bottleneck::patient(config, [lcore, lcores], backlog, pool);
+                let command = SetBottleneck { port: at, bottleneck: Some(new) };
+                drop(self.call(lcore, command)?.ok_or(ControlError::NoSuchPort(port))?);
+            }
+        }
+        self.ports[at].bottleneck = config;
+        self.links.opened[at] = if config.is_none() { known } else { None };
         Ok(())
     }
 

@@ -16,6 +16,9 @@
 //! - Every frame to the port passes, whatever it is; only those that are looped back do not.
 //! - A port without a bottleneck pays one branch per turn and two per burst.
 //!
+//! - Under a rate that a command has set, no frame is dropped: frames that find no place wait as at
+//!   a port that is full. A change of the rate keeps those that wait.
+//!
 //! Not here: delay of a frame that finds the queue empty, beyond its own length at the rate;
 //! injected loss ([`super::loss`]).
 
@@ -27,7 +30,7 @@ use super::random::chance_of;
 /// Highest rate of a bottleneck, in Mb/s.
 const RATE_MAX: u32 = 400_000;
 /// Longest queue of a bottleneck, in bytes: more than the packet buffers of a port.
-const QUEUE_MAX: u32 = 1 << 26;
+pub(crate) const QUEUE_MAX: u32 = 1 << 26;
 
 /// A bottleneck at a port.
 #[derive(Clone, Copy, PartialEq, Debug)]

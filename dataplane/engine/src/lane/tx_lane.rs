@@ -33,6 +33,8 @@ pub(crate) struct TxLane {
     pub(super) faults: Option<Box<Faults>>,
     /// Bottleneck between the batch and the port.
     pub(super) bottleneck: Option<Box<Bottleneck>>,
+    /// A bottleneck that is over, for the next rate: an lcore allocates and frees nothing.
+    pub(super) former_bottleneck: Option<Box<Bottleneck>>,
     /// Frames that wait for the port, or for the bottleneck to take them.
     pub(super) batch: MbufBatch,
     /// Limits how long frames wait for a port that takes nothing.
@@ -60,6 +62,7 @@ impl TxLane {
         TxLane {
             faults,
             bottleneck,
+            former_bottleneck: None,
             batch: MbufBatch::new(),
             patience: Patience::new(),
             stuck: 0,

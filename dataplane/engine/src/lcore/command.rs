@@ -86,7 +86,7 @@ macro_rules! reply {
 
 commands! {
     CreateQp ModifyQp QueryQp ResizeQp DestroyQp
-    MigratePort SetAddresses SetFaults SetBottleneck SetLink SetForward CountUnforwarded SetTap
+    MigratePort SetAddresses SetFaults SetBottleneck SetRate SetLink SetForward CountUnforwarded SetTap
 }
 
 /// Takes a QP into a free slot; the reply is the QP itself if the slot is not free. All commands
@@ -268,6 +268,25 @@ impl LcoreCommand for SetBottleneck {
     ) -> Option<Option<Box<Bottleneck>>> {
         let lane = turn.lanes.get_mut(self.port)?;
         Some(lane.set_bottleneck(self.bottleneck, turn.now, &shard.counters))
+    }
+}
+
+/// Sets the rate of the bottleneck of a port (counted from 0), or takes it away. The reply is whether
+/// the port has a bottleneck.
+#[derive(Debug)]
+pub(crate) struct SetRate {
+    pub(crate) port: usize,
+    pub(crate) rate_mbps: Option<u32>,
+    /// Whether this lcore is the first that the change reaches.
+    pub(crate) is_first: bool,
+}
+
+impl LcoreCommand for SetRate {
+    reply!(SetRate: Option<bool>);
+
+    fn obey(self, _: &mut Shard, turn: &mut TurnContext<'_>) -> Option<bool> {
+        let lane = turn.lanes.get_mut(self.port)?;
+        Some(lane.set_rate(self.rate_mbps, self.is_first, turn.now))
     }
 }
 

@@ -8,7 +8,7 @@
 use super::backlog::Backlog;
 use super::{BottleneckConfig, Red};
 use crate::counters::{CounterBlock, EngineCounter};
-use crate::dpdk::mbuf::{Mbuf, MbufBatch};
+use crate::dpdk::mbuf::{BATCH, Mbuf, MbufBatch, Mempool};
 use crate::lane::random::{Random, seed_at};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -20,13 +20,21 @@ use uroce_wire::mark_ce;
 const LEAST: u32 = 58;
 /// Largest number of frames of an lcore that wait: more than there are mbufs in a usual mempool.
 const FRAMES_MAX: u32 = 1 << 16;
+/// The share of a mempool that may wait for a rate that a command has set: one mbuf in so many. The
+/// others are for queues, caches and received frames.
+const SHARE: u32 = 4;
 
 /// One lcore's side of a port's bottleneck. Made by the control plane, so that the lcore allocates
 /// nothing.
 #[derive(Debug)]
 pub(crate) struct Bottleneck {
-    rate_mbps: u32,
+    /// The rate; `None` once it is taken away: frames then leave at once, and when none is left
+    /// there is no bottleneck any more.
+    rate_mbps: Option<u32>,
     queue: u32,
+    /// A frame that finds no place is not dropped, but stays in the batch, as at a port that is
+    /// full.
+    is_patient: bool,
     red: Red,
     backlog: Arc<Backlog>,
     random: Random,
@@ -58,14 +66,39 @@ impl Bottleneck {
         backlog: &Arc<Backlog>,
     ) -> Box<Bottleneck> {
         let frames_max = (config.queue / LEAST + 1).min(FRAMES_MAX) as usize;
+        Bottleneck::with_places(config, lcore, backlog, frames_max, false)
+    }
+
+    /// Makes the side of lcore number `lcore` of `lcores`, all of which send from `pool`. It drops
+    /// no frame: those of all lcores that wait are at most a share of the mempool.
+    pub(crate) fn patient(
+        config: &BottleneckConfig,
+        [lcore, lcores]: [usize; 2],
+        backlog: &Arc<Backlog>,
+        pool: &Mempool,
+    ) -> Box<Bottleneck> {
+        let share = (pool.count() / SHARE).min(FRAMES_MAX) as usize / lcores;
+        // A whole batch is taken while there is a place at all.
+        let frames_max = share.saturating_sub(BATCH).max(1);
+        Bottleneck::with_places(config, lcore, backlog, frames_max, true)
+    }
+
+    fn with_places(
+        config: &BottleneckConfig,
+        lcore: usize,
+        backlog: &Arc<Backlog>,
+        frames_max: usize,
+        is_patient: bool,
+    ) -> Box<Bottleneck> {
         Box::new(Bottleneck {
-            rate_mbps: config.rate_mbps,
+            rate_mbps: Some(config.rate_mbps),
             queue: config.queue,
+            is_patient,
             red: Red::new(config),
             backlog: Arc::clone(backlog),
             random: Random::new(seed_at(config.seed, lcore)),
             now: Instant::from_nanos(0),
-            waiting: VecDeque::with_capacity(frames_max),
+            waiting: VecDeque::with_capacity(frames_max + BATCH),
             frames_max,
             leaving: MbufBatch::new(),
             tally: Tally::default(),
@@ -77,9 +110,33 @@ impl Bottleneck {
         self.now = now;
     }
 
+    /// Sets the rate; `None` takes it away. The frames that wait leave at the new rate from now on.
+    /// `is_first` is true for the first of the lcores that the change reaches.
+    pub(in crate::lane) fn set_rate(&mut self, rate_mbps: Option<u32>, is_first: bool) {
+        if is_first {
+            self.backlog.clear();
+        }
+        self.rate_mbps = rate_mbps;
+        for (leaves, mbuf) in &mut self.waiting {
+            let place = rate_mbps
+                .and_then(|rate| self.backlog.admit(mbuf.len() as u32, self.now, rate, u32::MAX));
+            *leaves = place.map_or(self.now, |place| place.leaves);
+        }
+    }
+
+    /// Returns whether the rate was taken away and no frame is left.
+    pub(in crate::lane) fn is_over(&self) -> bool {
+        self.rate_mbps.is_none() && self.is_empty()
+    }
+
     /// Takes all frames of a batch into the queue; marks or drops them as the queue's length has
-    /// it. Returns how many there were.
+    /// it. Returns how many there were. Where no frame is dropped, none is taken from a batch that
+    /// finds the queue full.
     pub(in crate::lane) fn take(&mut self, batch: &mut MbufBatch) -> usize {
+        let is_patient = self.is_patient || self.rate_mbps.is_none();
+        if is_patient && self.waiting.len() >= self.frames_max {
+            return 0;
+        }
         let count = batch.len();
         for mbuf in batch.drain() {
             self.take_frame(mbuf);
@@ -90,9 +147,13 @@ impl Bottleneck {
     fn take_frame(&mut self, mut mbuf: Mbuf) {
         // An mbuf has at most 2^16 bytes.
         let bytes = mbuf.len() as u32;
-        let has_place = self.waiting.len() < self.frames_max;
-        let place =
-            has_place.then(|| self.backlog.admit(bytes, self.now, self.rate_mbps, self.queue));
+        let Some(rate_mbps) = self.rate_mbps else {
+            self.waiting.push_back((self.now, mbuf));
+            return;
+        };
+        let has_place = self.is_patient || self.waiting.len() < self.frames_max;
+        let queue = if self.is_patient { u32::MAX } else { self.queue };
+        let place = has_place.then(|| self.backlog.admit(bytes, self.now, rate_mbps, queue));
         let Some(place) = place.flatten() else {
             self.tally.dropped += 1;
             return;
