@@ -59,6 +59,7 @@ use crate::path::prefix::{IpPrefix, PrefixError};
 use crate::path::route::StaticRoute;
 
 pub use built_in::{BUILT_IN_DEVICE, BUILT_IN_MEMORY_MB, BUILT_IN_MTU, FABRIC};
+pub(crate) use check::MTU_IPV6_MIN;
 pub use congestion::{Algorithm, CongestionConfig};
 pub use uroce_command::run_dir::RunDirError;
 pub use uroce_engine::eal::LogLevel;

@@ -30,8 +30,26 @@ use uroce_wire::Qpn;
 
 /// Environment variable with the filter.
 const VARIABLE: &str = "UROCE_LOG";
-/// Longest name of a part of the log.
-const NAME_MAX: usize = 100;
+/// Name of the crate, with which the paths of its modules begin.
+const CRATE: &str = env!("CARGO_CRATE_NAME");
+/// Modules that write to the log. Those inside of them are named by their paths.
+const MODULES: [&str; 15] = [
+    "control_socket",
+    "control_socket::telemetry",
+    "device",
+    "log",
+    "rdma_cm",
+    "rdma_cm::connection",
+    "rdma_cm::service",
+    "rdma_cm::service::active",
+    "rdma_cm::service::end",
+    "rdma_cm::service::look_up",
+    "rdma_cm::service::passive",
+    "rdma_cm::service::resolve",
+    "thread",
+    "thread::ports",
+    "thread::waiting",
+];
 /// Largest number of parts of the filter that commands have set.
 const PARTS: usize = 32;
 
@@ -52,7 +70,7 @@ pub(crate) enum LogError {
     /// The program has a subscriber, or its stderr is closed.
     #[error("the program writes its own log, or has closed its stderr")]
     NotOurs,
-    /// There can be no module of this name.
+    /// No module of this name writes to the log.
     #[error("{0:?} is no part of the log")]
     NoPart(String),
 }
@@ -66,20 +84,23 @@ pub(crate) fn set_all(level: LogLevel) -> Result<String, LogError> {
     change(|parts| *parts = vec![level.name().to_owned()])
 }
 
+/// Returns the names of the log's parts, apart from `global` and without the modules inside them.
+pub(crate) fn parts() -> impl Iterator<Item = &'static str> {
+    MODULES.into_iter().filter(|module| !module.contains("::"))
+}
+
 /// Sets the level of one part of the log: a module, or `global`. Returns the filter.
 ///
 /// # Errors
 ///
 /// [`LogError`].
 pub(crate) fn set_part(part: &str, level: LogLevel) -> Result<String, LogError> {
-    let is_name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_' || c == ':';
-    if part.is_empty() || part.len() > NAME_MAX || !part.chars().all(is_name) {
-        return Err(LogError::NoPart(part.to_owned()));
-    }
-    let begin = match part {
-        "global" => String::new(),
-        _ if part.starts_with("uroce") => format!("{part}="),
-        _ => format!("{}::{part}=", module_path!().trim_end_matches("::log")),
+    let module = part.strip_prefix(CRATE).and_then(|rest| rest.strip_prefix("::"));
+    let begin = match module.unwrap_or(part) {
+        "global" if module.is_none() => String::new(),
+        CRATE if module.is_none() => format!("{CRATE}="),
+        module if MODULES.contains(&module) => format!("{CRATE}::{module}="),
+        _ => return Err(LogError::NoPart(part.to_owned())),
     };
     change(|parts| {
         let is_other = |of: &String| match of.rsplit_once('=') {
@@ -203,6 +224,9 @@ pub(crate) fn modify_qp(qpn: Qpn, change: &QpChange, result: &Result<(), Control
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+    use std::path::Path;
+
     use super::*;
 
     #[test]
@@ -215,5 +239,33 @@ mod tests {
         }
         let bad = filter(OsStr::new("uroce=loud")).unwrap_err();
         assert!(bad.contains("expected one of"), "{bad}");
+    }
+
+    /// Adds the modules of a directory whose code has an event. `module` is the directory's path.
+    fn find_modules(directory: &Path, module: &str, found: &mut BTreeSet<String>) {
+        for entry in std::fs::read_dir(directory).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.file_stem().unwrap().to_str().unwrap();
+            let inner = format!("{module}{name}");
+            if path.is_dir() {
+                find_modules(&path, &format!("{inner}::"), found);
+            } else if std::fs::read_to_string(&path).unwrap().contains(&["tracing", "::"].concat())
+            {
+                found.insert(inner);
+            }
+        }
+    }
+
+    #[test]
+    fn the_parts_of_the_log_are_the_modules_that_write_to_it() {
+        let mut found = BTreeSet::new();
+        find_modules(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), "", &mut found);
+        // `thread` stands for the modules inside it.
+        let listed = MODULES.into_iter().filter(|module| *module != "thread");
+        assert_eq!(found, listed.map(str::to_owned).collect());
+        for wrong in ["rdmacm", "gsi", "", "Loud!", "uroce_controlplane::", "rdma_cm::x"] {
+            let refused = set_part(wrong, LogLevel::Debug);
+            assert_eq!(refused, Err(LogError::NoPart(wrong.to_owned())));
+        }
     }
 }

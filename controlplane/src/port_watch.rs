@@ -155,6 +155,8 @@ pub(crate) struct PortWatch {
     /// MTU with which the port was opened.
     mtu: u16,
     follows_addresses: bool,
+    /// The port's sockets are at its addresses of the time when it was opened.
+    keeps_addresses: bool,
     follows_mac: bool,
     migrate_on_link_down: bool,
     always_active: bool,
@@ -173,6 +175,7 @@ impl PortWatch {
             mtu,
             // Sockets are opened with the port.
             follows_addresses: config.follows_addresses() && !is_udp,
+            keeps_addresses: is_udp,
             follows_mac: config.mac.is_none() && !is_udp,
             migrate_on_link_down: config.migrate_on_link_down,
             always_active: config.always_active,
@@ -185,6 +188,11 @@ impl PortWatch {
     /// Tells whether the port's addresses are those of its netdev.
     pub(crate) fn follows_addresses(&self) -> bool {
         self.follows_addresses
+    }
+
+    /// Tells whether the port keeps the addresses with which it was opened.
+    pub(crate) fn keeps_addresses(&self) -> bool {
+        self.keeps_addresses
     }
 
     /// Tells whether armed QPs migrate away from the port when its link goes down.
@@ -246,11 +254,16 @@ impl PortWatch {
         gids
     }
 
-    /// Returns the port's present attributes.
-    pub(crate) fn attr(&self, number: u8, neighbours: &Neighbours) -> PortAttr {
+    /// Returns the largest Ethernet payload in bytes at present.
+    pub(crate) fn mtu(&self) -> u16 {
         let netdev_mtu = self.netdev.as_ref().and_then(|netdev| netdev.mtu);
         let netdev_mtu = netdev_mtu.map_or(u16::MAX, |mtu| u16::try_from(mtu).unwrap_or(u16::MAX));
-        let mtu = self.mtu.min(netdev_mtu);
+        self.mtu.min(netdev_mtu)
+    }
+
+    /// Returns the port's present attributes.
+    pub(crate) fn attr(&self, number: u8, neighbours: &Neighbours) -> PortAttr {
+        let mtu = self.mtu();
         PortAttr {
             number,
             mac: neighbours.mac(),

@@ -18,6 +18,7 @@
 //!
 //! Not here: effects of the calls on a QP (`uroce-engine` and `uroce-transport`).
 
+mod addresses;
 mod calls;
 mod captures;
 mod connections;
@@ -54,6 +55,7 @@ use recent::Recent;
 use traces::Traces;
 use waiting::Waiting;
 
+pub(crate) use addresses::AddressError;
 pub(crate) use captures::CaptureSeen;
 pub(crate) use recent::{About, Happened};
 pub(crate) use seen::{PortSeen, QpPage};

@@ -24,7 +24,7 @@ const CPUS: RangeInclusive<usize> = 0..=1023;
 /// DPDK's memory in megabytes.
 const MEMORY_MB: RangeInclusive<u32> = LEAST_MEMORY_MB..=1 << 20;
 /// Smallest MTU for IPv6 (RFC 8200).
-const MTU_IPV6_MIN: u16 = 1280;
+pub(crate) const MTU_IPV6_MIN: u16 = 1280;
 
 pub(super) fn config(config: &Config) -> Result<(), ConfigError> {
     let eal = &config.eal;

@@ -4,6 +4,7 @@ use uroce_engine::port::EndedPeer;
 use uroce_engine::{EventKind, Forward, SendFrameError};
 use uroce_wire::Mac;
 
+use super::addresses::{self, AddressError};
 use super::frames::send;
 use super::{About, Thread};
 use crate::call::RequestError;
@@ -102,27 +103,24 @@ impl Thread {
         self.watch_links();
     }
 
-    /// Adds an address to a port, or removes it. Returns whether that has changed anything; `None`
-    /// if the addresses are those of the port's netdev.
+    /// Adds an address to a port, or removes it.
+    ///
+    /// # Errors
+    ///
+    /// [`AddressError`]; nothing has changed then.
     pub(crate) fn change_address(
         &mut self,
         port: u8,
         prefix: IpPrefix,
         is_added: bool,
-    ) -> Result<Option<bool>, RequestError> {
-        if self.ports.watch(port).follows_addresses() {
-            return Ok(None);
-        }
-        let own = self.ports.neighbours[usize::from(port) - 1].routes_mut().own_mut();
-        let others = own.prefixes().filter(|of| of.address() != prefix.address() || is_added);
-        let addresses: Vec<IpPrefix> = others.copied().chain(is_added.then_some(prefix)).collect();
-        if !own.update(&addresses) {
-            return Ok(Some(false));
-        }
+    ) -> Result<(), AddressError> {
+        let at = usize::from(port) - 1;
+        let own = self.ports.neighbours[at].routes_mut().own_mut();
+        addresses::change(own, &self.ports.watches[at], prefix, is_added)?;
         self.accept_addresses(port);
         self.ports.publish(port);
         self.addresses_changed(port);
-        Ok(Some(true))
+        Ok(())
     }
 
     /// Makes the lcores accept frames to a port's present addresses, and to no others. They stop

@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use uroce::config::{DeviceConfig, Lcores, PortConfig};
+use uroce::{Config, Context};
 use uroce_command::Answer;
 use uroce_command::answer::PortInfo;
 
@@ -64,9 +66,28 @@ fn queues_are_shown_with_their_lcores() {
     assert!(shown.contains("Infos for port 1 , RX queue 0 "), "{shown}");
     assert!(shown.contains("Number of RXDs: 1024\nLcore: 0\n"), "{shown}");
     let Answer::QueueInfo(queue) = answer("show txq info 0 0") else { panic!("a queue") };
-    assert_eq!((queue.port, queue.queue, queue.is_tx, queue.descriptors), (0, 0, true, 512));
+    assert_eq!((queue.port, queue.queue, queue.is_tx, queue.descriptors), (0, 0, true, Some(512)));
     assert!(fails("show txq info 0 1").contains("no TX queue 1 (ENOENT)\n"));
     assert!(fails("show rxq info 9 0").contains("no port 9 (ENOENT)\n"));
+}
+
+#[test]
+fn a_port_has_as_many_queues_as_queue_pairs_and_descriptors_only_in_dpdk() {
+    let socket = format!("/tmp/uroce-queues-{}", std::process::id());
+    let vhost = PortConfig::vdev(format!("net_vhost0,iface={socket},queues=1"));
+    let vhost = vhost.ip("192.0.2.1/24").expect("an address");
+    let fabric = format!("{socket}-fabric");
+    let local = PortConfig::local(&fabric);
+    let device = DeviceConfig::new("both").lcores(Lcores::Count(2)).port(vhost).port(local);
+    let context = Context::open(&Config::new().device(device), "both").expect("no privilege");
+    assert!(says("show rxq info 0 0").contains("Number of RXDs: 1024\nLcore: 0\n"));
+    for line in ["show rxq info 0 1", "show txq info 0 1"] {
+        assert!(fails(line).contains(" queue 1 (ENOENT)\n"));
+    }
+    let shown = says("show txq info 1 1");
+    assert!(shown.contains("Number of TXDs: none\nLcore: 1\n"), "{shown}");
+    drop(context);
+    std::fs::remove_dir_all(fabric).expect("the fabric's directory");
 }
 
 #[test]
@@ -138,23 +159,37 @@ fn events_are_cleared() {
 #[test]
 fn the_log_is_turned_up_while_the_process_runs() {
     let lines = "port stop 0\nsleep 600\nset verbose 1\nport start 0\nsleep 600\nset log rdma_cm debug\n\
-                 set log uroce_controlplane::gsi trace\nset log rdma_cm info\nset verbose 0\n\
+                 set log uroce_controlplane::device trace\nset log rdma_cm info\nset verbose 0\n\
                  port stop 0\nsleep 600\n";
     let output = run(&["--vdev=net_null0,no-rx=1", "--", "-i"], &format!("{lines}quit\n"));
     let (said, log) = (text(&output.stdout), text(&output.stderr));
     for line in [
         "log: info\n",
         "log: info,uroce_controlplane::rdma_cm=debug\n",
-        "log: info,uroce_controlplane::gsi=trace,uroce_controlplane::rdma_cm=info\n",
+        "log: info,uroce_controlplane::device=trace,uroce_controlplane::rdma_cm=info\n",
         "log: off\n",
     ] {
         assert!(said.contains(line), "no {line:?} in {said}");
     }
     let links = log.lines().filter(|line| line.contains("INFO") && line.contains(": link"));
     assert_eq!(links.count(), 1, "only the second change of the link was logged: {log}");
-    let wrong = "set log Loud! debug\nquit\n";
+    let wrong = "set log rdmacm debug\nquit\n";
     let output = run(&["--vdev=net_null0,no-rx=1", "--", "-i"], wrong);
-    assert!(text(&output.stderr).contains("\"Loud!\" is no part of the log (EINVAL)\n"));
+    let refused =
+        "\"rdmacm\" is no part of the log (EINVAL)\nthe parts are: global, control_socket,";
+    assert!(text(&output.stderr).contains(refused));
+}
+
+#[test]
+fn a_log_of_the_program_is_left_to_it() {
+    // The test's own process has a subscriber.
+    tracing_subscriber::fmt().with_max_level(tracing_subscriber::filter::LevelFilter::OFF).init();
+    let _lab = Lab::new();
+    for line in ["set log rdma_cm debug", "set verbose 2"] {
+        let refused = fails(line);
+        let expected = "or has closed its stderr (EOPNOTSUPP)\nset the level of uroce_controlplane";
+        assert!(refused.contains(expected), "{refused}");
+    }
 }
 
 #[test]
@@ -169,9 +204,10 @@ fn addresses_are_added_and_removed() {
     says(&format!("listen 7471 address 198.51.100.2 {}", ends[1]));
     says(&format!("connect 198.51.100.2 7471 {}", ends[0]));
     for (line, error) in [
-        ("ip add 0 198.51.100.1/24", "port 0 has 198.51.100.1 already"),
+        ("ip add 0 198.51.100.1/24", "port 0: it has 198.51.100.1/24 already (EEXIST)"),
         ("ip del 0 198.51.100.1/24", "left serves a program"),
-        ("ip del 0 198.51.100.9/24 --force", "port 0 has no 198.51.100.9 (ENOENT)"),
+        ("ip del 0 198.51.100.9/24 --force", "port 0: it has no 198.51.100.9 (ENOENT)"),
+        ("ip del 0 198.51.100.1/8 --force", "prefix length (ENOENT)\nname it as 198.51.100.1/24"),
         ("ip add 0 198.51.100.9/33", "(EINVAL)\ngive it as"),
         ("ip add 7 198.51.100.9/24", "no port 7 (ENOENT)"),
     ] {

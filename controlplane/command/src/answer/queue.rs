@@ -11,8 +11,9 @@ pub struct QueueInfo {
     pub queue: u16,
     /// Whether the queue is a transmit queue.
     pub is_tx: bool,
-    /// Number of descriptors in the configuration; the driver may have rounded it.
-    pub descriptors: u16,
+    /// Number of descriptors in the configuration; the driver may have rounded it. `None` if a
+    /// queue of such a port has none.
+    pub descriptors: Option<u16>,
     /// Number of packet buffers of the port's mempool, if the configuration has it.
     pub mbufs: Option<u32>,
     /// Number, at its device, of the lcore that polls the queue.

@@ -127,12 +127,13 @@ pub(super) fn queue(of: &QueueInfo) -> String {
     let stars = "*".repeat(21);
     let (long, short) = if of.is_tx { ("TX", "TXDs") } else { ("RX", "RXDs") };
     let mbufs = of.mbufs.map_or_else(|| "by default".to_owned(), |mbufs| mbufs.to_string());
+    let descriptors = of.descriptors.map_or_else(|| "none".to_owned(), |count| count.to_string());
     format!(
         "\n{stars} Infos for port {:<2}, {long} queue {:<2} {stars}\n\
          Packet buffers: {mbufs}\n\
-         Number of {short}: {}\n\
+         Number of {short}: {descriptors}\n\
          Lcore: {}\n",
-        of.port, of.queue, of.descriptors, of.lcore,
+        of.port, of.queue, of.lcore,
     )
 }
 

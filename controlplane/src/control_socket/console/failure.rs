@@ -166,6 +166,7 @@ fn name(errno: Errno) -> &'static str {
         Errno::NODEV => "ENODEV",
         Errno::NOENT => "ENOENT",
         Errno::NOMEM => "ENOMEM",
+        Errno::NOSPC => "ENOSPC",
         Errno::NOTCONN => "ENOTCONN",
         Errno::NOTUNIQ => "ENOTUNIQ",
         Errno::OPNOTSUPP => "EOPNOTSUPP",

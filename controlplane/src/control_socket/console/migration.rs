@@ -169,10 +169,15 @@ impl Console {
 fn logged(outcome: Result<String, log::LogError>) -> Result<Begun, Failure> {
     match outcome {
         Ok(filter) => Ok(Begun::Over(Answer::Text(format!("log: {filter}")))),
-        Err(error) => {
-            let remedy = "names are as in UROCE_LOG: rdma_cm, or uroce_controlplane::rdma_cm; a \
-                          program's own log has its own filter";
+        Err(error @ log::LogError::NoPart(_)) => {
+            let parts = log::parts().collect::<Vec<_>>().join(", ");
+            let remedy = format!("the parts are: global, {parts}");
             Err(Failure::new(Errno::INVAL, error.to_string(), remedy))
+        }
+        Err(error @ log::LogError::NotOurs) => {
+            let remedy = "set the level of uroce_controlplane in the program's own log, or start \
+                          it with UROCE_LOG and an open stderr";
+            Err(Failure::new(Errno::OPNOTSUPP, error.to_string(), remedy))
         }
     }
 }

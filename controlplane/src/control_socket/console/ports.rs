@@ -9,8 +9,12 @@ use uroce_command::answer::QueueInfo;
 use uroce_command::request::{Ip, Port, Prefix, ShowQueue};
 
 use super::{Console, Failure, Served, find_port, or_nothing};
+use crate::config::Ethdev;
 use crate::path::prefix::IpPrefix;
-use crate::thread::Thread;
+use crate::thread::{AddressError, Thread};
+
+/// Where a port's addresses are found.
+const LIST: &str = "`show gid` has its addresses";
 
 impl Console {
     pub(super) fn port(&mut self, port: &Port, devices: &[Arc<Served>]) -> Result<Answer, Failure> {
@@ -63,26 +67,27 @@ impl Console {
         if !force {
             harmless(&served)?;
         }
-        let call = move |thread: &mut Thread| thread.change_address(number, prefix, is_added);
-        let (errno, cause, remedy) = match (served.calls.call(call)?, is_added) {
-            (Some(true), _) => return Ok(Answer::Done),
-            (None, _) => (
+        let call = move |thread: &mut Thread| Ok(thread.change_address(number, prefix, is_added));
+        let Err(error) = served.calls.call(call)? else { return Ok(Answer::Done) };
+        let (errno, remedy) = match error {
+            AddressError::OfNetdev => {
+                (Errno::OPNOTSUPP, "change those: ip address add, ip address del".to_owned())
+            }
+            AddressError::OverUdp => (
                 Errno::OPNOTSUPP,
-                format!("port {port} has the addresses of its network interface"),
-                "change those: ip address add, ip address del",
+                "change those of its network interface (ip address), or `ip` in the configuration \
+                 file, and start again"
+                    .to_owned(),
             ),
-            (Some(false), true) => (
-                Errno::EXIST,
-                format!("port {port} has {address} already, or no place for another address"),
-                "`show gid` has its addresses",
-            ),
-            (Some(false), false) => (
-                Errno::NOENT,
-                format!("port {port} has no {address}"),
-                "`show gid` has its addresses",
-            ),
+            AddressError::Mtu(_) => {
+                (Errno::INVAL, "start again with a larger `mtu`, or add an IPv4 address".to_owned())
+            }
+            AddressError::Present(_) => (Errno::EXIST, LIST.to_owned()),
+            AddressError::Full => (Errno::NOSPC, format!("remove one first; {LIST}")),
+            AddressError::Absent(_) => (Errno::NOENT, LIST.to_owned()),
+            AddressError::OtherLength(own) => (Errno::NOENT, format!("name it as {own}")),
         };
-        Err(Failure::new(errno, cause, remedy))
+        Err(Failure::new(errno, format!("port {port}: {error}"), remedy))
     }
 
     /// Answers with the settings of a queue.
@@ -95,15 +100,20 @@ impl Console {
         let ShowQueue::Info { port, queue } = show;
         let (served, number) = find_port(port, devices)?;
         let config = &served.config.ports[usize::from(number) - 1];
-        if usize::from(queue) >= served.engine.lcores() {
+        let ports = served.calls.call(|thread| Ok(thread.ports_seen()))?;
+        // A port may have fewer queue pairs than its device has lcores.
+        let pairs = ports.iter().find(|port| port.number == number).map(|port| port.queue_pairs);
+        if pairs.is_none_or(|pairs| queue >= pairs) {
             let kind = if is_tx { "TX queue" } else { "RX queue" };
             return Err(Failure::absent(kind, &queue.to_string(), "show config rxtx"));
         }
+        let has_descriptors = !matches!(config.ethdev, Ethdev::Local(_) | Ethdev::Udp(_));
+        let descriptors = if is_tx { config.tx_descriptors } else { config.rx_descriptors };
         Ok(Answer::QueueInfo(QueueInfo {
             port: port.into(),
             queue,
             is_tx,
-            descriptors: if is_tx { config.tx_descriptors } else { config.rx_descriptors },
+            descriptors: has_descriptors.then_some(descriptors),
             mbufs: config.mbufs,
             // An lcore polls the queue with its own number.
             lcore: queue.into(),
