@@ -241,7 +241,7 @@ mod tests {
         assert!(bad.contains("expected one of"), "{bad}");
     }
 
-    /// Adds the modules of a directory whose code has an event. `module` is the directory's path.
+    /// Adds the modules of a directory that have an event. `module` is the directory's path.
     fn find_modules(directory: &Path, module: &str, found: &mut BTreeSet<String>) {
         for entry in std::fs::read_dir(directory).unwrap() {
             let path = entry.unwrap().path();

@@ -86,7 +86,8 @@ macro_rules! reply {
 
 commands! {
     CreateQp ModifyQp QueryQp ResizeQp DestroyQp
-    MigratePort SetAddresses SetFaults SetBottleneck SetRate SetLink SetForward CountUnforwarded SetTap
+    MigratePort SetAddresses SetFaults SetBottleneck SetRate SetLink SetForward
+    CountUnforwarded SetTap
 }
 
 /// Takes a QP into a free slot; the reply is the QP itself if the slot is not free. All commands
@@ -271,8 +272,8 @@ impl LcoreCommand for SetBottleneck {
     }
 }
 
-/// Sets the rate of the bottleneck of a port (counted from 0), or takes it away. The reply is whether
-/// the port has a bottleneck.
+/// Sets the rate of the bottleneck of a port (counted from 0), or takes it away. The reply is
+/// whether the port has a bottleneck.
 #[derive(Debug)]
 pub(crate) struct SetRate {
     pub(crate) port: usize,
