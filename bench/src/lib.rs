@@ -51,12 +51,14 @@ mod rping;
 use clap::Parser;
 use cli::{Cli, Command};
 use error::BenchError;
+use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 use std::ffi::OsString;
 use std::process::ExitCode;
 use std::thread::ScopedJoinHandle;
 
 /// Runs the command line and prints its results.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    end_with_parent();
     let cli = match Cli::try_parse_from(args) {
         Ok(cli) => cli,
         Err(error) => {
@@ -72,6 +74,19 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
             eprintln!("uroce-perf: {}", uroce::explained(&text).unwrap_or(text));
             ExitCode::from(if error.is_of_setup() { 2 } else { 1 })
         }
+    }
+}
+
+/// Makes this process end with its parent, if the variable of that name has the parent's number:
+/// the prompt of `uroce` starts tests in this way.
+fn end_with_parent() {
+    let parent = std::env::var("UROCE_PERF_ENDS_WITH").ok().and_then(|pid| pid.parse::<i32>().ok());
+    let Some(parent) = parent else { return };
+    // An error leaves a server that waits for its client on its own, as one that a shell starts is.
+    let _ = set_parent_process_death_signal(Some(Signal::TERM));
+    if getppid().is_none_or(|pid| pid.as_raw_nonzero().get() != parent) {
+        // The parent has ended before.
+        std::process::exit(1);
     }
 }
 

@@ -40,7 +40,7 @@
 
 mod bottleneck;
 mod built_in;
-mod check;
+pub(crate) mod check;
 mod congestion;
 mod given;
 mod text;

@@ -33,6 +33,7 @@ mod recent;
 mod seen;
 mod traces;
 mod waiting;
+mod ways;
 
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::thread::JoinHandle;
@@ -60,6 +61,7 @@ pub(crate) use captures::CaptureSeen;
 pub(crate) use recent::{About, Happened};
 pub(crate) use seen::{PortSeen, QpPage};
 pub(crate) use waiting::ModifyQp;
+pub(crate) use ways::WayError;
 
 /// Longest sleep while lcores are adopted or MADs wait to be sent. Adopted lcores, which
 /// application threads turn, are also served at this interval.

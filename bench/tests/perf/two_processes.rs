@@ -2,7 +2,9 @@
 
 use super::common::{Memif, Output, run};
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Command, Stdio};
 
 /// Runs both ends of a test.
 fn pair(name: &str, server: &[&str], client: &[&str]) -> (Output, Output) {
@@ -192,4 +194,26 @@ fn the_quickstart_ends_with_one_json_object() {
     ] {
         assert!(value[key].as_f64().is_some_and(|figure| figure > 0.0), "{key}: {value}");
     }
+}
+
+#[test]
+fn a_test_that_a_prompt_has_started_ends_with_it() {
+    let free = TcpListener::bind(("127.0.0.1", 0)).and_then(|of| of.local_addr()).expect("a port");
+    let script = "UROCE_PERF_ENDS_WITH=$$ \"$0\" write_bw -p \"$1\" & echo $!; wait";
+    let mut command = Command::new("sh");
+    command.args(["-c", script, env!("CARGO_BIN_EXE_uroce-perf"), &free.port().to_string()]);
+    let mut prompt = command.stdout(Stdio::piped()).spawn().expect("a shell");
+    let mut lines = BufReader::new(prompt.stdout.take().expect("a pipe")).lines();
+    let pid = lines.next().expect("a line").expect("a number");
+    let waits =
+        lines.by_ref().map_while(Result::ok).any(|line| line.contains("Waiting for client"));
+    assert!(waits && Path::new("/proc").join(pid).exists());
+    prompt.kill().expect("it runs");
+    prompt.wait().expect("an end");
+    // The pipe closes with the last process that has it, which is the server.
+    lines.by_ref().for_each(drop);
+    // Of another parent it takes none.
+    let mut other = Command::new(env!("CARGO_BIN_EXE_uroce-perf"));
+    let status = other.args(["write_bw", "--in-process"]).env("UROCE_PERF_ENDS_WITH", "1").status();
+    assert_eq!(status.expect("it runs").code(), Some(1));
 }

@@ -3,6 +3,9 @@
 //! A script calls `uroce complete WORDS...` with the words of the line after `uroce`, the last of
 //! which is the one under the cursor. Candidates come one a line, each with a tab and its meaning.
 //! None means names of files.
+//!
+//! `uroce -c` is for bash's `complete -C`: the line comes in the environment, and candidates are
+//! words alone.
 
 use std::path::PathBuf;
 
@@ -55,6 +58,18 @@ pub(crate) fn candidates(words: &[String]) -> String {
         all = shells.map(|shell| (shell.to_owned(), String::new())).collect();
     }
     lines(all)
+}
+
+/// Returns the candidates for the end of the line that bash gives a command of `complete -C`.
+pub(crate) fn of_line() -> String {
+    let line = std::env::var("COMP_LINE").unwrap_or_default();
+    let end = std::env::var("COMP_POINT").ok().and_then(|point| point.parse().ok());
+    let line = end.and_then(|end: usize| line.get(..end)).unwrap_or(&line);
+    let words: Vec<String> = line.split_whitespace().skip(1).map(str::to_owned).collect();
+    let is_new = line.ends_with(char::is_whitespace);
+    let all = candidates(&[words, vec![String::new(); usize::from(is_new)]].concat());
+    let word = |line: &str| line.split('\t').next().unwrap_or_default().to_owned() + "\n";
+    all.lines().map(word).collect()
 }
 
 /// A value of an option in a word.

@@ -15,8 +15,10 @@
 
 #![forbid(unsafe_code)]
 
+mod bench;
 mod client;
 mod completion;
+mod dump;
 mod export;
 mod find;
 mod manual;
@@ -24,8 +26,10 @@ mod monitor;
 mod output;
 mod own;
 mod pager;
+mod period;
 mod prompt;
 mod reference;
+mod screen;
 mod session;
 mod style;
 mod values;
@@ -60,6 +64,9 @@ struct Options {
     /// Run the commands of a file; may be given several times
     #[arg(short, long, value_name = "FILE", conflicts_with = "command")]
     file: Vec<PathBuf>,
+    /// Print the options and all commands as JSON, for programs that make manuals of them
+    #[arg(short, long)]
+    dump: bool,
     /// A command, or one of ps, export, completion, man, reference; without one, a prompt
     #[arg(trailing_var_arg = true, value_name = "COMMAND")]
     command: Vec<String>,
@@ -73,6 +80,7 @@ Examples:
   uroce help all                      all commands
   uroce export                        metrics of all processes for Prometheus; --help has more
   uroce completion bash               completion for a shell: bash, zsh, fish
+  complete -C 'uroce -c' uroce        completion in bash without a script
   uroce --vdev=net_null0 -- -i        a device of its own; uroce -- --help has the options
 
 Exit codes: 0; 1 if a command has failed; 2 for wrong usage.";
@@ -97,10 +105,16 @@ fn main() -> ExitCode {
     {
         return say(&completion::candidates(rest));
     }
+    if arguments.first().is_some_and(|word| word == "-c") {
+        return say(&completion::of_line());
+    }
     if let Some(at) = arguments.iter().position(|argument| argument == "--") {
         return own::main(&arguments[..at], &arguments[at + 1..]);
     }
     let options = Options::parse();
+    if options.dump {
+        return say(&dump::text());
+    }
     if let Some(code) = alone(&options) {
         return code;
     }
@@ -164,7 +178,7 @@ fn say(text: &str) -> ExitCode {
 /// Runs the commands that need no process.
 fn without_a_process(options: &Options, line: &str) -> ExitCode {
     let needs_one = match parse(line) {
-        Ok(Some(Line::Help { .. } | Line::Version)) => false,
+        Ok(Some(Line::Help { .. } | Line::Version | Line::Bench(_))) => false,
         Ok(_) => true,
         Err(_) => line.is_empty(),
     };

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use clap::Parser;
 use uroce::{Config, Context, explained};
+use uroce_command::request::STATS_PERIOD_MAX;
 use uroce_command::{Request, Select, Show, ShowPort};
 
 use crate::client::Client;
@@ -45,7 +46,7 @@ struct Options {
     cmdline_file_noecho: Vec<PathBuf>,
     /// Show the statistics of all ports every N seconds, up to a day; not with -i
     #[arg(long, value_name = "N", default_value_t = 0, conflicts_with = "interactive",
-          value_parser = clap::value_parser!(u32).range(..=86_400))]
+          value_parser = clap::value_parser!(u32).range(..=i64::from(STATS_PERIOD_MAX)))]
     stats_period: u32,
     /// Address of a port, counted from 0; may be given several times. A port without one has its
     /// IPv6 link-local address
@@ -130,7 +131,10 @@ fn run(options: &Options) -> ExitCode {
         outcome = match (options.interactive, std::io::stdin().is_terminal()) {
             (true, true) => prompt::run(&mut session),
             (true, false) => session.lines(&mut std::io::stdin().lock(), "stdin"),
-            (false, _) => until_enter(&mut session, options.stats_period),
+            (false, _) => {
+                let set = session.period.take().map(|period| period.seconds());
+                until_enter(&mut session, set.unwrap_or(options.stats_period))
+            }
         };
     }
     let is_well = matches!(outcome, Outcome::Done | Outcome::Quit) && !session.has_failed;

@@ -12,10 +12,11 @@ use rustyline::history::DefaultHistory;
 use rustyline::validate::Validator;
 use rustyline::{
     Cmd, CompletionType, ConditionalEventHandler, Config, Context, Editor, Event, EventContext,
-    EventHandler, Helper, KeyEvent, RepeatCount,
+    EventHandler, ExternalPrinter, Helper, KeyEvent, RepeatCount,
 };
 use uroce_command::tree::{Completion, complete};
 
+use crate::screen::Screen;
 use crate::session::{Outcome, Session};
 use crate::{style, values};
 
@@ -35,6 +36,12 @@ pub(crate) fn run(session: &mut Session) -> Outcome {
         }
     };
     session.pages = true;
+    session.screen = editor.create_external_printer().ok().map(|mut printer| {
+        Screen::new(move |text| {
+            // An error means that the terminal has gone.
+            let _ = printer.print(text);
+        })
+    });
     let history = history_file();
     if let Some(path) = &history {
         // There is none at first.

@@ -6,11 +6,14 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use uroce_command::tree::{Line, Save, help, parse};
-use uroce_command::{Answer, Refusal, Request, Show, ShowConfig, render};
+use uroce_command::{Answer, Refusal, Request, Set, Show, ShowConfig, render};
 
+use crate::bench::{Bench, Tell, Told};
 use crate::client::{Client, ClientError};
 use crate::output::Output;
-use crate::{monitor, pager, style};
+use crate::period::Period;
+use crate::screen::{self, Screen};
+use crate::{bench, monitor, pager, style};
 
 /// Deepest nesting of files that load files.
 const DEPTH: usize = 8;
@@ -50,6 +53,14 @@ pub(crate) struct Session {
     pub(crate) pages: bool,
     /// Files that are being read.
     depth: usize,
+    /// The session is one command of a shell.
+    is_one_shot: bool,
+    /// Statistics that are shown again and again.
+    pub(crate) period: Option<Period>,
+    /// The last measurement.
+    bench: Option<Bench>,
+    /// Where its outcome is told while a line is being read; without it, before the next line.
+    pub(crate) screen: Option<Screen>,
 }
 
 impl Session {
@@ -63,6 +74,10 @@ impl Session {
             has_failed: false,
             pages: false,
             depth: 0,
+            is_one_shot: false,
+            period: None,
+            bench: None,
+            screen: None,
         }
     }
 
@@ -74,6 +89,7 @@ impl Session {
     /// Carries out the one line of a command line.
     pub(crate) fn one_shot(&mut self, line: &str) -> Outcome {
         self.pages = true;
+        self.is_one_shot = true;
         self.note(line);
         self.line(line, Some(""))
     }
@@ -154,7 +170,15 @@ impl Session {
     }
 
     fn execute(&mut self, line: &Line) -> Outcome {
+        let is_of_bench = matches!(line, Line::Bench(_));
+        let outcome = self.bench.as_ref().filter(|_| !is_of_bench).and_then(Bench::outcome);
+        if let Some(outcome) = outcome {
+            self.show(&Answer::Bench(outcome));
+        }
         match line {
+            Line::Request(Request::Set(Set::StatsPeriod { seconds })) => {
+                self.show_statistics(*seconds)
+            }
             Line::Request(request) => self.request(request),
             Line::Help { words } => match help(words) {
                 Some(text) => self.print(&text),
@@ -172,6 +196,7 @@ impl Session {
                 outcome
             }
             Line::Monitor(monitor) => monitor::run(self, *monitor),
+            Line::Bench(command) => self.bench(command),
             Line::Save(Save::Config { file }) => self.save_config(file),
             Line::Version => self.print(&format!("uroce {}\n", env!("CARGO_PKG_VERSION"))),
             Line::Quit => Outcome::Quit,
@@ -224,12 +249,84 @@ impl Session {
 
     /// Prints an answer.
     fn show(&self, answer: &Answer) -> Outcome {
-        if !self.json {
-            return self.print(&render::text(answer));
+        self.print(&screen::text(answer, self.json))
+    }
+
+    /// Carries out `bench`. A command of a shell waits for the end.
+    fn bench(&mut self, command: &uroce_command::tree::Bench) -> Outcome {
+        let told = match command.test() {
+            None => bench::run(self.bench.as_ref(), command),
+            Some((test, words)) => {
+                if let Err(outcome) = self.check_nic(words) {
+                    return outcome;
+                }
+                self.begin_bench(test, words)
+            }
+        };
+        match told {
+            Ok(Told::Well(answer)) => self.show(&answer),
+            Ok(Told::Failed(answer)) => match self.show(&answer) {
+                Outcome::Done => Outcome::Failed,
+                end => end,
+            },
+            Err(text) => self.failed(&text),
         }
-        match render::json(answer) {
-            Ok(text) => self.print(&(text + "\n")),
-            Err(error) => fail(&error.to_string()),
+    }
+
+    fn begin_bench(&mut self, test: &str, words: &[String]) -> Result<Told, String> {
+        if let Some(line) = self.bench.as_ref().and_then(Bench::running) {
+            return Err(format!("{line} runs\n`bench stop` ends it"));
+        }
+        let is_json = self.json;
+        let tell = |at: Screen| {
+            Tell(Box::new(move |of| at.print(screen::text(&Answer::Bench(of), is_json))))
+        };
+        let bench = self.bench.insert(Bench::start(test, words, self.screen.clone().map(tell))?);
+        if self.is_one_shot {
+            return bench.wait(None);
+        }
+        Ok(Told::Well(Answer::Text(format!(
+            "{test} runs beside the prompt, on a device of its own: `bench show` has its \
+             progress, `bench stop` ends it"
+        ))))
+    }
+
+    /// Checks that the words of a test do not name a NIC that the process has open.
+    fn check_nic(&mut self, words: &[String]) -> Result<(), Outcome> {
+        let Some(nic) = bench::nic(words).filter(|_| self.client.is_some()) else { return Ok(()) };
+        let request = Request::Show(Show::Config(ShowConfig::File));
+        let Answer::ConfigFile(text) = self.answer(&request)? else { return Ok(()) };
+        if text.contains(&format!("pci = \"{nic}\"")) {
+            return Err(self.failed(&format!(
+                "{nic} is a port of the process, and a NIC is one process's\n\
+                 name another one, or none for the local fabric"
+            )));
+        }
+        Ok(())
+    }
+
+    /// Carries out `set stats-period`.
+    fn show_statistics(&mut self, seconds: u32) -> Outcome {
+        self.period = None;
+        if seconds == 0 {
+            return Outcome::Done;
+        }
+        if self.is_one_shot {
+            return self.failed(
+                "a command of a shell ends at once, and its statistics with it\n\
+                 set it at a prompt: uroce -s PID",
+            );
+        }
+        let Some(path) = self.socket() else {
+            return self.failed("there is no process; name one: uroce -s PID");
+        };
+        match Client::connect(path) {
+            Ok(client) => {
+                let screen = self.screen.clone();
+                self.period = Some(Period::show(seconds, client, screen, self.json));
+                Outcome::Done
+            }
+            Err(error) => self.failed(&error.to_string()),
         }
     }
 

@@ -1,5 +1,6 @@
 //! Answers: what a process replies to a request. They have all values, and no text for people.
 
+mod bench;
 mod capture;
 mod detail;
 mod fault;
@@ -16,6 +17,7 @@ use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
+pub use bench::Bench;
 pub use capture::Capture;
 pub use detail::{DeviceDetail, PortDetail};
 pub use fault::Fault;
@@ -141,6 +143,8 @@ pub enum Answer {
     Fwd(Vec<FwdStats>),
     /// Answer to `ping`.
     Ping(Ping),
+    /// Answer to `bench`, by the program `uroce` itself.
+    Bench(Bench),
     /// Answer to `listen` and `connect`.
     Connected(Connected),
     /// One sentence about what was done.
@@ -445,6 +449,9 @@ pub struct Path {
     pub src_port: u16,
     /// Rate limit, as a text.
     pub rate: String,
+    /// Priority of its frames, 0 to 7, on a port with a VLAN.
+    #[serde(default)]
+    pub vlan_pcp: Option<u8>,
 }
 
 /// Number of objects of a kind.
@@ -471,7 +478,7 @@ pub struct Neighbour {
     pub address: IpAddr,
     /// Ethernet address, if known.
     pub mac: Option<String>,
-    /// State: reachable, stale, incomplete, probe, failed.
+    /// State: PERMANENT, REACHABLE, STALE, PROBE, INCOMPLETE, FAILED.
     pub state: String,
 }
 

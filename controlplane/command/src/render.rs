@@ -4,6 +4,7 @@
 //! - Control characters in text of a process are not printed, so that a hostile process cannot
 //!   control the terminal.
 
+mod bench;
 mod capture;
 mod device;
 mod fault;
@@ -60,6 +61,7 @@ pub fn text(answer: &Answer) -> String {
         Answer::Completions(completions) => objects::completions(completions),
         Answer::Fwd(ports) => objects::forwarded(ports),
         Answer::Ping(of) => ping::ping(of),
+        Answer::Bench(of) => bench::bench(of),
         Answer::Connected(of) => objects::connected(of),
         Answer::Text(text) => format!("{text}\n"),
         Answer::Runtime(lcores) => lcores.iter().map(statistics::runtime).collect(),

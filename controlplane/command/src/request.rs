@@ -13,6 +13,7 @@ pub(crate) mod number;
 mod objects;
 mod ping;
 mod port;
+mod route;
 mod set;
 mod trace;
 mod traffic;
@@ -35,7 +36,8 @@ pub use objects::{
 };
 pub use ping::{PING_INTERVAL_MAX, PING_TIMEOUT_MAX, PINGS_MAX, Ping};
 pub use port::{Fixed, Port, ShowQueue, ShowRss};
-pub use set::{LinkOf, Set};
+pub use route::{Ethernet, Neigh, Network, Route, RouteVia};
+pub use set::{Class, LinkOf, STATS_PERIOD_MAX, Set};
 pub use trace::{PACKETS_MAX, Trace};
 pub use traffic::{CmState, Link, Local, Poll, Post, Remote, WAIT_MAX, Wait};
 
@@ -101,6 +103,12 @@ pub enum Request {
     /// Change addresses of ports
     #[cfg_attr(feature = "tree", command(subcommand))]
     Ip(Ip),
+    /// Change routes of ports
+    #[cfg_attr(feature = "tree", command(subcommand))]
+    Route(Route),
+    /// Change neighbours of ports
+    #[cfg_attr(feature = "tree", command(subcommand))]
+    Neigh(Neigh),
     /// Start forwarding in the mode of `set fwd`, and count frames from here
     Start(Start),
     /// Stop forwarding, and show what ports have received and sent since the start

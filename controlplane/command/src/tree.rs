@@ -7,6 +7,7 @@
 //! Not here: carrying out a command.
 
 mod arguments;
+mod bench;
 mod complete;
 mod help;
 mod mistake;
@@ -21,6 +22,7 @@ use clap::{Command, CommandFactory, Parser, Subcommand};
 use crate::request::{Alt, Request, Select};
 use words::Word;
 
+pub use bench::{Bench, Test};
 pub use complete::{Candidate, Completion, complete};
 pub use help::{Entry, Section, help, sections};
 pub use mistake::{Fault, Mistake};
@@ -64,6 +66,9 @@ pub enum Line {
     /// Show what changes, line by line, until Ctrl-C or `q`
     #[command(subcommand)]
     Monitor(Monitor),
+    /// Measure with perftest's tests beside the prompt
+    #[command(subcommand)]
+    Bench(Bench),
     /// Save the configuration of the process
     #[command(subcommand)]
     Save(Save),

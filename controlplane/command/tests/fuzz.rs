@@ -19,7 +19,7 @@ fuzz_tests! {
     z13_control_reply "control_reply";
 }
 
-const WORDS: [&str; 72] = [
+const WORDS: [&str; 78] = [
     "show",
     "sh",
     "port",
@@ -92,6 +92,12 @@ const WORDS: [&str; 72] = [
     "-h",
     " ",
     "\t",
+    "route",
+    "via",
+    "neigh",
+    "bench",
+    "stats-period",
+    "dscp",
 ];
 
 /// Z12: arbitrary bytes as a line, some of them words of the tree.
@@ -104,7 +110,7 @@ fn line(input: &mut Input<'_>) {
     let mut bytes = Vec::new();
     while !input.is_empty() {
         match input.u8() {
-            byte @ 0x80..=0xc7 => bytes.extend(WORDS[usize::from(byte) % WORDS.len()].bytes()),
+            byte @ 0x80..=0xcd => bytes.extend(WORDS[usize::from(byte - 0x80)].bytes()),
             byte => bytes.push(byte),
         }
     }
@@ -158,6 +164,9 @@ fn lines() -> Vec<Vec<u8>> {
         "dump log_types",
         "port stop all --force",
         "port attach net_null0",
+        "route add 0 default via 192.0.2.1",
+        "neigh del 1 ::1",
+        "bench read_lat -n 5 -- x",
         "show txq info 0 1",
         "set port 0 rate 2.5 link-up",
         "set log rdma_cm debug",

@@ -9,6 +9,7 @@
 //!
 //! Not here: answers without effects ([`super::answer`]), effects on a QP (`uroce-transport`).
 
+mod class;
 mod connections;
 mod dump;
 mod failure;
@@ -20,6 +21,7 @@ mod ping;
 mod ports;
 mod trace;
 mod traffic;
+mod ways;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -149,6 +151,8 @@ impl Console {
             Request::Post(post) => self.post(post),
             Request::Port(port) => self.port(port, devices),
             Request::Ip(ip) => Console::ip(*ip, devices),
+            Request::Route(route) => Console::route(*route, devices),
+            Request::Neigh(neigh) => Console::neigh(*neigh, devices),
             Request::Show(Show::Rxq(queue)) => self.queue(*queue, false, devices),
             Request::Show(Show::Txq(queue)) => self.queue(*queue, true, devices),
             Request::Trace(trace) => self.trace(trace, devices),

@@ -5,12 +5,15 @@
 //! - Each frame has one last reply, in order. A wrong length is refused and ends the connection.
 
 use std::io::{ErrorKind, Read, Write};
+use std::net::{IpAddr, Ipv4Addr};
 use std::os::unix::net::UnixStream;
 use std::time::Instant;
 
 use rustix::event::{PollFd, Timespec, poll};
 use uroce_command::frame::{self, Decoder};
-use uroce_command::request::{Dump, Port, ShowQueue, ShowRss, Switch};
+use uroce_command::request::{
+    Dump, Neigh, Network, Port, Route, RouteVia, ShowQueue, ShowRss, Switch,
+};
 use uroce_command::{
     Clear, ClearPort, Refusal, Reply, Request, Scrape, Select, Set, Show, ShowPort,
 };
@@ -19,7 +22,9 @@ use uroce_fuzz::{Input, Target};
 use super::answer::Kept;
 use super::client::Client;
 
-const REQUESTS: [Request; 16] = [
+const HOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
+const REQUESTS: [Request; 18] = [
     Request::Show(Show::Process),
     Request::Show(Show::Counters { qp: None, port: None }),
     Request::Show(Show::Runtime),
@@ -34,6 +39,8 @@ const REQUESTS: [Request; 16] = [
     Request::Show(Show::Device { detail: true }),
     Request::Port(Port::Start { port: Select::All }),
     Request::Port(Port::Stop { port: Select::One(1), force: true }),
+    Request::Neigh(Neigh::Del { port: 0, address: HOST }),
+    Request::Route(Route::Del(RouteVia { port: 0, to: Network::Default, via: HOST })),
     Request::Set(Set::XstatsHideZero { hide: Switch::On }),
     Request::Stop,
 ];

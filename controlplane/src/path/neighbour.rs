@@ -24,7 +24,9 @@ mod icmp;
 mod ndp;
 mod table;
 
-pub use table::{ASKED_MAX, FIRST_INTERVAL, HINTED_MAX, REACHABLE, Reach, Resolution, TRIES};
+pub use table::{
+    ASKED_MAX, FIRST_INTERVAL, FIXED_MAX, HINTED_MAX, REACHABLE, Reach, Resolution, TRIES,
+};
 
 use std::net::IpAddr;
 
@@ -124,6 +126,16 @@ impl Neighbours {
     /// Returns all table entries: IP address, Ethernet address if known, and state.
     pub fn entries(&self, now: Instant) -> impl Iterator<Item = (IpAddr, Option<Mac>, Reach)> + '_ {
         self.table.entries(now)
+    }
+
+    /// Fixes the Ethernet address of a neighbour. Returns false if too many are fixed.
+    pub(crate) fn fix(&mut self, now: Instant, ip: IpAddr, mac: Mac) -> bool {
+        self.table.fix(now, ip, mac)
+    }
+
+    /// Forgets a neighbour, fixed or not. Returns false if it is not known, or being requested.
+    pub(crate) fn remove(&mut self, ip: IpAddr) -> bool {
+        self.table.remove(ip)
     }
 
     /// Announces the port's addresses (gratuitous ARP, unsolicited advertisement). Called at the
@@ -244,7 +256,7 @@ impl Neighbours {
 /// Checks that an Ethernet address can be another host's. It may equal the port's own: behind a
 /// tap, the kernel has the same one. Our own frames that come back are recognized by their IP
 /// addresses.
-fn host_mac(mac: Mac) -> Result<Mac, Ignored> {
+pub(crate) fn host_mac(mac: Mac) -> Result<Mac, Ignored> {
     if mac.is_multicast() || mac == Mac::default() { Err(Ignored::Malformed) } else { Ok(mac) }
 }
 

@@ -101,6 +101,16 @@ impl Routes {
         &mut self.own
     }
 
+    /// Returns the static routes, in the order in which they count.
+    pub fn static_routes(&self) -> &[StaticRoute] {
+        &self.routes
+    }
+
+    /// Returns the static routes for modification.
+    pub fn static_routes_mut(&mut self) -> &mut Vec<StaticRoute> {
+        &mut self.routes
+    }
+
     /// Returns the next hop for packets to `dst`.
     ///
     /// # Errors

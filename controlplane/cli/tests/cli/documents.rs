@@ -20,6 +20,38 @@ fn the_reference_is_up_to_date() {
     assert!(file == printed(&["reference"]), "deploy/CLI.md is not the tree's; {remedy}");
 }
 
+#[test]
+fn the_tree_is_printed_as_json_with_all_commands_of_the_reference() {
+    let tree: serde_json::Value = serde_json::from_str(&printed(&["-d"])).expect("JSON");
+    let all = |value: &serde_json::Value| value.as_array().expect("a list").clone();
+    let commands: Vec<_> =
+        all(&tree["sections"]).iter().flat_map(|section| all(&section["commands"])).collect();
+    let stats = commands.iter().find(|of| of["usage"] == "show port stats PORT|all").expect("one");
+    assert_eq!(stats["words"], serde_json::json!(["show", "port", "stats"]));
+    assert_eq!(stats["arguments"][0]["form"], "PORT|all");
+    let reference = printed(&["reference"]);
+    for command in &commands {
+        let usage = command["usage"].as_str().expect("text");
+        assert!(reference.contains(&format!("- `{usage}`")), "{usage}");
+    }
+    assert_eq!(reference.matches("\n- `").count(), commands.len());
+    assert!(all(&tree["options"]).iter().any(|of| of["long"] == "socket" && of["short"] == "s"));
+    assert!(all(&tree["program"]).iter().any(|of| of["word"] == "ps"));
+}
+
+#[test]
+fn a_line_of_the_shell_is_completed_without_a_script() {
+    let of = |line: &str, point: usize| {
+        let mut command = uroce(&["-c", "uroce", "", ""]);
+        command.env("COMP_LINE", line).env("COMP_POINT", point.to_string());
+        text(&command.output().unwrap().stdout)
+    };
+    assert_eq!(of("uroce show po", 13), "port\n");
+    assert_eq!(of("uroce show po all", 13), "port\n");
+    assert_eq!(of("uroce show qp ", 14), "all\n");
+    assert!(of("uroce ", 6).lines().any(|word| word == "ps"));
+}
+
 /// A command of the tour, and the lines that it prints; `…` stands for any text, in a line of its
 /// own for any lines.
 struct Step {

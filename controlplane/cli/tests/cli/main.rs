@@ -2,6 +2,7 @@
 //! children of it.
 
 mod attached;
+mod bench;
 mod capture;
 mod commands;
 mod connections;
@@ -20,7 +21,9 @@ mod ping;
 mod ports;
 mod prompt;
 mod scripts;
+mod settings;
 mod statistics;
 mod telemetry;
 mod trace;
 mod traffic;
+mod ways;

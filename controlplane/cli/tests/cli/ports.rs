@@ -205,7 +205,10 @@ fn addresses_are_added_and_removed() {
     says(&format!("connect 198.51.100.2 7471 {}", ends[0]));
     for (line, error) in [
         ("ip add 0 198.51.100.1/24", "port 0: it has 198.51.100.1/24 already (EEXIST)"),
-        ("ip del 0 198.51.100.1/24", "left serves a program"),
+        (
+            "ip del 0 198.51.100.1/24",
+            "left serves a program, which gets no answers to 198.51.100.1 any more (EPERM)\nadd --force",
+        ),
         ("ip del 0 198.51.100.9/24 --force", "port 0: it has no 198.51.100.9 (ENOENT)"),
         ("ip del 0 198.51.100.1/8 --force", "prefix length (ENOENT)\nname it as 198.51.100.1/24"),
         ("ip add 0 198.51.100.9/33", "(EINVAL)\ngive it as"),

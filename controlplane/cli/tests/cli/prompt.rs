@@ -35,7 +35,7 @@ impl Terminal {
     }
 
     /// Starts a program at a terminal.
-    fn run(mut command: Command, state: Arc<Folder>) -> Terminal {
+    pub(crate) fn run(mut command: Command, state: Arc<Folder>) -> Terminal {
         let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
         grantpt(&master).unwrap();
         unlockpt(&master).unwrap();

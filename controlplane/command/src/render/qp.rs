@@ -81,6 +81,7 @@ pub(super) fn paths(paths: &[Path]) -> String {
         "Next hop",
         "UDP port",
         "TClass",
+        "PCP",
         "Hops",
         "Rate",
     ]);
@@ -95,6 +96,7 @@ pub(super) fn paths(paths: &[Path]) -> String {
             path.dst_mac.clone(),
             path.src_port.to_string(),
             path.traffic_class.to_string(),
+            or_dash(path.vlan_pcp),
             path.hop_limit.to_string(),
             path.rate.clone(),
         ]);

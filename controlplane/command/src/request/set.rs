@@ -10,6 +10,9 @@ use super::number::Switch;
 use super::number::number;
 use super::port::Fixed;
 
+/// Longest period of statistics in seconds: a day.
+pub const STATS_PERIOD_MAX: u32 = 86_400;
+
 /// Objects of `set`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "tree", derive(clap::Subcommand))]
@@ -30,7 +33,12 @@ pub enum Set {
         qp: u32,
         /// Limit of its sending rate in Gbit/s, rounded to kbit/s; `off` for none
         #[cfg_attr(feature = "tree", arg(long, value_name = "GBPS|off", value_parser = rate))]
-        rate: u32,
+        #[serde(default)]
+        rate: Option<u32>,
+        /// Class of its packets
+        #[cfg_attr(feature = "tree", command(flatten))]
+        #[serde(default)]
+        class: Class,
     },
     /// Change a port
     Port {
@@ -65,6 +73,14 @@ pub enum Set {
         #[cfg_attr(feature = "tree", arg(value_name = "on|off"))]
         hide: Switch,
     },
+    /// Show the statistics of all ports again and again beside the prompt, until the period is 0
+    #[cfg_attr(feature = "tree", command(name = "stats-period"))]
+    StatsPeriod {
+        /// Seconds from one time to the next, up to a day; 0 ends it
+        #[cfg_attr(feature = "tree", arg(value_name = "SECONDS",
+            value_parser = clap::value_parser!(u32).range(..=i64::from(STATS_PERIOD_MAX))))]
+        seconds: u32,
+    },
     /// Set how much the process writes to its log, which is its stderr; `trace qp` follows packets
     Verbose {
         /// 0: nothing; 1: devices, links, events of ports; 2: also Modify QP, paths, connections;
@@ -93,6 +109,42 @@ pub enum Set {
     /// Reception of all multicast frames
     #[cfg_attr(feature = "tree", command(hide = true))]
     Allmulti(Fixed),
+}
+
+/// Class of a queue pair's packets on its path, which changes in SQD.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "tree", derive(clap::Args))]
+#[serde(default)]
+pub struct Class {
+    /// Traffic class of its packets, IPv4's TOS: DSCP and ECN. For the path in use, in SQD
+    #[cfg_attr(feature = "tree", arg(long, value_name = "N", value_parser = number::<u8>,
+        conflicts_with = "dscp"))]
+    pub tclass: Option<u8>,
+    /// DSCP of its packets, 0 to 63; the bits of ECN stay. In SQD
+    #[cfg_attr(feature = "tree", arg(long, value_name = "N", value_parser = dscp))]
+    pub dscp: Option<u8>,
+    /// Priority of its frames, 0 to 7, on a port with a VLAN. In SQD
+    #[cfg_attr(feature = "tree", arg(long = "vlan_pcp", value_name = "N", value_parser = priority))]
+    pub vlan_pcp: Option<u8>,
+}
+
+impl Class {
+    /// Returns whether nothing of it is to change.
+    pub fn is_empty(self) -> bool {
+        self == Class::default()
+    }
+}
+
+/// Parses a DSCP.
+#[cfg(feature = "tree")]
+fn dscp(text: &str) -> Result<u8, &'static str> {
+    number::<u8>(text).ok().filter(|dscp| *dscp < 64).ok_or("not a number from 0 to 63")
+}
+
+/// Parses a priority.
+#[cfg(feature = "tree")]
+fn priority(text: &str) -> Result<u8, &'static str> {
+    number::<u8>(text).ok().filter(|priority| *priority < 8).ok_or("not a number from 0 to 7")
 }
 
 /// Parses a rate in Gbit/s, or `off`, which is 0. Returns kbit/s.

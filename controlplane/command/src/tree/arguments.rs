@@ -55,6 +55,16 @@ pub(super) fn translate<'c>(
     let mut place = places.next();
     let mut words = words.iter();
     while let Some(word) = words.next() {
+        if let Some(arg) = place.filter(|arg| arg.is_trailing_var_arg_set()) {
+            // The rest of the line is another program's.
+            let rest = [word].into_iter().chain(words.by_ref());
+            all.given.push("--".to_owned());
+            for word in rest {
+                all.given.push(word.text.clone());
+                all.values.push(Some(arg));
+            }
+            break;
+        }
         if let Some(arg) = place
             && !keywords(leaf).any(|arg| arg.get_long() == Some(word.text.as_str()))
             && !word.text.starts_with("--")

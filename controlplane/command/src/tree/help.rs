@@ -21,8 +21,9 @@ const SECTIONS: &[(&str, &str, &[&str])] = &[
     ("objects", "Objects", &["create", "reg", "dereg", "destroy", "modify", "query"]),
     ("migration", "Path migration", &["rearm", "migrate", "cm"]),
     ("traffic", "Traffic", &["post", "poll", "ping", "listen", "connect", "disconnect"]),
+    ("bench", "Measurement", &["bench"]),
     ("config", "Configuration", &["set", "save"]),
-    ("ports", "Ports", &["port", "ip"]),
+    ("ports", "Ports", &["port", "ip", "route", "neigh"]),
 ];
 
 /// A command and the words of its name.

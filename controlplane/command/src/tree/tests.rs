@@ -1,5 +1,5 @@
 use super::*;
-use crate::request::{Clear, ClearPort, Select, Show, ShowConfig, ShowPort};
+use crate::request::{Class, Clear, ClearPort, Select, Show, ShowConfig, ShowPort};
 
 fn request(line: &str) -> Request {
     match parse(line) {
@@ -54,8 +54,9 @@ fn mistakes_have_three_lines() {
         (
             "dance",
             "Command not found\n^^^^^ expected one of: show clear dump capture trace create reg dereg destroy modify query rearm \
-             migrate set post poll port ip start stop wait ping listen connect disconnect cm help sleep load load_echo monitor save version quit\ntype \"help\" for all commands",
+             migrate set post poll port ip route neigh start stop wait ping listen connect disconnect cm help sleep load load_echo monitor bench save version quit\ntype \"help\" for all commands",
         ),
+        ("mo qp 7", "Ambiguous command\n^^ expected one of: modify monitor\ntype more of the word"),
         (
             "show port s 0",
             "Ambiguous command\n          ^ expected one of: summary stats\n          type more of \
@@ -172,7 +173,18 @@ fn objects_and_their_attributes_are_named_by_words() {
     assert_eq!(request("migrate port 1"), Request::Migrate(Migrate::Port { port: 1 }));
     let down = Request::Set(Set::Port { port: 0, up: false, down: true, rate: None });
     assert_eq!(request("set port 0 link-down"), down);
-    assert_eq!(request("set qp 1 rate 2.5"), Request::Set(Set::Qp { qp: 1, rate: 2_500_000 }));
+    assert_eq!(
+        request("set qp 1 rate 2.5"),
+        Request::Set(Set::Qp { qp: 1, rate: Some(2_500_000), class: Class::default() })
+    );
+    let class = Class { dscp: Some(46), vlan_pcp: Some(5), ..Class::default() };
+    let set = Request::Set(Set::Qp { qp: 1, rate: None, class });
+    assert_eq!(request("set qp 1 dscp 46 vlan_pcp 5"), set);
+    assert_eq!(request("set stats-p 60"), Request::Set(Set::StatsPeriod { seconds: 60 }));
+    for wrong in ["dscp 64", "vlan_pcp 8", "tclass 256", "tclass 1 dscp 1"] {
+        assert!(parse(&format!("set qp 1 {wrong}")).is_err(), "{wrong}");
+    }
+    assert!(parse("set stats-period 86401").is_err());
     assert_eq!(
         mistake("modify qp 7 state UP"),
         "Bad arguments\n                  ^^ expected one of: RESET INIT RTR RTS SQD SQE ERR\n         \

@@ -55,7 +55,7 @@ pub(super) fn show(served: &Served, show: Show) -> Result<Answer, RequestError> 
             Answer::Count(vec![all[at].clone()])
         }
         Show::Mcast => paths::groups(served)?,
-        Show::Route => paths::routes(served),
+        Show::Route => paths::routes(served)?,
         Show::Config(ShowConfig::Cores) => Answer::Cores(cores(served)?),
         Show::Config(ShowConfig::Roce) => Answer::Settings(vec![roce(served)]),
         Show::Config(ShowConfig::Rxtx) => Answer::Settings(vec![rxtx(served)]),

@@ -8,7 +8,8 @@ use uroce_wire::Qpn;
 use super::super::Served;
 use super::{Part, qp};
 use crate::call::RequestError;
-use crate::config::PortConfig;
+use crate::path::prefix::IpNetwork;
+use crate::path::route::StaticRoute;
 use crate::rdma_cm::{CmId, ConnSeen, PortSpace};
 
 /// Number of CM ids in a part.
@@ -99,16 +100,18 @@ pub(super) fn groups(served: &Served) -> Result<Answer, RequestError> {
 }
 
 /// Returns the routes of a device: networks of its ports, static routes, gateways.
-pub(super) fn routes(served: &Served) -> Answer {
-    let of_port = |(port, number): (&PortConfig, u8)| {
-        let route =
-            |to: String, via| Route { device: served.config.name.clone(), port: number, to, via };
-        let own = port.ip.iter().map(|prefix| route(prefix.network().to_string(), None));
-        let routed = port.routes.iter().map(|to| route(to.to.to_string(), Some(to.via)));
-        let default =
-            port.gateway.iter().map(|gateway| route("default".to_owned(), Some(*gateway)));
-        own.chain(routed).chain(default).collect::<Vec<_>>()
-    };
+pub(super) fn routes(served: &Served) -> Result<Answer, RequestError> {
     // A device has at most 16 ports.
-    Answer::Route(served.config.ports.iter().zip(1..).flat_map(of_port).collect())
+    let ports = served.calls.call(|thread| Ok(thread.routes_seen()))?;
+    let of_port = |((own, routes), port): ((Vec<IpNetwork>, Vec<StaticRoute>), u8)| {
+        let route = |to: String, via| Route { device: served.config.name.clone(), port, to, via };
+        let name = |to: IpNetwork| match to.len() {
+            0 => "default".to_owned(),
+            _ => to.to_string(),
+        };
+        let own = own.into_iter().map(|network| route(network.to_string(), None));
+        let routed = routes.into_iter().map(|of| route(name(of.to), Some(of.via)));
+        own.chain(routed).collect::<Vec<_>>()
+    };
+    Ok(Answer::Route(ports.into_iter().zip(1..).flat_map(of_port).collect()))
 }

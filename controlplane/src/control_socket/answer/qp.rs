@@ -127,5 +127,6 @@ fn path(
         hop_limit: encap.hop_limit,
         src_port: encap.src_port,
         rate: path.rate.to_string(),
+        vlan_pcp: encap.vlan.map(|vlan| vlan.pcp),
     }
 }

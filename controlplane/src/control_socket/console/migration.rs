@@ -121,8 +121,14 @@ fn arm_and_migrate(found: FoundQp) -> Begun {
 impl Console {
     pub(super) fn set(&mut self, set: &Set, devices: &[Arc<Served>]) -> Result<Begun, Failure> {
         let (port, is_up) = match *set {
-            Set::Qp { qp, rate } => {
-                let change = QpChange { rate_limit: Some(rate), ..QpChange::default() };
+            Set::Qp { rate: None, class, .. } if class.is_empty() => {
+                return Err(nothing("rate, tclass, dscp or vlan_pcp"));
+            }
+            Set::Qp { qp, rate, class } => {
+                let change = QpChange { rate_limit: rate, ..QpChange::default() };
+                if !class.is_empty() {
+                    return self.set_class(qp, class, change, devices);
+                }
                 return begin_modify(&self.find_qp(qp, devices)?, change, None, None);
             }
             // These are answered where `show` is, in `control_socket::answer`.
@@ -154,15 +160,22 @@ impl Console {
                 }
                 (port, up)
             }
-            Set::Port { .. } => {
-                let remedy = "add link-up, link-down or rate";
-                return Err(Failure::new(Errno::INVAL, "nothing is to be set", remedy));
+            Set::Port { .. } => return Err(nothing("link-up, link-down or rate")),
+            Set::StatsPeriod { .. } => {
+                let cause = "statistics are shown by the program that is asked, which is `uroce`";
+                let remedy = "set it at a prompt: uroce -s PID";
+                return Err(Failure::new(Errno::OPNOTSUPP, cause, remedy));
             }
         };
         let (served, number) = find_port(port, devices)?;
         served.calls.call(move |thread| thread.set_link(number, is_up))?;
         Ok(Begun::Over(Answer::Done))
     }
+}
+
+/// Makes the failure of a command without one of these words.
+fn nothing(words: &str) -> Failure {
+    Failure::new(Errno::INVAL, "nothing is to be set", format!("add {words}"))
 }
 
 /// Answers with what is logged from now on.

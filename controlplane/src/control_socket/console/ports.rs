@@ -26,9 +26,10 @@ impl Console {
             Port::Stop { port, force } => {
                 self.forwarding.check_stopped()?;
                 if !force {
+                    let harm = "which would get no packet";
                     selected(*port, devices)?
                         .iter()
-                        .try_for_each(|(served, _)| harmless(served))?;
+                        .try_for_each(|(served, _)| harmless(served, harm))?;
                 }
                 set_links(*port, false, devices)?;
                 return Ok(Answer::Text("Stopping ports...\nDone".to_owned()));
@@ -65,7 +66,7 @@ impl Console {
         })?;
         let (served, number) = find_port(port, devices)?;
         if !force {
-            harmless(&served)?;
+            harmless(&served, &format!("which gets no answers to {address} any more"))?;
         }
         let call = move |thread: &mut Thread| Ok(thread.change_address(number, prefix, is_added));
         let Err(error) = served.calls.call(call)? else { return Ok(Answer::Done) };
@@ -154,11 +155,11 @@ fn set_links(port: Select, is_up: bool, devices: &[Arc<Served>]) -> Result<(), F
     Ok(())
 }
 
-/// Checks that a device does not serve a program.
-fn harmless(served: &Served) -> Result<(), Failure> {
+/// Checks that a device does not serve a program, to which the command would do this harm.
+fn harmless(served: &Served, harm: &str) -> Result<(), Failure> {
     if served.config.forwards {
         return Ok(());
     }
-    let cause = format!("{} serves a program, which would get no packet", served.config.name);
+    let cause = format!("{} serves a program, {harm}", served.config.name);
     Err(Failure::new(Errno::PERM, cause, "add --force if that is meant"))
 }

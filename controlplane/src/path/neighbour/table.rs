@@ -8,6 +8,9 @@
 //!                      Failed                                  (none)
 //! ```
 //!
+//! An address that a command has fixed is in none of these states: it is used as it is, until a
+//! command removes it.
+//!
 //! An *answer* is a reply to our own request; any other packet with an address is a *hint*. An
 //! address known from a hint, or confirmed too long ago, is requested again (first by unicast)
 //! before a path is built on it.
@@ -15,7 +18,8 @@
 //! Invariants
 //! - A hint never confirms an entry. It replaces an address at most once a second.
 //! - There are at most [`ASKED_MAX`] entries that were requested and [`HINTED_MAX`] that were not,
-//!   so that a flood of hints evicts hints only.
+//!   so that a flood of hints evicts hints only. At most [`FIXED_MAX`] of the former are fixed.
+//! - No packet changes a fixed entry.
 //! - After [`TRIES`] requests at growing intervals an entry has failed.
 //!
 //! Not here: packet formats ([`super::arp`], [`super::ndp`]).
@@ -31,6 +35,8 @@ use uroce_wire::Mac;
 pub const ASKED_MAX: usize = 1024;
 /// Largest number of entries that are known from hints only.
 pub const HINTED_MAX: usize = 256;
+/// Most entries that are fixed, a part of [`ASKED_MAX`].
+pub const FIXED_MAX: usize = 256;
 /// Requests before an entry has failed.
 pub const TRIES: u32 = 5;
 /// Time to the second request. It doubles with each further one; an answer may take 3.1 s in all.
@@ -58,6 +64,8 @@ pub enum Resolution {
 /// State of a neighbour, by the names of RFC 4861 as Linux shows them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
+    /// A command has fixed the address.
+    Permanent,
     /// The address was confirmed within [`REACHABLE`].
     Reachable,
     /// The address is not confirmed, or not any more.
@@ -74,6 +82,7 @@ impl Reach {
     /// Returns the name.
     pub fn name(self) -> &'static str {
         match self {
+            Reach::Permanent => "PERMANENT",
             Reach::Reachable => "REACHABLE",
             Reach::Stale => "STALE",
             Reach::Probe => "PROBE",
@@ -93,6 +102,8 @@ pub(super) struct Question {
 
 #[derive(Clone, Copy, Debug)]
 enum State {
+    /// A command has fixed the address.
+    Fixed,
     Known {
         confirmed: Option<Instant>,
     },
@@ -104,6 +115,12 @@ enum State {
     Failed {
         until: Instant,
     },
+}
+
+impl State {
+    fn is_fixed(self) -> bool {
+        matches!(self, State::Fixed)
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -131,6 +148,7 @@ impl Table {
         if let Some(entry) = self.entries.get_mut(&ip) {
             entry.used = now;
             match (entry.state, entry.mac) {
+                (State::Fixed, Some(mac)) => return Resolution::Ready(mac),
                 (State::Known { confirmed: Some(at) }, Some(mac)) if now < at + REACHABLE => {
                     return Resolution::Ready(mac);
                 }
@@ -165,7 +183,8 @@ impl Table {
         if kind().count() < max {
             return true;
         }
-        let idle = kind().filter(|(_, entry)| !matches!(entry.state, State::Asking { .. }));
+        let is_kept = |state| matches!(state, State::Asking { .. } | State::Fixed);
+        let idle = kind().filter(|(_, entry)| !is_kept(entry.state));
         let Some(oldest) = idle.min_by_key(|(_, entry)| entry.used).map(|(ip, _)| *ip) else {
             return false;
         };
@@ -180,6 +199,7 @@ impl Table {
     ) -> impl Iterator<Item = (IpAddr, Option<Mac>, Reach)> + '_ {
         self.entries.iter().map(move |(ip, entry)| {
             let reach = match entry.state {
+                State::Fixed => Reach::Permanent,
                 State::Known { confirmed: Some(at) } if now < at + REACHABLE => Reach::Reachable,
                 State::Known { .. } => Reach::Stale,
                 State::Asking { .. } if entry.mac.is_some() => Reach::Probe,
@@ -203,6 +223,9 @@ impl Table {
     /// Records that `ip` has answered our request from `mac`.
     pub(super) fn answer(&mut self, now: Instant, ip: IpAddr, mac: Mac) {
         let Some(entry) = self.entries.get_mut(&ip) else { return };
+        if entry.state.is_fixed() {
+            return;
+        }
         entry.mac = Some(mac);
         entry.updated = now;
         entry.state = State::Known { confirmed: Some(now) };
@@ -220,6 +243,9 @@ impl Table {
             return;
         };
         if entry.mac == Some(mac) && !matches!(entry.state, State::Failed { .. }) {
+            return;
+        }
+        if entry.state.is_fixed() {
             return;
         }
         if entry.mac.is_some() && now < entry.updated + LOCK {
@@ -247,15 +273,35 @@ impl Table {
 
     /// Forgets what has the Ethernet address `mac`.
     pub(super) fn forget(&mut self, mac: Mac) {
-        self.entries.retain(|_, entry| {
-            entry.mac != Some(mac) || matches!(entry.state, State::Asking { .. })
-        });
+        let is_kept = |state| matches!(state, State::Asking { .. } | State::Fixed);
+        self.entries.retain(|_, entry| entry.mac != Some(mac) || is_kept(entry.state));
     }
 
-    /// Forgets all addresses. Pending requests start again with a broadcast.
+    /// Fixes the address of `ip`. Returns false if too many are fixed, or requested.
+    pub(super) fn fix(&mut self, now: Instant, ip: IpAddr, mac: Mac) -> bool {
+        let known = self.entries.get(&ip);
+        let fixed = self.entries.values().filter(|entry| entry.state.is_fixed()).count();
+        let is_fixed = known.is_some_and(|entry| entry.state.is_fixed());
+        let is_asked = known.is_some_and(|entry| entry.asked);
+        if (fixed >= FIXED_MAX && !is_fixed) || (!is_asked && !self.make_room(true)) {
+            return false;
+        }
+        self.asking.retain(|asked| *asked != ip);
+        let (state, mac) = (State::Fixed, Some(mac));
+        self.entries.insert(ip, Entry { state, mac, updated: now, used: now, asked: true });
+        true
+    }
+
+    /// Forgets the entry of `ip`, fixed or not. Returns false if there is none, or if it is being
+    /// requested.
+    pub(super) fn remove(&mut self, ip: IpAddr) -> bool {
+        !self.is_asking(ip) && self.entries.remove(&ip).is_some()
+    }
+
+    /// Forgets all addresses that are not fixed. Pending requests start again with a broadcast.
     pub(super) fn clear(&mut self, now: Instant) {
-        self.entries.retain(|_, entry| matches!(entry.state, State::Asking { .. }));
-        for entry in self.entries.values_mut() {
+        self.entries.retain(|_, entry| matches!(entry.state, State::Asking { .. } | State::Fixed));
+        for entry in self.entries.values_mut().filter(|entry| !entry.state.is_fixed()) {
             entry.mac = None;
             entry.state = State::Asking { tries: 0, due: now };
         }
@@ -433,6 +479,43 @@ mod tests {
         }
         assert_eq!(table.len(), HINTED_MAX + 1);
         assert_eq!(table.resolve(at(1), ip(1)), Resolution::Ready(A));
+    }
+
+    #[test]
+    fn a_fixed_address_is_used_at_once_and_no_packet_changes_it() {
+        let mut table = Table::default();
+        table.resolve(at(0), ip(1));
+        assert!(table.fix(at(1), ip(1), A));
+        assert_eq!(table.next_timeout(), None, "it is not asked for any more");
+        table.answer(at(2), ip(1), B);
+        table.hint(at(5000), ip(1), B, true);
+        table.doubt(ip(1));
+        table.forget(A);
+        table.clear(at(5001));
+        assert_eq!(table.resolve(at(100_000), ip(1)), Resolution::Ready(A));
+        let all: Vec<_> = table.entries(at(100_000)).collect();
+        assert_eq!(all, [(ip(1), Some(A), Reach::Permanent)]);
+        assert!(table.fix(at(100_001), ip(1), B), "another one takes its place");
+        assert_eq!(table.resolve(at(100_002), ip(1)), Resolution::Ready(B));
+        assert!(table.remove(ip(1)) && !table.remove(ip(1)));
+        assert_eq!(table.resolve(at(100_003), ip(1)), Resolution::Pending);
+        assert!(!table.remove(ip(1)), "a path waits for the answer");
+    }
+
+    #[test]
+    fn fixed_addresses_are_few_and_are_not_pushed_out() {
+        let mut table = Table::default();
+        for n in 0..FIXED_MAX as u32 {
+            assert!(table.fix(at(0), ip(n), A));
+        }
+        assert!(!table.fix(at(0), ip(5000), A));
+        assert!(table.fix(at(0), ip(0), B), "one that is fixed may change");
+        for n in 0..ASKED_MAX as u32 {
+            table.resolve(at(1), ip(10_000 + n));
+            table.answer(at(1), ip(10_000 + n), B);
+        }
+        assert_eq!(table.len(), ASKED_MAX);
+        assert_eq!(table.resolve(at(2), ip(7)), Resolution::Ready(A));
     }
 
     #[test]

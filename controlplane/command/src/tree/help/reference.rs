@@ -14,6 +14,8 @@ pub struct Section {
 /// A command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
+    /// Its words, as in `show`, `port`, `stats`.
+    pub words: Vec<String>,
     /// Words and arguments of the command, for example `show port stats PORT|all`.
     pub usage: String,
     /// Meaning of the command, without a full stop.
@@ -43,6 +45,7 @@ fn entry(leaf: &Leaf<'_>) -> Entry {
         arg.get_help().map(|about| (form(arg), about.to_string()))
     };
     Entry {
+        words: leaf.words.iter().map(|word| (*word).to_owned()).collect(),
         usage: leaf.usage(),
         about: leaf.about(),
         arguments: arguments(leaf.command).filter_map(meaning).collect(),
@@ -58,6 +61,7 @@ mod tests {
         let sections = sections();
         let all = || sections.iter().flat_map(|section| &section.commands);
         let stats = all().find(|entry| entry.usage == "show port stats PORT|all").unwrap();
+        assert_eq!(stats.words, ["show", "port", "stats"]);
         assert_eq!(stats.about, "Frames and bytes, and their rates since the last time");
         let port = ("PORT|all".to_owned(), "Number of a port, or `all`".to_owned());
         assert_eq!(stats.arguments, [port]);
