@@ -4,6 +4,7 @@ mod bench;
 mod capture;
 mod detail;
 mod fault;
+mod latency;
 mod objects;
 mod pairs;
 mod paths;
@@ -21,6 +22,7 @@ pub use bench::Bench;
 pub use capture::Capture;
 pub use detail::{DeviceDetail, PortDetail};
 pub use fault::Fault;
+pub use latency::{Latency, Times};
 pub use objects::{Completion, Connected, FwdStats, Made, Memory};
 pub use paths::{Connection, Group, Migration, Rate, Route};
 pub use ping::Ping;
@@ -125,6 +127,8 @@ pub enum Answer {
     Dump(String),
     /// Answer to `show errors`.
     Errors(Vec<DropCount>),
+    /// Answer to `show latency`.
+    Latency(Vec<Latency>),
     /// Answer to `show events`.
     Events(Vec<Event>),
     /// Answer to `show capture` and `capture stop`.
@@ -175,7 +179,7 @@ impl Answer {
             };
         }
         join!(PortInfo PortSummary PortStats PortXstats PortCap PortReta Device Gid Qp QpDetail Path
-            Migration Rate Cm Mcast Route Count Neigh Cores Settings Counters Errors Events
+            Migration Rate Cm Mcast Route Count Neigh Cores Settings Counters Errors Latency Events
             Capture Trace Fault Runtime Scraped);
         true
     }

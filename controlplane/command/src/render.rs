@@ -8,6 +8,7 @@ mod bench;
 mod capture;
 mod device;
 mod fault;
+mod latency;
 mod objects;
 mod paths;
 mod ping;
@@ -52,6 +53,7 @@ pub fn text(answer: &Answer) -> String {
         Answer::Dump(text) => text.replace('\t', "    "),
         Answer::Counters(counters) => statistics::counters(counters),
         Answer::Errors(drops) => of_drops(drops),
+        Answer::Latency(qps) => latency::list(qps),
         Answer::Events(events) => of_events(events),
         Answer::Capture(captures) => capture::list(captures),
         Answer::Trace(traces) => traces.iter().map(trace::packets).collect(),

@@ -233,6 +233,12 @@ pub enum Show {
     Errors,
     /// Stages of the lcores' turns for a second: calls, packets, cycles, share of the time
     Runtime,
+    /// Round trips of queue pairs: from sending a request to its acknowledgement
+    Latency {
+        /// Number of a queue pair, or `all`
+        #[cfg_attr(feature = "tree", arg(long, value_name = "QPN|all"))]
+        qp: Option<Select>,
+    },
     /// The last events of QPs and ports, at most 256 of each device
     Events {
         /// How many of each device
@@ -318,6 +324,8 @@ pub enum Clear {
     Errors,
     /// Clear the measurements of `show runtime`
     Runtime,
+    /// Clear the round trips of `show latency`
+    Latency,
     /// Clear the events of `show events`
     Events,
     /// End the last `trace` of each device if it still runs, and clear its packets

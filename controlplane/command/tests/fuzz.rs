@@ -160,6 +160,8 @@ fn lines() -> Vec<Vec<u8>> {
         "mon qp 7 int 20 count 2",
         "save config x",
         "show device detail",
+        "show latency qp 0x11",
+        "clear latency",
         "show port 0 rss reta",
         "dump log_types",
         "port stop all --force",

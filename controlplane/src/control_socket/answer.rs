@@ -9,6 +9,7 @@ mod capture;
 mod detail;
 mod device;
 mod fault;
+mod latency;
 mod paths;
 mod port;
 mod qp;
@@ -215,7 +216,8 @@ fn named(request: &Request) -> Option<String> {
                 | Show::Path { qp: Select::One(qpn) }
                 | Show::Migration { qp: Select::One(qpn) }
                 | Show::Rate { qp: Select::One(qpn) }
-                | Show::Counters { qp: Some(Select::One(qpn)), .. },
+                | Show::Counters { qp: Some(Select::One(qpn)), .. }
+                | Show::Latency { qp: Some(Select::One(qpn)) },
             ),
             _,
         ) => Some(format!("no QP {qpn:#08x}")),
@@ -253,6 +255,8 @@ fn part(
         Request::Clear(Clear::Counters | Clear::Errors | Clear::Runtime) => {
             statistics::clear(served, request, &mut marks.statistics).map(Part::whole)
         }
+        Request::Show(Show::Latency { qp }) => latency::show(served, qp.unwrap_or(Select::All), at),
+        Request::Clear(Clear::Latency) => latency::clear(served, at),
         Request::Show(Show::Migration { qp }) => paths::migrations(served, qp, at),
         Request::Show(Show::Rate { qp }) => paths::rates(served, qp, at),
         Request::Show(Show::Cm { cm }) => paths::connections(served, cm, at),

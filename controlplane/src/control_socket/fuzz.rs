@@ -33,6 +33,8 @@ const REQUESTS: [Request; 18] = [
     Request::Show(Show::Port(ShowPort::Stats { port: Select::All })),
     Request::Clear(Clear::Port(ClearPort::Stats { port: Select::One(0) })),
     Request::Clear(Clear::Events),
+    Request::Show(Show::Latency { qp: None }),
+    Request::Clear(Clear::Latency),
     Request::Show(Show::Rxq(ShowQueue::Info { port: 0, queue: 1 })),
     Request::Dump(Dump::LogTypes),
     Request::Show(Show::Port(ShowPort::Rss(ShowRss::Reta { port: Select::All }))),

@@ -83,6 +83,20 @@ impl Thread {
         Ok((page, next))
     }
 
+    /// Forgets the round trips of QPs from slot `from` on; returns the slot at which to go on, if
+    /// there may be more.
+    pub(crate) fn clear_round_trips(&mut self, from: u32) -> Result<Option<u32>, RequestError> {
+        let listed: Vec<(u32, Qpn)> = self.control.qps_from(from).take(PAGE).collect();
+        let begin = Instant::now();
+        for (slot, qpn) in &listed {
+            self.control.clear_round_trips(*qpn)?;
+            if begin.elapsed() > PAGE_TIME {
+                return Ok(Some(slot + 1));
+            }
+        }
+        Ok(listed.last().map(|(slot, _)| slot + 1))
+    }
+
     /// Returns the QP of this number, if there is one.
     pub(crate) fn one_qp(&mut self, number: u32) -> Result<Option<(Qpn, QpInfo)>, RequestError> {
         let qpn = Qpn::new(number);

@@ -16,7 +16,8 @@ use crate::lane::binding::{PortAddresses, PortBinding, path_mtu_of};
 use crate::lane::bottleneck::BottleneckError;
 use crate::lane::bottleneck::backlog::Backlog;
 use crate::lcore::command::{
-    CommandSender, DestroyQp, MigratePort, Modified, ModifyQp, Queried, QueryQp, SetAddresses,
+    ClearRoundTrips, CommandSender, DestroyQp, MigratePort, Modified, ModifyQp, Queried, QueryQp,
+    SetAddresses,
 };
 use crate::lcore::thread::LcoreThread;
 use crate::port::Port;
@@ -36,7 +37,7 @@ use uroce_shared::wake::doorbell::Doorbell;
 use uroce_shared::wake::events::{EventGuard, EventKind};
 use uroce_transport::{
     Congestion, MigrationStats, ModifyError, Notification, PathMigState, Pd, QpAttr, QpCaps,
-    QpChange, QpState, QpType, SelectiveRepeat,
+    QpChange, QpState, QpType, RoundTripStats, SelectiveRepeat,
 };
 use uroce_wire::{PathMtu, Qpn};
 
@@ -120,6 +121,8 @@ pub struct QpInfo {
     pub migration: MigrationStats,
     /// Packets that it has sent and received.
     pub traffic: QpTraffic,
+    /// Round trips of its requests, if any was measured.
+    pub round_trips: Option<RoundTripStats>,
     /// The lcore that owns it.
     pub lcore: usize,
 }
@@ -347,12 +350,33 @@ impl Control {
         let Record { index, lcore, caps, qp_type, has_srq, .. } = record;
         let lcore = usize::from(lcore);
         let queried = self.call(lcore, QueryQp { index })?;
-        let Queried { attr, migration, draining: sq_draining, sends, traffic } =
+        let Queried { attr, migration, draining: sq_draining, sends, traffic, round_trips } =
             queried.ok_or(ControlError::UnknownQp(qpn))?;
         if attr.path_mig_state == PathMigState::Migrated {
             self.qps.put(Record { migrates: false, ..record });
         }
-        Ok(QpInfo { attr, caps, qp_type, has_srq, sq_draining, sends, migration, traffic, lcore })
+        Ok(QpInfo {
+            attr,
+            caps,
+            qp_type,
+            has_srq,
+            sq_draining,
+            sends,
+            migration,
+            traffic,
+            round_trips,
+            lcore,
+        })
+    }
+
+    /// Forgets the round trips that a QP has measured.
+    ///
+    /// # Errors
+    /// [`ControlError`].
+    pub fn clear_round_trips(&mut self, qpn: Qpn) -> Result<(), ControlError> {
+        let Record { index, lcore, .. } = self.record(qpn)?;
+        let done = self.call(usize::from(lcore), ClearRoundTrips { index })?;
+        done.ok_or(ControlError::UnknownQp(qpn))
     }
 
     /// Migrates, at once, each armed QP that sends through that port, counted from 1, unless its

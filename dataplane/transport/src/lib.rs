@@ -77,7 +77,7 @@ pub use qp::state::{ModifyError, QpState, Rule, rule};
 pub use qp::{Handled, Inbound, Progress, Qp, QpInit, WorkQueues};
 pub use queue::{MAX_INLINE_DATA, QpCaps};
 pub use rate::StaticRate;
-pub use rc::SelectiveRepeat;
+pub use rc::{RoundTripStats, SelectiveRepeat};
 #[cfg(feature = "seeded-bugs")]
 pub use seeded::{Bug, is_planted, plant};
 pub use time::Instant;

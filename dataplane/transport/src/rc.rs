@@ -12,6 +12,7 @@ mod requester;
 mod resources;
 mod responder;
 mod retry;
+mod round_trips;
 mod rtt;
 mod selective;
 
@@ -24,6 +25,7 @@ use crate::time::Instant;
 pub(crate) use keepalive::Keepalive;
 pub(crate) use requester::Requester;
 pub(crate) use responder::Responder;
+pub use round_trips::RoundTripStats;
 pub use selective::SelectiveRepeat;
 #[cfg(feature = "testing")]
 pub use selective::{PsnSet, SPAN};

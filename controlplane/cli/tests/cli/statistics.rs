@@ -124,6 +124,37 @@ fn the_time_of_lcores_is_divided_between_the_stages_of_their_turns() {
 }
 
 #[test]
+fn round_trips_of_requests_are_measured_and_cleared() {
+    let mut lab = Lab::new();
+    let latency = |line: &str| match answer(line) {
+        Answer::Latency(qps) => qps,
+        other => panic!("{other:?}"),
+    };
+    let [left, right] = [&lab.left.qp, &lab.right.qp].map(|qp| qp.qpn().value());
+    let all = latency("show latency");
+    assert!(all.len() == 2 && all.iter().all(|qp| qp.times.is_none()), "{all:?}");
+    let begin = std::time::Instant::now();
+    lab.write(100);
+    let time = begin.elapsed().as_nanos();
+    let one = &latency(&format!("show latency qp {left:#x}"))[0];
+    let times = one.times.expect("samples");
+    // The first request, and one in sixteen of the others.
+    assert!((4..=20).contains(&one.samples), "{one:?}");
+    let range = times.min_ns..=times.max_ns;
+    assert!(times.min_ns > 100 && range.contains(&times.last_ns), "{times:?}");
+    assert!(range.contains(&times.mean_ns), "{times:?}");
+    assert!(u128::from(times.max_ns) < time, "{times:?} of {time} ns");
+    let said = says(&format!("show latency qp {right}"));
+    assert!(said.contains("of right has no sample: the peer has acknowledged nothing"), "{said}");
+
+    assert_eq!(says("clear latency"), "");
+    assert!(latency("show latency").iter().all(|qp| qp.samples == 0));
+    lab.write(100);
+    assert!(latency(&format!("show latency qp {left}"))[0].samples >= 4);
+    assert_eq!(text(&ask("show latency qp 1").stderr), "no QP 0x000001\n");
+}
+
+#[test]
 fn an_own_device_has_them_too() {
     let mut child = uroce(&["--vdev=net_null0,no-rx=1", "--", "-i"])
         .stdin(Stdio::piped())
@@ -131,12 +162,18 @@ fn an_own_device_has_them_too() {
         .spawn()
         .expect("the program runs");
     let script = "show errors\nclear errors\nshow counters port 0\nshow runtime\nclear runtime\n\
-                  clear counters\nquit\n";
+                  clear counters\nshow latency\nclear latency\nquit\n";
     child.stdin.take().expect("a pipe").write_all(script.as_bytes()).expect("read");
     let output = child.wait_with_output().expect("its end");
     let text = text(&output.stdout);
     assert!(output.status.success(), "{text}");
-    for part in ["rx_unknown_qpn", "uroce0 port 0", "uroce0 lcore 0: ", "Bye..."] {
+    for part in [
+        "rx_unknown_qpn",
+        "uroce0 port 0",
+        "uroce0 lcore 0: ",
+        "RC measures the first request",
+        "Bye...",
+    ] {
         assert!(text.contains(part), "{part}: {text}");
     }
 }

@@ -76,6 +76,7 @@ pub(super) fn show(served: &Served, show: Show) -> Result<Answer, RequestError> 
         | Show::Counters { .. }
         | Show::Errors
         | Show::Runtime
+        | Show::Latency { .. }
         | Show::Capture
         | Show::Trace
         | Show::Fault => Answer::Done,

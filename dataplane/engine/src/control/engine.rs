@@ -379,4 +379,4 @@ fn check(config: &EngineConfig, ports: &[PortBinding]) -> Result<(), EngineError
 }
 
 // The state of a million QPs must fit into a common machine's memory.
-const _: () = assert!(Engine::qp_state_bytes() <= 1120);
+const _: () = assert!(Engine::qp_state_bytes() <= 1144);

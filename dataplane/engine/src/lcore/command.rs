@@ -19,7 +19,9 @@ use crate::qp::context::{QpContext, QpTraffic, Resized};
 use crate::qp::env::TurnContext;
 use crate::qp::shard::Shard;
 use uroce_shared::sync::{Consumer, Producer, RingBuffer};
-use uroce_transport::{MigrationStats, ModifyError, QpAttr, QpChange, QpState, SelectiveRepeat};
+use uroce_transport::{
+    MigrationStats, ModifyError, QpAttr, QpChange, QpState, RoundTripStats, SelectiveRepeat,
+};
 
 /// A command, and what the lcore does for it. `None` in a reply means that the lcore has no such QP
 /// or port.
@@ -85,7 +87,7 @@ macro_rules! reply {
 }
 
 commands! {
-    CreateQp ModifyQp QueryQp ResizeQp DestroyQp
+    CreateQp ModifyQp QueryQp ResizeQp DestroyQp ClearRoundTrips
     MigratePort SetAddresses SetFaults SetBottleneck SetRate SetLink SetForward
     CountUnforwarded SetTap
 }
@@ -150,6 +152,8 @@ pub(crate) struct Queried {
     pub(crate) sends: u32,
     /// Packets of the QP since it was created.
     pub(crate) traffic: QpTraffic,
+    /// Round trips of the QP's requests, if any was measured.
+    pub(crate) round_trips: Option<RoundTripStats>,
 }
 
 impl LcoreCommand for QueryQp {
@@ -161,7 +165,23 @@ impl LcoreCommand for QueryQp {
         let draining = qp.state() == QpState::Sqd && !qp.is_drained();
         let sends = context.sends();
         let (attr, migration, traffic) = (qp.attr(), qp.migration(), context.path.traffic);
-        Some(Queried { attr, migration, draining, sends, traffic })
+        let round_trips = qp.round_trips();
+        Some(Queried { attr, migration, draining, sends, traffic, round_trips })
+    }
+}
+
+/// Forgets the round trips that a QP has measured; `None` if there is no such QP.
+#[derive(Debug)]
+pub(crate) struct ClearRoundTrips {
+    pub(crate) index: u32,
+}
+
+impl LcoreCommand for ClearRoundTrips {
+    reply!(ClearRoundTrips: Option<()>);
+
+    fn obey(self, shard: &mut Shard, _: &mut TurnContext<'_>) -> Option<()> {
+        shard.get_mut(self.index)?.qp.clear_round_trips();
+        Some(())
     }
 }
 

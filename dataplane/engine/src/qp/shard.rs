@@ -105,6 +105,11 @@ impl Shard {
         Some(context)
     }
 
+    /// Returns the QP in a slot, to change it.
+    pub(crate) fn get_mut(&mut self, index: u32) -> Option<&mut QpContext> {
+        self.qps.get_mut(index as usize)?.as_deref_mut()
+    }
+
     /// Returns the QP in a slot.
     #[inline]
     pub(crate) fn get(&self, index: u32) -> Option<&QpContext> {

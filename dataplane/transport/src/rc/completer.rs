@@ -386,7 +386,9 @@ impl Requester {
         if self.next_psn.is_before(self.unacked_psn) {
             self.rewind(self.unacked_psn);
         }
-        if self.trip.is_attentive() && self.trip.acknowledged(self.unacked_psn, context.now) {
+        if self.trip.is_attentive()
+            && self.trip.acknowledged(self.unacked_psn, context.now, &mut self.trips)
+        {
             self.retry.set_probe(context.attr, self.trip.quiet());
         }
         if let Some(sent) = &mut self.sent {

@@ -27,6 +27,7 @@ mod repeat;
 use uroce_wire::{AtomicEth, ExtHeaders, Msn, OpCode, Psn, Qpn, Reth, Rkey, Va};
 
 use super::retry::Retry;
+use super::round_trips::RoundTrips;
 use super::rtt::RoundTrip;
 use super::selective::Sent;
 use crate::attr::Attributes;
@@ -65,6 +66,8 @@ pub(crate) struct Requester {
     pub(super) is_limited: bool,
     pub(super) retry: Retry,
     pub(super) trip: RoundTrip,
+    /// All round trips since the QP left RESET, or since the record was cleared.
+    pub(crate) trips: RoundTrips,
     /// Packets with AckReq to be sent before one is timed.
     untimed: u8,
     /// A response came that acknowledges nothing new, since the keepalive has looked last.
@@ -89,6 +92,7 @@ impl Requester {
             is_limited: false,
             retry: Retry::default(),
             trip: RoundTrip::default(),
+            trips: RoundTrips::default(),
             untimed: 0,
             has_heard: false,
             sent: None,
@@ -141,6 +145,7 @@ impl Requester {
     /// Empties the queue and the state, without completions.
     pub(crate) fn reset(&mut self) {
         self.sq.clear();
+        self.trips.clear();
         self.rest();
     }
 

@@ -18,6 +18,7 @@ use core::time::Duration;
 use bitflags::bitflags;
 use uroce_wire::Psn;
 
+use super::round_trips::RoundTrips;
 use crate::time::{Instant, Stamp};
 
 /// Number of request packets that may be unacknowledged at once. Keeps the queues of a slow
@@ -175,10 +176,15 @@ impl RoundTrip {
 
     /// Called when the peer has acknowledged everything before `limit`. Returns whether the time of
     /// the next probe changes: there is a new sample, or probes had been sent.
-    pub(super) fn acknowledged(&mut self, limit: Psn, now: Instant) -> bool {
+    pub(super) fn acknowledged(
+        &mut self,
+        limit: Psn,
+        now: Instant,
+        trips: &mut RoundTrips,
+    ) -> bool {
         let is_sampled = self.flags.contains(Flags::TIMING) && self.timed.is_before(limit);
         if is_sampled {
-            self.sample(now);
+            self.sample(now, trips);
         }
         if self.is_lossy() && limit.distance_from(self.fresh_from) > CALM {
             self.flags -= Flags::LOSSY;
@@ -200,9 +206,10 @@ impl RoundTrip {
     }
 
     /// Takes the answer to the timed packet as a sample.
-    pub(super) fn sample(&mut self, now: Instant) {
+    pub(super) fn sample(&mut self, now: Instant, trips: &mut RoundTrips) {
         self.flags -= Flags::TIMING;
         let sample = self.timed_at.age(now).max(1);
+        trips.record(sample);
         self.mean = match self.mean {
             0 => sample,
             // A queue that grows must not look like silence.
