@@ -155,7 +155,7 @@ fn dpdk_tells_its_memory_rings_and_threads() {
         ("dump ring", "ring <"),
         ("dump lcores", "lcore"),
         ("dump log_types", "lib.eal"),
-        ("dump socket_mem", "Socket:0"),
+        ("dump socket_mem", "heap_size"),
     ] {
         let said = says(line);
         assert!(said.to_lowercase().contains(&part.to_lowercase()), "{line}: {said}");

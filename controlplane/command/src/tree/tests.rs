@@ -69,7 +69,7 @@ fn mistakes_have_three_lines() {
         ),
         (
             "show port",
-            "Bad arguments\n          ^ expected one of: info summary stats xstats cap\n          \
+            "Bad arguments\n          ^ expected one of: info summary stats xstats cap rss\n          \
              type \"help show port\"",
         ),
         (
