@@ -242,8 +242,8 @@ impl Control {
     /// link. Frames that wait leave at the new rate.
     ///
     /// The rate is that of the port's bottleneck, if it has one or had one when a rate was last
-    /// taken away. Otherwise no frame is dropped: a quarter of the port's mempool may wait, and then
-    /// QPs wait, as at a port that is full.
+    /// taken away. Otherwise no frame is dropped: a quarter of the port's mempool may wait, and
+    /// then QPs wait, as at a port that is full.
     ///
     /// # Errors
     /// Those of [`set_bottleneck`](Control::set_bottleneck).
