@@ -164,17 +164,6 @@ fn dpdk_tells_its_memory_rings_and_threads() {
 }
 
 #[test]
-fn a_port_over_udp_sockets_has_no_table_of_queues_and_dpdk_is_described_too() {
-    let port = uroce::config::PortConfig::udp("lo").ip("127.0.0.1/8").expect("an address");
-    let device = uroce::config::DeviceConfig::new("sockets").port(port);
-    let config = uroce::Config::new().device(device);
-    let _context = uroce::Context::open(&config, "sockets").expect("opens without privilege");
-    assert!(says("dump mempool").contains("mempool <"));
-    let said = says("show port rss reta all");
-    assert!(said.contains("has no RSS redirection table"), "{said}");
-}
-
-#[test]
 fn a_port_without_a_table_of_queues_names_its_driver() {
     let _lab = Lab::new();
     let Answer::PortReta(ports) = answer("show port 0 rss reta") else { panic!("a table") };
