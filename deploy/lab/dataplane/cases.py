@@ -106,9 +106,10 @@ class Case:
 
 def dataplane(everything, brief=False):
     """Cases of uroce against Soft-RoCE, with both roles. `brief` leaves out every second one of the
-    cases without loss, and most of those over UDP sockets."""
+    cases without loss, most of those over UDP sockets, and one of three shares of loss."""
     chosen = [program for program in programs.ALL if everything or program.name not in SELDOM]
-    tables = (partial(clean, everything, brief), special, over_vhost, partial(over_udp, brief))
+    tables = (partial(clean, everything, brief), partial(special, brief), over_vhost,
+              partial(over_udp, brief))
     return [case for table in tables for program in chosen for case in table(program)]
 
 
@@ -126,9 +127,10 @@ def clean(everything, brief, program):
     return [case_of(program, **row) for at, row in enumerate(rows) if not brief or at % 4 in (0, 3)]
 
 
-def special(program):
+def special(brief, program):
     """Cases with loss in each direction, and cases with both ends sending, with both roles and
-    alternating IP versions."""
+    alternating IP versions. `brief` leaves out the middle share of LOSSES."""
+    losses = LOSSES[::2] if brief else LOSSES
     cases = []
     for (roles, family) in ((UROCE_SERVES, 4), (RXE_SERVES, 6)):
         if program.service == RC:
@@ -139,7 +141,7 @@ def special(program):
             cases.append(case_of(program, roles, family, 1024, 2, loss=LOSS, duration=1))
         if program.service == RC and program.name in LOSSY:
             cases += [case_of(program, roles, family, path_mtu, size, loss=share)
-                      for share, path_mtu, size in LOSSES]
+                      for share, path_mtu, size in losses]
         if program.name in ("send_bw", "write_bw", "read_bw"):
             cases.append(case_of(program, roles, family, 1024, 1, 2, bidirectional=True))
     return cases

@@ -48,8 +48,8 @@ fn mistakes_have_three_lines() {
         (
             "show prot stats 0",
             "Bad arguments\n     ^^^^ expected one of: port rxq txq process device gid qp path migration rate cm \
-             mcast pd cq mr mw srq ah neigh route config fwd counters errors runtime latency events \
-             capture trace fault\n     did you mean \"port\"?",
+             mcast pd cq mr mw srq ah neigh route config fwd counters errors runtime latency \
+             events capture trace fault\n     did you mean \"port\"?",
         ),
         (
             "dance",
