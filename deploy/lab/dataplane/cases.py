@@ -158,16 +158,20 @@ def over_vhost(program):
 
 def over_udp(brief, program):
     """Cases over the kernel's UDP sockets with both roles and both IP versions: RC with loss in
-    each direction and without, the other services without. `brief` has WRITE and UD alone."""
+    each direction and without, the other services with loss. `brief` has WRITE and UD alone."""
     if program.name not in LOSSY or brief and (program.name, program.service) not in (
             ("write_bw", RC), ("send_bw", UD)):
         return []
+    if program.service != RC:
+        # A tap drops what its queue has no room for, and Soft-RoCE's end would wait for ever for a
+        # number of messages.
+        return [case_of(program, roles, family, 1024, 2, link="udp", loss=LOSS, duration=1)
+                for roles, family in ((UROCE_SERVES, 6), (RXE_SERVES, 4))]
     whole = ((UROCE_SERVES, 6, 4096, 0), (RXE_SERVES, 4, 4096, 0))
     lossy = [(roles, family, 1024, LOSS)
              for roles in (UROCE_SERVES, RXE_SERVES) for family in FAMILIES]
-    rows = [*lossy, *whole] if program.service == RC else whole
     return [case_of(program, roles, family, mtu, -2, link="udp", loss=loss)
-            for roles, family, mtu, loss in rows]
+            for roles, family, mtu, loss in (*lossy, *whole)]
 
 
 def selftest():
