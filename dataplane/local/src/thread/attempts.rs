@@ -76,6 +76,15 @@ impl Keeper {
         self.peers.attempts.iter().any(|one| one.number == number && one.socket().is_some())
     }
 
+    /// Takes back what a member was asked. It is asked once more if no link comes of its own
+    /// question.
+    pub(super) fn withdraw(&mut self, number: u8) {
+        let until = Instant::now() + RETRY;
+        for attempt in self.peers.attempts.iter_mut().filter(|attempt| attempt.number == number) {
+            attempt.state = State::Pausing(until);
+        }
+    }
+
     /// Ends the attempt for a member, if there is one.
     pub(super) fn drop_attempt(&mut self, number: u8) {
         self.peers.attempts.retain(|attempt| attempt.number != number);

@@ -107,6 +107,9 @@ impl Keeper {
         let sides = self.sides(hello);
         let Some(board) = super::links::adopt_board(hello, fds) else { return };
         let Ok((file, memory)) = Memory::create(sides.layout().len()) else { return };
+        // Before the answer: a member that has it takes a question that is still open for one that
+        // was asked after the link had ended.
+        self.withdraw(hello.number);
         let fds: Vec<_> = std::iter::once(file.as_fd()).chain(self.descriptors()).collect();
         let welcome = self.hello(Kind::Welcome).emit();
         if seqpacket::send(&socket, &welcome, &fds).is_ok() {

@@ -10,7 +10,8 @@ use crate::memory::Memory;
 use crate::{FRAME_MAX, Member, MemberConfig, Queue, Sent, mac_of};
 use fastrand::Rng;
 use rustix::event::EventfdFlags;
-use rustix::net::SocketFlags;
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SocketFlags};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -53,7 +54,7 @@ fn until(what: &str, mut is_so: impl FnMut() -> bool) {
 /// A process with a number that speaks for itself.
 struct Rogue {
     claim: Claim,
-    _listener: OwnedFd,
+    listener: OwnedFd,
     board: OwnedFd,
     memory: Memory,
     event: EventFd,
@@ -64,7 +65,7 @@ impl Rogue {
         let (claim, listener) = Claim::take(Directory::open(directory).unwrap(), None).unwrap();
         let (board, memory) = Memory::create(board_len(1)).unwrap();
         let event = EventFd::new(EventfdFlags::NONBLOCK).unwrap();
-        Rogue { claim, _listener: listener, board, memory, event }
+        Rogue { claim, listener, board, memory, event }
     }
 
     fn hello(&self, kind: Kind) -> Hello {
@@ -116,11 +117,8 @@ struct Linked {
 impl Linked {
     /// Returns whether the other member has closed the link.
     fn is_closed(&self) -> bool {
-        let flags = rustix::net::RecvFlags::DONTWAIT | rustix::net::RecvFlags::PEEK;
-        !matches!(
-            rustix::net::recv(&self.socket, &mut [0; 1], flags),
-            Err(rustix::io::Errno::AGAIN)
-        )
+        let flags = RecvFlags::DONTWAIT | RecvFlags::PEEK;
+        !matches!(rustix::net::recv(&self.socket, &mut [0; 1], flags), Err(Errno::AGAIN))
     }
 
     /// Writes something somewhere, now and then to where it hurts most.
@@ -324,10 +322,51 @@ fn silent_connections_keep_no_one_from_connecting() {
     // All are given up in time.
     for socket in silent {
         let mut byte = [0; 1];
-        let received = rustix::net::recv(&socket, &mut byte, rustix::net::RecvFlags::empty());
+        let received = rustix::net::recv(&socket, &mut byte, RecvFlags::empty());
         assert_eq!(received.map(|(_, len)| len), Ok(0));
     }
     assert!(begin.elapsed() < Duration::from_secs(5));
+}
+
+/// Both ask at the same time, and the member answers the rogue, which has the lower number.
+#[test]
+fn a_member_takes_its_question_back_before_it_answers_one() {
+    for round in 0..200 {
+        let scratch = Scratch::new();
+        let rogue = Rogue::new(&scratch.0);
+        let two = join(&scratch.0);
+        let mut queue = two.queue(0).unwrap();
+        let accept = || {
+            let mut accepted = None;
+            until("the member connects", || {
+                accepted = rustix::net::accept_with(&rogue.listener, SocketFlags::CLOEXEC).ok();
+                accepted.is_some()
+            });
+            let socket = accepted.unwrap();
+            let mut bytes = [0; Hello::LEN];
+            let (len, _fds) = seqpacket::receive(&socket, &mut bytes).unwrap();
+            (socket, Hello::parse(&bytes[..len]).unwrap().kind)
+        };
+        let (_told, kind) = accept();
+        assert_eq!(kind, Kind::Present);
+        queue.begin(Turn::from_nanos(1));
+        assert_eq!(queue.send(&frame(2, 1, 0)), Sent::Full);
+        let (asked, kind) = accept();
+        assert_eq!(kind, Kind::Link);
+        let socket = rogue.connect(2);
+        let hello = rogue.hello(Kind::Link).emit();
+        seqpacket::send(&socket, &hello, &[rogue.board.as_fd(), rogue.event.as_fd()]).unwrap();
+        // The rogue looks all the time, to see the member between two of its steps.
+        let peek = |socket| {
+            let flags = RecvFlags::DONTWAIT | RecvFlags::PEEK;
+            rustix::net::recv(socket, &mut [0; 1], flags).map(|(_, len)| len)
+        };
+        let begin = Instant::now();
+        while peek(&socket) == Err(Errno::AGAIN) {
+            assert!(begin.elapsed() < Duration::from_secs(10), "round {round}: no answer");
+        }
+        assert_eq!(peek(&asked), Ok(0), "round {round}: the question is still open");
+    }
 }
 
 /// A member that has claimed its number and never answers.
