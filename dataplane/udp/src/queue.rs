@@ -42,8 +42,9 @@ impl Queue {
     }
 
     /// Passes received frames to `take`, at most `max` of them. Stops when there are no more, or
-    /// when `take` returns false; that frame is passed again by the next call. Returns how many
-    /// frames were taken.
+    /// when `take` returns false; that frame is passed again by the next call. A datagram that is
+    /// too long for a frame is passed over and counts towards `max`. Returns how many frames were
+    /// taken.
     pub fn receive(&mut self, max: usize, take: impl FnMut(&Received<'_>) -> bool) -> usize {
         self.receiving.receive(max, take)
     }

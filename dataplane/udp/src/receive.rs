@@ -37,8 +37,8 @@ pub(crate) struct Receiving {
     next: usize,
     /// The identification of IPv4 packets, as a field of the CRC.
     identifications: Fields,
-    /// Whether the last [`refill`](Receiving::refill) gave up before each socket was read to its
-    /// end.
+    /// Whether the last call gave fewer frames than it could have before each socket was read to
+    /// its end.
     is_cut_short: bool,
     /// For each socket, the number of datagrams that it had no room for since it was opened.
     overflows: Vec<u32>,
@@ -119,18 +119,20 @@ impl Receiving {
         mut take: impl FnMut(&Received<'_>) -> bool,
     ) -> usize {
         let (mut taken, mut bytes) = (0, 0);
-        while taken < max {
+        // Datagrams that are too long count too, so that a flood of them ends the call.
+        let mut too_long = 0;
+        while taken + too_long < max {
             if self.rest.is_none() && !self.refill() {
                 break;
             }
-            let Receiving { buffer, rest, identifications, mtu, counters, .. } = self;
+            let Receiving { buffer, rest, identifications, mtu, .. } = self;
             let Some(of) = rest else { break };
             let left = &buffer[of.done..of.receipt.len];
             let transport = &left[..left.len().min(of.receipt.segment)];
             let l3_headers = usize::from(of.template.len - of.template.l3_offset);
             if l3_headers + transport.len() > *mtu {
-                counters.rx_too_long.add(1);
                 pass_over(rest, transport.len());
+                too_long += 1;
                 continue;
             }
             let mut head = [0; HEAD];
@@ -142,6 +144,11 @@ impl Receiving {
             taken += 1;
             bytes += transport.len();
             pass_over(rest, transport.len());
+        }
+        if too_long > 0 {
+            self.counters.rx_too_long.add(too_long as u64);
+            // Fewer frames than `max` do not mean that the sockets are empty.
+            self.is_cut_short |= taken + too_long == max;
         }
         if taken > 0 {
             self.counters.rx_datagrams.add(taken as u64);

@@ -160,6 +160,22 @@ fn empty_datagrams_hide_nothing_from_a_sleeper() {
 }
 
 #[test]
+fn a_flood_of_datagrams_that_are_too_long_ends_a_look_and_hides_nothing_from_a_sleeper() {
+    let own = address();
+    let endpoint = endpoint(&[own], 1).expect("opens");
+    let mut receiver = endpoint.queue(0).expect("free");
+    let stranger = UdpSocket::bind((address(), 0)).expect("binds");
+    for len in [9000, 20, 9000, 9000, 9000, 20] {
+        stranger.send_to(&vec![7; len], (own, 4791)).expect("sends");
+    }
+    let counters = endpoint.counters();
+    for expected in [(1, true, 1), (0, true, 3), (1, true, 4), (0, false, 4)] {
+        let taken = receiver.receive(2, |_| true);
+        assert_eq!((taken, receiver.has_frames(), counters.rx_too_long.get()), expected);
+    }
+}
+
+#[test]
 fn a_frame_that_was_refused_comes_again() {
     let [one, other] = [address(), address()];
     let (mut sender, mut receiver) = (queue(one), queue(other));
