@@ -50,8 +50,6 @@ const MODULES: [&str; 15] = [
     "thread::ports",
     "thread::waiting",
 ];
-/// Largest number of parts of the filter that commands have set.
-const PARTS: usize = 32;
 
 /// The log, once it was asked for.
 static LOG: Mutex<Option<Log>> = Mutex::new(None);
@@ -108,9 +106,6 @@ pub(crate) fn set_part(part: &str, level: LogLevel) -> Result<String, LogError> 
             None => !begin.is_empty(),
         };
         parts.retain(is_other);
-        if parts.len() == PARTS {
-            parts.remove(0);
-        }
         parts.push(format!("{begin}{}", level.name()));
     })
 }

@@ -13,7 +13,7 @@ use crate::pin::{Side, cpus};
 use crate::rendezvous::{Link, pause};
 use std::time::{Duration, Instant};
 
-/// Most lcores that the check of several uses.
+/// Largest number of lcores that the check of several uses.
 const LCORES_MAX: usize = 16;
 /// Traffic before the process is killed.
 const TRAFFIC: Duration = Duration::from_millis(1500);

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 const SILENCE: Duration = Duration::from_secs(180);
 /// Longest time from the end of the client's test to that of the server's.
 const FAREWELL: Duration = Duration::from_secs(10);
-/// Most lcores that a client may name.
+/// Largest number of lcores that a client may name.
 const LCORES_MAX: u16 = 16;
 /// Queue pairs of each lcore.
 const QPS: u16 = 4;

@@ -16,7 +16,7 @@ use super::checks::Setting;
 
 /// Longest time of a test, with the start of the driver.
 pub(super) const LIMIT: Duration = Duration::from_secs(90);
-/// Most bytes of output that are kept; a test writes less.
+/// Largest number of bytes of output that are kept; a test writes less.
 const OUTPUT_MAX: usize = 1 << 20;
 
 /// A running test. Dropping it kills the process.

@@ -10,7 +10,7 @@ use crate::client::Client;
 
 /// Longest wait for the values.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Most values that are listed.
+/// Largest number of values that are listed.
 const VALUES: usize = 100;
 
 /// Returns what may be typed for a value of this name, as `QPN|all`, and begins so: numbers that

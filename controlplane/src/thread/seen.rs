@@ -125,13 +125,13 @@ impl Thread {
         self.members.iter().map(|((qpn, group), port)| (*qpn, *group, *port)).collect()
     }
 
-    /// Returns the neighbours of a port, counted from 0, and whether there is a next port.
     /// Returns the index of one of a port's addresses.
     pub(crate) fn gid_index(&self, port: u8, own: IpAddr) -> Option<u8> {
         let neighbours = self.ports.neighbours.get(usize::from(port).checked_sub(1)?)?;
         neighbours.routes().own().index(own)
     }
 
+    /// Returns the neighbours of a port, counted from 0, and whether there is a next port.
     pub(crate) fn neighbours_of(&self, port: usize) -> (Vec<(IpAddr, Option<Mac>, Reach)>, bool) {
         let ports = &self.ports.neighbours;
         let entries = ports.get(port).map(|port| port.entries(self.now()).collect());

@@ -7,7 +7,7 @@ use uroce_engine::TapFrame;
 use uroce_transport::DropReason;
 use uroce_wire::{Bth, Frame, Header, Mac, Operation, Packet, ParseError, Psn};
 
-/// Most bits of a PSN's distance: half of the circle.
+/// Half of the number of PSNs: from here on a distance is one backwards.
 const HALF: i32 = 1 << 23;
 
 /// The packets of a trace, and what is known of the order of their PSNs.

@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const SILENCE: Duration = Duration::from_secs(3);
 /// Longest answer of a process in bytes.
 const ANSWER_MAX: usize = 8 << 20;
-/// Most processes that are asked.
+/// Largest number of processes that are asked.
 const PROCESSES: usize = 256;
 /// Time for which a text is given again instead of asking all processes once more.
 const FRESH: Duration = Duration::from_millis(500);

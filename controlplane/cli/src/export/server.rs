@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use super::collect::Collector;
 
-/// Most connections at a time.
+/// Largest number of connections at a time.
 const CONNECTIONS: usize = 32;
 /// Time in which a client must have sent its request and read the answer.
 const PATIENCE: Duration = Duration::from_secs(15);

@@ -14,7 +14,7 @@ use uroce_command::render::harmless;
 
 use super::collect::Told;
 
-/// Most values of one process.
+/// Largest number of values of one process.
 const VALUES: usize = 20_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

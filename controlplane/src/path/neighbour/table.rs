@@ -35,7 +35,7 @@ use uroce_wire::Mac;
 pub const ASKED_MAX: usize = 1024;
 /// Largest number of entries that are known from hints only.
 pub const HINTED_MAX: usize = 256;
-/// Most entries that are fixed, a part of [`ASKED_MAX`].
+/// Largest number of entries that are fixed, of the [`ASKED_MAX`].
 pub const FIXED_MAX: usize = 256;
 /// Requests before an entry has failed.
 pub const TRIES: u32 = 5;

@@ -1,7 +1,6 @@
 //! Prefetches what the QPs of the next frames will need while earlier frames are handled.
 //!
 //! The pieces are the QP's context, the ring of its receive queue, the posted receives, and their
-//! The pieces are the QP's context, the ring of its receive queue, the posted receives, and their
 //! memory. Each piece has the address of the next, so each is prefetched some frames after the
 //! piece before it. No QP is looked up while all frames are for one QP. Where several frames for
 //! one QP follow each other, only some of them are looked at. The first frames of the next burst
