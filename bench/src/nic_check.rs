@@ -32,6 +32,9 @@ use checks::{CHECKS, Check};
 use client::Client;
 use report::Report;
 use serde::{Deserialize, Serialize};
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
 
 /// Name of this machine, where both ends are on it.
 const THIS_MACHINE: &str = "127.0.0.1";
@@ -67,17 +70,24 @@ pub(crate) fn run(args: &NicCheckArgs) -> Result<(), BenchError> {
     let other = args.nic.beside(args.loop_pci.clone(), args.loop_vdev.clone());
     match (&args.server_host, other) {
         (Some(host), _) => {
+            let output = Output::new(args)?;
             let link = Link::tcp(connect(host, args.port)?)?;
-            finish(args, Client::new(&args.nic, host, args.port, link)?.run(&chosen)?)
+            output.finish(Client::new(&args.nic, host, args.port, link)?.run(&chosen))
         }
         (None, Some(other)) => {
             checked(&other)?;
+            let output = Output::new(args)?;
             let (far, near) = Link::pair()?;
             let serving = || serve::run(&other, args.port, far);
-            let asking = || Client::new(&args.nic, THIS_MACHINE, args.port, near)?.run(&chosen);
-            finish(args, crate::both_ends(serving, asking)?)
+            // The report comes first: an error of the other end does not take its place.
+            let asking = || {
+                let client = Client::new(&args.nic, THIS_MACHINE, args.port, near)?;
+                output.finish(client.run(&chosen))
+            };
+            crate::both_ends(serving, asking)
         }
         (None, None) => {
+            without_report(args)?;
             let listener = Listener::bind(args.port)?;
             println!("Waiting for the other end: uroce-perf nic-check --pci ADDR <this machine>");
             serve::run(&args.nic, args.port, Link::tcp(listener.accept()?)?)
@@ -111,21 +121,56 @@ fn checked(nic: &NicArgs) -> Result<(), BenchError> {
     }
 }
 
-/// Gives the report to the user. A NIC that lacks a property is an error.
-fn finish(args: &NicCheckArgs, report: Report) -> Result<(), BenchError> {
-    let json = report.json()?;
-    if let Some(path) = &args.out_json_file {
-        std::fs::write(path, format!("{json}\n"))
-            .map_err(|error| BenchError::io(format!("writing {}", path.display()), error))?;
+/// Refuses the options of the end that makes the report: at the one that waits they would do
+/// nothing.
+fn without_report(args: &NicCheckArgs) -> Result<(), BenchError> {
+    let options = [
+        ("--only", !args.only.is_empty()),
+        ("--json", args.json),
+        ("--out-json-file", args.out_json_file.is_some()),
+    ];
+    match options.iter().find(|(_, is_given)| *is_given) {
+        None => Ok(()),
+        Some((option, _)) => Err(BenchError::usage(format!(
+            "{option} is for the end that makes the report: the one that names SERVER_HOST"
+        ))),
     }
-    if args.json {
-        println!("{json}")
-    } else {
-        print!("{report}")
+}
+
+/// Where the report goes.
+struct Output<'a> {
+    is_json: bool,
+    /// A file for the JSON, with its path.
+    file: Option<(File, &'a Path)>,
+}
+
+impl<'a> Output<'a> {
+    /// Creates the file, before the minutes that the checks take.
+    fn new(args: &'a NicCheckArgs) -> Result<Self, BenchError> {
+        let create = |path: &'a PathBuf| match File::create(path) {
+            Ok(file) => Ok((file, path.as_path())),
+            Err(error) => Err(BenchError::io(format!("creating {}", path.display()), error)),
+        };
+        let file = args.out_json_file.as_ref().map(create).transpose()?;
+        Ok(Self { is_json: args.json, file })
     }
-    match report.missing() {
-        0 => Ok(()),
-        count => Err(BenchError::Lacking { count }),
+
+    /// Gives the report to the user. A NIC that lacks a property is an error.
+    fn finish(self, report: Report) -> Result<(), BenchError> {
+        let json = report.json()?;
+        if self.is_json {
+            println!("{json}")
+        } else {
+            print!("{report}")
+        }
+        if let Some((mut file, path)) = self.file {
+            file.write_all(format!("{json}\n").as_bytes())
+                .map_err(|error| BenchError::io(format!("writing {}", path.display()), error))?;
+        }
+        match report.missing() {
+            0 => Ok(()),
+            count => Err(BenchError::Lacking { count }),
+        }
     }
 }
 

@@ -10,16 +10,17 @@ pub(crate) struct NicCheckArgs {
     #[arg(short = 'p', long, default_value_t = 18520, value_name = "PORT",
         value_parser = clap::value_parser!(u16).range(1..u16::MAX as i64))]
     pub(crate) port: u16,
-    /// Run these checks only, e.g. start,mtu-9000
+    /// Run these checks only, e.g. start,mtu-9000; not at the end that waits
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub(crate) only: Vec<String>,
     /// Print the names of the checks and what they do, and run none
     #[arg(long)]
     pub(crate) list: bool,
-    /// Print the report as one JSON object; progress goes to standard error
+    /// Print the report as one JSON object; progress goes to standard error. Not at the end that
+    /// waits, which makes no report
     #[arg(long)]
     pub(crate) json: bool,
-    /// Also write the report, as JSON, to this file
+    /// Also write the report, as JSON, to this file; not at the end that waits
     #[arg(long, value_name = "FILE")]
     pub(crate) out_json_file: Option<PathBuf>,
     /// The NIC.

@@ -4,7 +4,7 @@ use super::checks::{Check, Kind};
 use super::port::{self, PortReport};
 use super::report::{Figure, Finding, Report, Verdict};
 use super::serve::words;
-use super::test::{Ended, Test};
+use super::test::{Ended, LIMIT, Test};
 use super::{Call, Reply};
 use crate::cli::NicArgs;
 use crate::error::BenchError;
@@ -17,6 +17,9 @@ use std::time::{Duration, Instant};
 const LCORES_MAX: usize = 16;
 /// Traffic before the process is killed.
 const TRAFFIC: Duration = Duration::from_millis(1500);
+/// Longest wait for an answer. The other end waits for its test as long as [`LIMIT`], and then
+/// tells the reason.
+const ANSWER: Duration = LIMIT.saturating_add(Duration::from_secs(30));
 /// Last line before a test's messages.
 const HEADER: &str = "#bytes";
 
@@ -45,29 +48,44 @@ impl<'a> Client<'a> {
     }
 
     /// Runs the checks.
-    pub(super) fn run(mut self, checks: &[&'static Check]) -> Result<Report, BenchError> {
+    pub(super) fn run(mut self, checks: &[&'static Check]) -> Report {
         let begin = Instant::now();
         let described = port::ask(self.nic);
-        let mut findings = Vec::with_capacity(checks.len());
-        for check in checks {
-            let began = Instant::now();
-            let finding = self.finding(check, described.as_ref().ok())?;
-            let finding = Finding { seconds: began.elapsed().as_secs_f64(), ..finding };
-            eprintln!("{finding}");
-            findings.push(finding);
-        }
-        self.link.send(&Call::Bye)?;
+        let findings = self.findings(checks, described.as_ref().ok());
+        // An error means that the other end has gone, which a finding tells if it matters.
+        let _ = self.link.send(&Call::Bye);
         let (port, fault) = match described {
             Ok(port) => (Some(port), None),
             Err(fault) => (None, Some(fault)),
         };
-        Ok(Report {
+        Report {
             machine: Machine::this(),
             port,
             port_fault: fault,
             checks: findings,
             seconds: begin.elapsed().as_secs_f64(),
-        })
+        }
+    }
+
+    /// Returns a finding for each check. After an error, such as the loss of the other end, no
+    /// further check is run.
+    fn findings(&mut self, checks: &[&'static Check], port: Option<&PortReport>) -> Vec<Finding> {
+        let mut findings = Vec::with_capacity(checks.len());
+        let mut is_over = false;
+        for check in checks {
+            let began = Instant::now();
+            let finding = match is_over {
+                true => Ok(Finding::of(check, Verdict::NotRun, "an earlier check ended the run")),
+                false => self.finding(check, port),
+            };
+            is_over |= finding.is_err();
+            let finding =
+                finding.unwrap_or_else(|error| Finding::of(check, Verdict::No, error.to_string()));
+            let finding = Finding { seconds: began.elapsed().as_secs_f64(), ..finding };
+            eprintln!("{finding}");
+            findings.push(finding);
+        }
+        findings
     }
 
     /// Runs one check.
@@ -78,13 +96,10 @@ impl<'a> Client<'a> {
     ) -> Result<Finding, BenchError> {
         let mut lcores = 1;
         if check.kind == Kind::Lcores {
-            let spread = port.filter(|port| port.rss);
-            let queues = spread.map_or(1, |port| usize::from(port.queue_pairs));
-            lcores = queues.min(cpus().len()).min(LCORES_MAX) as u16;
-            if lcores < 2 {
-                let why = if queues < 2 { "the NIC spreads no packets" } else { "one CPU" };
-                return Ok(Finding::of(check, Verdict::NotRun, why));
-            }
+            lcores = match several(port, cpus().len()) {
+                Ok(lcores) => lcores,
+                Err(reason) => return Ok(Finding::of(check, Verdict::NotRun, reason)),
+            };
         }
         if check.kind == Kind::Restart
             && let Some(fault) = self.interrupted(check)?
@@ -160,11 +175,9 @@ impl<'a> Client<'a> {
             if let Some(Reply { fault }) = self.link.try_receive()? {
                 return Ok(fault);
             }
-            if begin.elapsed() > super::test::LIMIT {
-                return Err(BenchError::TimedOut {
-                    waiting: "waiting for the other end",
-                    limit: super::test::LIMIT,
-                });
+            if begin.elapsed() > ANSWER {
+                let waiting = "waiting for the other end";
+                return Err(BenchError::TimedOut { waiting, limit: ANSWER });
             }
             pause();
         }
@@ -173,4 +186,66 @@ impl<'a> Client<'a> {
 
 fn failed(fault: String) -> Ended {
     Ended { fault: Some(fault), said: String::new(), json: None }
+}
+
+/// Returns the number of lcores for the check of several, at least 2, or the reason for which there
+/// cannot be several.
+fn several(port: Option<&PortReport>, cpus: usize) -> Result<u16, &'static str> {
+    let port = port.ok_or("the port could not be described")?;
+    if !port.rss {
+        return Err("the NIC spreads no packets");
+    }
+    if port.queue_pairs < 2 {
+        return Err("the NIC has one queue pair");
+    }
+    match usize::from(port.queue_pairs).min(cpus).min(LCORES_MAX) {
+        0 | 1 => Err("one CPU"),
+        lcores => Ok(lcores as u16),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::checks::CHECKS;
+    use super::*;
+
+    #[test]
+    fn several_lcores_need_a_described_port_that_spreads_packets_over_queues_and_cpus() {
+        let port = |rss, queue_pairs| PortReport {
+            driver: "net_x".into(),
+            mac: "02:00:00:00:00:01".into(),
+            queue_pairs,
+            max_mtu: None,
+            rss,
+            rx_checksum: false,
+            tx_checksum: false,
+            link_interrupt: false,
+            link_up: true,
+            speed_mbps: None,
+            numa_node: None,
+        };
+        assert_eq!(several(None, 4), Err("the port could not be described"));
+        assert_eq!(several(Some(&port(false, 8)), 4), Err("the NIC spreads no packets"));
+        assert_eq!(several(Some(&port(true, 1)), 4), Err("the NIC has one queue pair"));
+        assert_eq!(several(Some(&port(true, 8)), 1), Err("one CPU"));
+        assert_eq!(several(Some(&port(true, 8)), 4), Ok(4));
+        assert_eq!(several(Some(&port(true, 64)), 64), Ok(LCORES_MAX as u16));
+    }
+
+    #[test]
+    fn the_loss_of_the_other_end_is_a_finding_and_ends_the_checks() {
+        let (mut far, near) = Link::pair().expect("a pair");
+        let server = std::thread::spawn(move || {
+            far.receive::<Call>("waiting for a greeting", pause).expect("a greeting");
+            far.send(&Reply { fault: None }).expect("a client");
+            far.receive::<Call>("waiting for a check", pause).expect("a check");
+        });
+        let nic = NicArgs::default();
+        let mut client = Client::new(&nic, "127.0.0.1", 1, near).expect("greets");
+        let findings = client.findings(&[&CHECKS[0], &CHECKS[1]], None);
+        server.join().expect("no panic");
+        let verdicts: Vec<_> = findings.iter().map(|finding| finding.verdict).collect();
+        assert_eq!(verdicts, [Verdict::No, Verdict::NotRun]);
+        assert!(findings[0].note.contains("the other end is gone"), "{findings:?}");
+    }
 }

@@ -47,11 +47,23 @@ fn a_nic_that_is_not_there_is_reported_with_the_reason() {
 }
 
 #[test]
+fn a_file_that_cannot_be_written_is_told_before_the_checks() {
+    let nics = ["--vdev", "net_null0", "--loop-vdev", "net_null1"];
+    let file = ["nic-check", "--out-json-file", "/nonexistent/report.json"];
+    let output = run(&[&file[..], &nics].concat());
+    assert_eq!((output.code, output.stdout.as_str()), (Some(1), ""), "{output:?}");
+    assert!(output.stderr.contains("creating /nonexistent/report.json"), "{output:?}");
+    assert!(!output.stderr.contains("mtu-4200"), "no check has run: {output:?}");
+}
+
+#[test]
 fn what_cannot_be_checked_is_refused_with_the_remedy() {
     for (args, part) in [
         (&["nic-check", "--only", "cables"][..], "mtu-9000"),
         (&["nic-check"][..], "--pci ADDR"),
         (&["nic-check", "--pci", "auto"][..], "not auto"),
+        (&["nic-check", "--vdev", "net_null0", "--only", "start"][..], "--only is for the end"),
+        (&["nic-check", "--vdev", "net_null0", "--json"][..], "--json is for the end"),
     ] {
         let output = run(args);
         assert_eq!(output.code, Some(2), "{output:?}");
