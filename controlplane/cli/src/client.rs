@@ -167,6 +167,26 @@ impl Client {
         }
     }
 
+    /// Asks as [`ask_with`](Client::ask_with) does, over a new connection if this one has ended: a
+    /// process closes that of a client that has been silent for long if many others come.
+    ///
+    /// # Errors
+    ///
+    /// See [`ask`](Client::ask).
+    pub(crate) fn ask_anew(
+        &mut self,
+        request: &Request,
+        file: Option<&File>,
+    ) -> Result<Answer, ClientError> {
+        match self.ask_with(request, file) {
+            Err(ClientError::Ended) if let Ok(again) = Client::connect(&self.path) => {
+                *self = again;
+                self.ask_with(request, file)
+            }
+            answer => answer,
+        }
+    }
+
     fn reply(&mut self, size: &mut usize) -> Result<Reply, ClientError> {
         let strange = |error: FrameError| ClientError::Strange(error.to_string());
         let mut bytes = vec![0; 1 << 16];

@@ -201,6 +201,7 @@ fn run(options: &Options, mut session: Session, line: &str) -> ExitCode {
     } else {
         session.lines(&mut std::io::stdin().lock(), "stdin")
     };
+    session.tell_bench();
     match outcome {
         Outcome::Done | Outcome::Quit if !session.has_failed => ExitCode::SUCCESS,
         Outcome::Usage => ExitCode::from(USAGE),

@@ -132,11 +132,12 @@ fn run(options: &Options) -> ExitCode {
             (true, true) => prompt::run(&mut session),
             (true, false) => session.lines(&mut std::io::stdin().lock(), "stdin"),
             (false, _) => {
-                let set = session.period.take().map(|period| period.seconds());
+                let set = session.take_stats_period();
                 until_enter(&mut session, set.unwrap_or(options.stats_period))
             }
         };
     }
+    session.tell_bench();
     let is_well = matches!(outcome, Outcome::Done | Outcome::Quit) && !session.has_failed;
     if is_well { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

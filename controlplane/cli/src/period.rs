@@ -9,13 +9,12 @@ use std::time::Duration;
 
 use uroce_command::{Answer, Request, Select, Show, ShowPort};
 
-use crate::client::Client;
+use crate::client::{Client, ClientError};
 use crate::screen::{self, Screen};
 
 /// Statistics that are shown until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Period {
-    seconds: u32,
     /// The thread ends when this has gone.
     _end: Sender<()>,
 }
@@ -32,19 +31,19 @@ impl Period {
         let pause = Duration::from_secs(u64::from(seconds));
         std::thread::spawn(move || {
             while ended.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
-                // An error means that the process has ended, which the next command tells.
-                let Ok(answer) = client.ask(&stats()) else { return };
+                let answer = match client.ask_anew(&stats(), None) {
+                    Ok(answer) => answer,
+                    // The next time there may be an answer.
+                    Err(ClientError::Refused(_)) => continue,
+                    // The process has ended, which the next command tells.
+                    Err(_) => return,
+                };
                 if !print(&answer, screen.as_ref(), is_json) {
                     return;
                 }
             }
         });
-        Period { seconds, _end: end }
-    }
-
-    /// Returns the seconds from one time to the next.
-    pub(crate) fn seconds(&self) -> u32 {
-        self.seconds
+        Period { _end: end }
     }
 }
 

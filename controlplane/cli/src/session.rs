@@ -56,7 +56,9 @@ pub(crate) struct Session {
     /// The session is one command of a shell.
     is_one_shot: bool,
     /// Statistics that are shown again and again.
-    pub(crate) period: Option<Period>,
+    period: Option<Period>,
+    /// Seconds of the last `set stats-period`, if there was one; 0 for no statistics.
+    stats_period: Option<u32>,
     /// The last measurement.
     bench: Option<Bench>,
     /// Where its outcome is told while a line is being read; without it, before the next line.
@@ -76,6 +78,7 @@ impl Session {
             depth: 0,
             is_one_shot: false,
             period: None,
+            stats_period: None,
             bench: None,
             screen: None,
         }
@@ -170,10 +173,8 @@ impl Session {
     }
 
     fn execute(&mut self, line: &Line) -> Outcome {
-        let is_of_bench = matches!(line, Line::Bench(_));
-        let outcome = self.bench.as_ref().filter(|_| !is_of_bench).and_then(Bench::outcome);
-        if let Some(outcome) = outcome {
-            self.show(&Answer::Bench(outcome));
+        if !matches!(line, Line::Bench(_)) && self.tell_bench() == Outcome::Failed {
+            return Outcome::Failed;
         }
         match line {
             Line::Request(Request::Set(Set::StatsPeriod { seconds })) => {
@@ -273,9 +274,24 @@ impl Session {
         }
     }
 
+    /// Tells the outcome of a measurement that has ended, unless a command has told it: before the
+    /// next line, before another measurement takes its place, and at the end of the session.
+    pub(crate) fn tell_bench(&mut self) -> Outcome {
+        let Some(outcome) = self.bench.as_ref().and_then(Bench::outcome) else {
+            return Outcome::Done;
+        };
+        let is_well = outcome.state == "done";
+        self.has_failed |= !is_well;
+        self.show(&Answer::Bench(outcome));
+        if is_well || !self.stop_at_error { Outcome::Done } else { Outcome::Failed }
+    }
+
     fn begin_bench(&mut self, test: &str, words: &[String]) -> Result<Told, String> {
         if let Some(line) = self.bench.as_ref().and_then(Bench::running) {
             return Err(format!("{line} runs\n`bench stop` ends it"));
+        }
+        if self.tell_bench() == Outcome::Failed {
+            return Err("the measurement before has failed".to_owned());
         }
         let is_json = self.json;
         let tell = |at: Screen| {
@@ -309,6 +325,7 @@ impl Session {
     fn show_statistics(&mut self, seconds: u32) -> Outcome {
         self.period = None;
         if seconds == 0 {
+            self.stats_period = Some(0);
             return Outcome::Done;
         }
         if self.is_one_shot {
@@ -324,10 +341,18 @@ impl Session {
             Ok(client) => {
                 let screen = self.screen.clone();
                 self.period = Some(Period::show(seconds, client, screen, self.json));
+                self.stats_period = Some(seconds);
                 Outcome::Done
             }
             Err(error) => self.failed(&error.to_string()),
         }
+    }
+
+    /// Ends the statistics beside the session. Returns the seconds of the last `set stats-period`,
+    /// if there was one; 0 for no statistics.
+    pub(crate) fn take_stats_period(&mut self) -> Option<u32> {
+        self.period = None;
+        self.stats_period
     }
 
     /// Asks the process. What is wrong has been told if there is no answer.
@@ -340,15 +365,7 @@ impl Session {
             Err(text) => return Err(self.failed(&text)),
         };
         let file = output.as_ref().map(|output| &output.file);
-        let answer = match client.ask_with(request, file) {
-            // The process closes the connection of a client that has been silent for long if many
-            // others come.
-            Err(ClientError::Ended) if let Ok(again) = Client::connect(client.path()) => {
-                *client = again;
-                client.ask_with(request, file)
-            }
-            answer => answer,
-        };
+        let answer = client.ask_anew(request, file);
         if let (Err(_), Some(output)) = (&answer, output) {
             output.discard();
         }

@@ -3,7 +3,7 @@
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::Arc;
 
 use uroce_command::Answer;
@@ -16,7 +16,7 @@ use crate::prompt::Terminal;
 const SCRIPT: &str = r#"#!/bin/sh
 printf ' %s of %s\n #bytes     #iterations    BW peak[MiB/sec]    BW average[MiB/sec]\n' "$*" $PPID
 printf ' 65536      100              3009.69            2608.39\t\n'
-case "$2$3" in -D*) echo $$ >"$0.pid"; exec sleep 100;; -n0) echo 'no such luck' >&2; exit 1;; esac
+case "$2$3" in -D*) echo $$ $UROCE_PERF_ENDS_WITH >"$0.pid"; exec sleep 100;; -n0) echo 'no such luck' >&2; exit 1;; esac
 "#;
 
 /// A folder with the program and, beside it, the script.
@@ -47,19 +47,32 @@ impl Place {
         command
     }
 
-    /// Runs these lines at a prompt without a terminal.
-    fn run(&self, mut command: Command, lines: &str) -> Output {
+    /// Starts a prompt without a terminal, with these lines.
+    fn start(&self, mut command: Command, lines: &str) -> Child {
         let file = self.0.file("lines");
         std::fs::write(&file, lines).unwrap();
         command.stdin(std::fs::File::open(file).unwrap());
-        command.output().expect("the program runs")
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.spawn().expect("the program runs")
+    }
+
+    /// Runs these lines at a prompt without a terminal.
+    fn run(&self, command: Command, lines: &str) -> Output {
+        self.start(command, lines).wait_with_output().expect("the program ends")
+    }
+
+    /// Returns the number of the script's process that was started with `-D`, and the number of the
+    /// process with which it ends; both are empty if it has not begun.
+    fn numbers(&self) -> (String, String) {
+        let numbers = std::fs::read_to_string(self.perf() + ".pid").unwrap_or_default();
+        let (own, other) = numbers.trim().split_once(' ').unwrap_or_default();
+        (own.to_owned(), other.to_owned())
     }
 
     /// Returns whether the script runs that has been started with `-D`.
     fn is_running(&self) -> bool {
-        let pid = std::fs::read_to_string(self.perf() + ".pid").unwrap_or_default();
-        let pid = pid.trim();
-        !pid.is_empty() && Path::new("/proc").join(pid).exists()
+        let (own, _) = self.numbers();
+        !own.is_empty() && Path::new("/proc").join(own).exists()
     }
 }
 
@@ -90,6 +103,21 @@ fn the_outcome_is_told_before_the_next_line_if_no_command_has_shown_it() {
 }
 
 #[test]
+fn each_outcome_of_a_script_is_told_and_a_failed_one_is_a_failure_of_the_script() {
+    let (_lab, place) = (Lab::new(), Place::new("each"));
+    let lines = "bench send_bw -n 0\nsleep 1000\nbench read_lat\nsleep 1000\n";
+    let output = place.run(place.attached(), lines);
+    let said = text(&output.stdout);
+    assert_eq!(said.matches("bench send_bw -n 0: failed, ").count(), 1, "{said}");
+    assert_eq!(said.matches("bench read_lat: done, ").count(), 1, "{said}");
+    assert_eq!(output.status.code(), Some(1), "one has failed");
+    let mut command = place.attached();
+    command.arg("--end");
+    let said = text(&place.run(command, "bench send_bw -n 0\nsleep 1000\nshow process\n").stdout);
+    assert!(said.contains(": failed, ") && !said.contains("(process "), "{said}");
+}
+
+#[test]
 fn one_runs_at_a_time_and_is_stopped() {
     let (_lab, place) = (Lab::new(), Place::new("stop"));
     let lines = "bench stop\nbench wait\nbench send_bw -D 9\nsleep 300\nbench show\n\
@@ -114,9 +142,11 @@ fn one_runs_at_a_time_and_is_stopped() {
 #[test]
 fn it_ends_with_the_prompt_however_that_ends() {
     let (_lab, place) = (Lab::new(), Place::new("end"));
-    place.run(place.attached(), "bench write_bw -D 9\nsleep 300\nquit\n");
+    let prompt = place.start(place.attached(), "bench write_bw -D 9\nsleep 300\nquit\n");
+    let number = prompt.id().to_string();
+    prompt.wait_with_output().expect("the program ends");
     assert!(!place.is_running(), "after quit");
-    assert!(Path::new(&(place.perf() + ".pid")).exists(), "it had begun");
+    assert_eq!(place.numbers().1, number, "it had begun, and would end with a killed prompt");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Output, Stdio};
+use std::time::Duration;
 
 use crate::lab::{find_socket, text, uroce};
 
@@ -79,6 +80,20 @@ fn statistics_are_shown_every_period_and_others_may_attach() {
     // Its output has no reader any more, so that only its end is certain.
     child.wait().unwrap();
     assert!(find_socket(child.id()).is_none());
+}
+
+#[test]
+fn a_period_that_a_file_sets_wins_against_the_option() {
+    let path = std::env::temp_dir().join(format!("uroce-period-{}", std::process::id()));
+    std::fs::write(&path, "set stats-period 0\n").unwrap();
+    let file = format!("--cmdline-file={}", path.display());
+    let mut command = uroce(&["--vdev=net_null0,no-rx=1", "--", "--stats-period=1", file.as_str()]);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    std::thread::sleep(Duration::from_millis(2500));
+    drop(child.stdin.take());
+    let said = text(&child.wait_with_output().unwrap().stdout);
+    assert!(said.contains("Press enter to exit") && !said.contains("NIC statistics"), "{said}");
+    std::fs::remove_file(&path).unwrap();
 }
 
 #[test]
