@@ -14,10 +14,11 @@ impl Qp {
         }
     }
 
-    /// Forgets the round trips that were measured. The protocol's own estimate stays.
+    /// Forgets the round trips that were measured, and measures the next request that asks for an
+    /// acknowledgement. The protocol's own estimate stays.
     pub fn clear_round_trips(&mut self) {
         if let Service::Rc(rc) = &mut self.service {
-            rc.requester.trips.clear();
+            rc.requester.clear_trips();
         }
     }
 }

@@ -311,6 +311,13 @@ impl Requester {
         Step::Sent(len)
     }
 
+    /// Clears the record of round trips, and has the next packet with AckReq timed, so that an
+    /// acknowledgement after this call makes a sample.
+    pub(crate) fn clear_trips(&mut self) {
+        self.trips.clear();
+        self.untimed = 0;
+    }
+
     /// Number of PSNs from the oldest unacknowledged to the next to send.
     pub(super) fn in_flight(&self) -> u32 {
         self.next_psn.minus(self.unacked_psn.value()).value()
