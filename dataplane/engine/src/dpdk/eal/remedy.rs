@@ -41,8 +41,8 @@ const ONE_PROGRAM: &str = "The containers of a Pod share its addresses: give eac
     port a Pod of its own, or let one container have it (spec.containers).";
 const SWITCH: &str = "In a Pod the directory is a volume of the node's (spec.volumes.hostPath and \
     volumeMounts).";
-const PINNED_MAP: &str = "This release of DPDK knows no use_pinned_map: AF_XDP needs 24.07 or newer; \
-    without it the container needs CAP_NET_ADMIN and CAP_BPF.";
+const AF_XDP_ARGUMENT: &str = "net_af_xdp does not know one of its arguments; use_pinned_map needs \
+    DPDK 24.07 or newer, and without it the container needs CAP_NET_ADMIN and CAP_BPF.";
 const SECCOMP: &str = "A seccomp profile may refuse a system call of this: run the container with \
     the engine's default one (in a Pod securityContext.seccompProfile.type: RuntimeDefault), or \
     with one that allows the call.";
@@ -67,7 +67,7 @@ const TABLE: &[Row] = &[
     (&["there is no network interface"], NETDEV),
     (&["has no IP address"], NETDEV),
     (&["UDP port 4791", "is taken"], ONE_PROGRAM),
-    (&["rte_pmd_af_xdp_probe", "Invalid kvargs key"], PINNED_MAP),
+    (&["rte_pmd_af_xdp_probe", "Invalid kvargs key"], AF_XDP_ARGUMENT),
     (&["mempolicy", "Operation not permitted", "Cannot init memory"], MEMPOLICY),
     (&["no mounted hugetlbfs"], NO_HUGETLBFS),
     (&["Cannot get hugepage information"], NO_HUGETLBFS),
@@ -144,7 +144,7 @@ mod tests {
             ("port 1: there is no network interface \"eth0\": use one", "hostNetwork"),
             ("eth0 has no IP address: give it one (`ip addr add`)", "network plugin"),
             ("UDP port 4791 of 192.0.2.1 is taken: by another process", "spec.containers"),
-            ("rte_pmd_af_xdp_probe(): Invalid kvargs key", "24.07"),
+            ("rte_pmd_af_xdp_probe(): Invalid kvargs key", "one of its arguments; use_pinned_map"),
         ];
         for (said, expected) in cases {
             let help = remedy(said).unwrap_or_default();
