@@ -18,6 +18,16 @@ pub const PAGE_SIZES: u64 = 0xffff_f000;
 /// memory in the C library.
 pub const MAX_PD: u32 = 1 << 16;
 
+/// Largest number of entries of a completion queue of the C library. Their memory is allocated when
+/// the queue is created.
+pub const MAX_CQE: u32 = (1 << 20) - 1;
+
+/// Largest size in bytes of one allocation of device memory, which the C library has.
+pub const MAX_DM_SIZE: usize = 1 << 20;
+
+/// Bits of a completion's timestamp that count: all.
+pub const TIMESTAMP_MASK: u64 = u64::MAX;
+
 /// Code of the longest time from a request's arrival to its ACK, for an lcore that has to wait for
 /// a CPU: 4.096 µs · 2^12, about 16 ms.
 pub const ACK_DELAY: u8 = 12;
@@ -81,6 +91,11 @@ impl DeviceAttr {
     /// two completion queues per queue pair.
     pub fn max_cqs(&self) -> u32 {
         self.max_qps.saturating_mul(2)
+    }
+
+    /// Entries that a completion queue of the C library can hold.
+    pub fn max_cqe_of_c(&self) -> u32 {
+        self.max_cqe.min(MAX_CQE)
     }
 
     /// Number of shared receive queues. Their asynchronous events need room, which the engine has

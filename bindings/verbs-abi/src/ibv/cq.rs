@@ -5,13 +5,15 @@
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 
+use uroce::raw::limits::MAX_CQE;
+
 use super::{event, query};
 use crate::abi::{ibv_comp_channel, ibv_context, ibv_cq, ibv_cq_ex};
 use crate::entry;
 use crate::errno::Errno;
 use crate::handle::{Entry, Object};
 use crate::objects::context;
-use crate::objects::cq::{Channel, Cq, MAX_CQE, get};
+use crate::objects::cq::{Channel, Cq, get};
 use crate::objects::qp;
 use crate::{room, runtime};
 

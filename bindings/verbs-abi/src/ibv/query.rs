@@ -7,7 +7,9 @@ use std::ffi::{c_char, c_int};
 
 use uroce::DeviceAttr;
 use uroce::raw::clock_now;
-use uroce::raw::limits::{ACK_DELAY, MAX_PD, PAGE_SIZES, VENDOR_ID, VENDOR_PART_ID};
+use uroce::raw::limits::{
+    ACK_DELAY, MAX_DM_SIZE, MAX_PD, PAGE_SIZES, TIMESTAMP_MASK, VENDOR_ID, VENDOR_PART_ID,
+};
 
 use crate::abi::{
     self, ibv_context, ibv_device_attr, ibv_device_attr_ex, ibv_packet_pacing_caps,
@@ -16,9 +18,7 @@ use crate::abi::{
 use crate::entry;
 use crate::errno::Errno;
 use crate::objects::context;
-use crate::objects::cq::MAX_CQE;
 use crate::objects::device::copy_text;
-use crate::objects::dm::MAX_DM_SIZE;
 use crate::quota::Place;
 use crate::runtime::{self, Device};
 
@@ -81,7 +81,7 @@ fn attr(device: &'static Device) -> Result<ibv_device_attr, Errno> {
     attr.max_sge = number(limits.max_sge);
     attr.max_sge_rd = number(limits.max_sge);
     attr.max_cq = number(limits.max_cqs());
-    attr.max_cqe = number(limits.max_cqe.min(MAX_CQE));
+    attr.max_cqe = number(limits.max_cqe_of_c());
     attr.max_mr = number(limits.max_mrs);
     attr.max_pd = number(MAX_PD);
     attr.max_qp_rd_atom = number(limits.max_rd_atomic);
@@ -136,7 +136,7 @@ pub(crate) unsafe extern "C" fn query_device_ex(
         // SAFETY: a C structure of numbers, for which zeros are valid.
         let mut attr: ibv_device_attr_ex = unsafe { std::mem::zeroed() };
         attr.orig_attr = orig_attr;
-        attr.completion_timestamp_mask = u64::MAX;
+        attr.completion_timestamp_mask = TIMESTAMP_MASK;
         attr.hca_core_clock = CLOCK_KHZ;
         attr.device_cap_flags_ex = orig_attr.device_cap_flags.into();
         attr.max_dm_size = MAX_DM_SIZE as u64;

@@ -20,10 +20,6 @@ use crate::handle::{Entry, Held, Object, object};
 use crate::quota::Place;
 use crate::runtime;
 
-/// Largest number of entries of a completion queue. Their memory is allocated when the queue is
-/// created.
-pub(crate) const MAX_CQE: u32 = (1 << 20) - 1;
-
 /// A completion queue.
 pub(crate) struct Cq {
     pub(crate) cq: CompletionQueue,

@@ -4,13 +4,12 @@ use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+use uroce::raw::limits::MAX_DM_SIZE;
+
 use super::context::Context;
 use crate::abi::ibv_dm;
 use crate::errno::Errno;
 use crate::handle::{Held, Object, object};
-
-/// Largest size of one allocation, in bytes.
-pub(crate) const MAX_DM_SIZE: usize = 1 << 20;
 
 /// Copies must begin and end at multiples of this many bytes.
 const WORD: usize = 4;

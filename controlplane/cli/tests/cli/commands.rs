@@ -130,12 +130,14 @@ fn all_capabilities_and_limits_of_devices_are_shown() {
         ("max_qp", limits.max_qps),
         ("max_qp_wr", limits.max_wr),
         ("max_sge", limits.max_sge),
-        ("max_cqe", limits.max_cqe),
+        ("max_cqe", limits.max_cqe_of_c()),
         ("max_ah", limits.max_ahs),
         ("max_qp_rd_atom", limits.max_rd_atomic.into()),
     ] {
         assert_eq!(value(name), limit.to_string(), "{name}");
     }
+    assert_eq!([value("max_cqe"), value("max_dm_size")], ["1048575", "1048576"]);
+    assert_eq!(value("completion_timestamp_mask"), "0xffffffffffffffff");
     let gids = lab.left.context.ports()[0].gids.clone();
     let gid = (format!("GID[{}]", gids.len() - 1), format!("{}, RoCE v2", gids[gids.len() - 1]));
     assert!(detail.ports[0].attributes.contains(&gid), "{:?} lacks {gid:?}", detail.ports);

@@ -4,7 +4,10 @@ use uroce_command::answer::{DeviceDetail, PortDetail};
 
 use super::super::Served;
 use super::device::guid;
-use crate::limits::{ACK_DELAY, DeviceAttr, MAX_PD, PAGE_SIZES, VENDOR_ID, VENDOR_PART_ID};
+use crate::limits::{
+    ACK_DELAY, DeviceAttr, MAX_DM_SIZE, MAX_PD, PAGE_SIZES, TIMESTAMP_MASK, VENDOR_ID,
+    VENDOR_PART_ID,
+};
 use crate::port_watch::PortAttr;
 
 /// What every device can do, by the verbs interface's names.
@@ -35,7 +38,7 @@ fn device(served: &Served, limits: &DeviceAttr) -> Vec<(String, String)> {
         ("max_sge_rd", limits.max_sge.to_string()),
         ("max_inline_data", limits.max_inline_data.to_string()),
         ("max_cq", limits.max_cqs().to_string()),
-        ("max_cqe", limits.max_cqe.to_string()),
+        ("max_cqe", limits.max_cqe_of_c().to_string()),
         ("max_mr", limits.max_mrs.to_string()),
         ("max_pd", MAX_PD.to_string()),
         ("max_qp_rd_atom", rd_atomic.to_string()),
@@ -52,6 +55,8 @@ fn device(served: &Served, limits: &DeviceAttr) -> Vec<(String, String)> {
         ("max_srq_sge", limits.max_sge.to_string()),
         ("max_pkeys", "1".to_owned()),
         ("local_ca_ack_delay", ACK_DELAY.to_string()),
+        ("max_dm_size", MAX_DM_SIZE.to_string()),
+        ("completion_timestamp_mask", format!("{TIMESTAMP_MASK:#x}")),
         ("hca_core_clock", "1000000 kHz".to_owned()),
         ("qp_rate_limit", format!("1 to {} kbps", u32::MAX)),
     ])
