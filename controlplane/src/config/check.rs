@@ -15,7 +15,7 @@ use crate::path::route::{Routes, StaticRoute};
 
 const LCORES: RangeInclusive<usize> = 1..=16;
 const PORTS: RangeInclusive<usize> = 1..=16;
-const ADDRESSES_MAX: usize = 32;
+pub(crate) const ADDRESSES_MAX: usize = 32;
 pub(crate) const ROUTES_MAX: usize = 64;
 /// Highest rate of congestion control, in Mb/s.
 const RATE_MAX: u32 = 4_000_000;

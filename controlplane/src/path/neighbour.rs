@@ -24,6 +24,7 @@ mod icmp;
 mod ndp;
 mod table;
 
+pub(crate) use table::NoRoom;
 pub use table::{
     ASKED_MAX, FIRST_INTERVAL, FIXED_MAX, HINTED_MAX, REACHABLE, Reach, Resolution, TRIES,
 };
@@ -128,8 +129,12 @@ impl Neighbours {
         self.table.entries(now)
     }
 
-    /// Fixes the Ethernet address of a neighbour. Returns false if too many are fixed.
-    pub(crate) fn fix(&mut self, now: Instant, ip: IpAddr, mac: Mac) -> bool {
+    /// Fixes the Ethernet address of a neighbour.
+    ///
+    /// # Errors
+    ///
+    /// [`NoRoom`]; nothing has changed then.
+    pub(crate) fn fix(&mut self, now: Instant, ip: IpAddr, mac: Mac) -> Result<(), NoRoom> {
         self.table.fix(now, ip, mac)
     }
 

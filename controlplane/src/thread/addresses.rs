@@ -6,6 +6,7 @@
 use std::net::IpAddr;
 
 use crate::config::MTU_IPV6_MIN;
+use crate::config::check::ADDRESSES_MAX;
 use crate::path::gid_table::GidTable;
 use crate::path::prefix::IpPrefix;
 use crate::port_watch::PortWatch;
@@ -25,8 +26,11 @@ pub(crate) enum AddressError {
     /// The port has the address.
     #[error("it has {0} already")]
     Present(IpPrefix),
-    /// There is no place for another address.
-    #[error("it has no place for another address")]
+    /// The port with this number, another one of the device, has the address.
+    #[error("another port of its device has {1}")]
+    Elsewhere(u8, IpPrefix),
+    /// The port has as many addresses as a configuration may give it.
+    #[error("it has {ADDRESSES_MAX} addresses, and a port has no more")]
     Full,
     /// The port does not have the address.
     #[error("it has no {0}")]
@@ -36,7 +40,8 @@ pub(crate) enum AddressError {
     OtherLength(IpPrefix),
 }
 
-/// Adds an address to those of a port, or removes it.
+/// Adds an address to those of a port, or removes it. `holder` is the number of another port of the
+/// device that has the address, if there is one.
 ///
 /// # Errors
 ///
@@ -46,6 +51,7 @@ pub(super) fn change(
     watch: &PortWatch,
     prefix: IpPrefix,
     is_added: bool,
+    holder: Option<u8>,
 ) -> Result<(), AddressError> {
     if watch.keeps_addresses() {
         return Err(AddressError::OverUdp);
@@ -57,6 +63,10 @@ pub(super) fn change(
     let present = addresses.iter().position(|of| of.address() == prefix.address());
     match (present, is_added) {
         (Some(at), true) => return Err(AddressError::Present(addresses[at])),
+        (None, true) if let Some(port) = holder => {
+            return Err(AddressError::Elsewhere(port, prefix));
+        }
+        (None, true) if addresses.len() >= ADDRESSES_MAX => return Err(AddressError::Full),
         (None, true) if prefix.address().is_ipv6() && watch.mtu() < MTU_IPV6_MIN => {
             return Err(AddressError::Mtu(watch.mtu()));
         }
@@ -67,7 +77,8 @@ pub(super) fn change(
         (Some(at), false) => drop(addresses.remove(at)),
         (None, false) => return Err(AddressError::Absent(prefix.address())),
     }
-    if own.update(&addresses) { Ok(()) } else { Err(AddressError::Full) }
+    own.update(&addresses);
+    Ok(())
 }
 
 #[cfg(test)]
@@ -86,7 +97,7 @@ mod tests {
         let mut own = GidTable::new(&OWN.map(prefix));
         let before = own.clone();
         let watch = PortWatch::new(config, config.mtu, None);
-        let outcome = change(&mut own, &watch, prefix(address), is_added);
+        let outcome = change(&mut own, &watch, prefix(address), is_added, None);
         assert_eq!(outcome.is_err(), own == before, "a failed call changes nothing");
         outcome
     }
@@ -111,6 +122,23 @@ mod tests {
         assert_eq!(outcome(&small, "2001:db8::2/64", true), Err(AddressError::Mtu(1279)));
         assert_eq!(outcome(&small, "192.0.2.2/24", true), Ok(()));
         assert_eq!(outcome(&small, "2001:db8::1/64", false), Ok(()));
+    }
+
+    #[test]
+    fn an_address_is_of_one_port_of_the_device_and_a_port_has_as_many_as_in_a_configuration() {
+        let port = PortConfig::ring("x");
+        let watch = PortWatch::new(&port, port.mtu, None);
+        let mut own = GidTable::new(&OWN.map(prefix));
+        let new = prefix("192.0.2.9/24");
+        let elsewhere = change(&mut own, &watch, new, true, Some(2));
+        assert_eq!(elsewhere, Err(AddressError::Elsewhere(2, new)));
+        for n in 0..ADDRESSES_MAX - OWN.len() {
+            let next = prefix(&format!("198.51.100.{}/24", n + 1));
+            assert_eq!(change(&mut own, &watch, next, true, None), Ok(()));
+        }
+        assert_eq!(change(&mut own, &watch, new, true, None), Err(AddressError::Full));
+        assert_eq!(change(&mut own, &watch, prefix(OWN[0]), false, None), Ok(()));
+        assert_eq!(change(&mut own, &watch, new, true, None), Ok(()));
     }
 
     #[test]

@@ -78,11 +78,10 @@ impl Thread {
         Ok(self.control.set_bottleneck(port, bottleneck)?)
     }
 
-    /// Sets the rate, in kbit/s, at which frames leave a port; 0 for that of its link. Frames that
-    /// wait leave at the new rate.
-    pub(crate) fn set_rate(&mut self, port: u8, kbits: u32) -> Result<(), RequestError> {
-        let rate_mbps = (kbits > 0).then_some((kbits / 1000).max(1));
-        Ok(self.control.set_rate(port, rate_mbps)?)
+    /// Sets the rate, in Mbit/s, at which frames leave a port; `None` for that of its link. Frames
+    /// that wait leave at the new rate.
+    pub(crate) fn set_rate(&mut self, port: u8, mbits: Option<u32>) -> Result<(), RequestError> {
+        Ok(self.control.set_rate(port, mbits)?)
     }
 
     pub(crate) fn set_link(&mut self, port: u8, up: bool) -> Result<(), RequestError> {

@@ -9,6 +9,7 @@ use super::frames::send;
 use super::{About, Thread};
 use crate::call::RequestError;
 use crate::netdev::NetdevState;
+use crate::path::neighbour::Neighbours;
 use crate::path::prefix::IpPrefix;
 use crate::port_watch::{LinkChange, port_addresses};
 
@@ -115,8 +116,11 @@ impl Thread {
         is_added: bool,
     ) -> Result<(), AddressError> {
         let at = usize::from(port) - 1;
+        let mut ports = (1..).zip(&self.ports.neighbours);
+        let has_it = |of: &Neighbours| of.routes().is_own(prefix.address());
+        let holder = ports.find(|(number, of)| *number != port && has_it(of)).map(|(at, _)| at);
         let own = self.ports.neighbours[at].routes_mut().own_mut();
-        addresses::change(own, &self.ports.watches[at], prefix, is_added)?;
+        addresses::change(own, &self.ports.watches[at], prefix, is_added, holder)?;
         self.accept_addresses(port);
         self.ports.publish(port);
         self.addresses_changed(port);

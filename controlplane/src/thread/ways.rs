@@ -6,7 +6,7 @@ use uroce_wire::Mac;
 
 use super::Thread;
 use crate::config::check::ROUTES_MAX;
-use crate::path::neighbour::{Neighbours, host_mac};
+use crate::path::neighbour::{ASKED_MAX, FIXED_MAX, Neighbours, NoRoom, host_mac};
 use crate::path::prefix::IpNetwork;
 use crate::path::route::StaticRoute;
 
@@ -37,6 +37,9 @@ pub(crate) enum WayError {
     /// There is no room.
     #[error("the port has no room for another one: {0} are the most")]
     Full(usize),
+    /// All entries for neighbours are fixed, or being requested.
+    #[error("the port is asking for so many neighbours that it has no room: {0} are the most")]
+    Busy(usize),
 }
 
 impl Thread {
@@ -79,8 +82,10 @@ impl Thread {
             return Err(WayError::NotANeighbour(ip));
         }
         let mac = host_mac(mac).map_err(|_| WayError::NotAHost(mac))?;
-        let full = WayError::Full(crate::path::neighbour::FIXED_MAX);
-        if neighbours.fix(now, ip, mac) { Ok(()) } else { Err(full) }
+        neighbours.fix(now, ip, mac).map_err(|limit| match limit {
+            NoRoom::Fixed => WayError::Full(FIXED_MAX),
+            NoRoom::Asking => WayError::Busy(ASKED_MAX),
+        })
     }
 
     /// Forgets a port's neighbour, fixed or not.

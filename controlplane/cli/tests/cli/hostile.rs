@@ -5,8 +5,8 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use uroce_command::frame::{self, Decoder};
-use uroce_command::request::Start;
-use uroce_command::{Answer, Refusal, Reply, Request, Select, Show, ShowPort};
+use uroce_command::request::{Class, Start};
+use uroce_command::{Answer, Refusal, Reply, Request, Select, Set, Show, ShowPort};
 
 use crate::lab::{Lab, SOON, eventually, fails, says, socket};
 
@@ -206,6 +206,42 @@ fn a_prompt_that_was_put_out_by_other_clients_connects_again() {
     terminal.types("show mr\r");
     terminal.shows("MR and MW");
     drop(others);
+}
+
+#[test]
+fn periodic_statistics_that_were_put_out_by_other_clients_go_on() {
+    let _lab = Lab::new();
+    let mut terminal = crate::prompt::Terminal::open("period");
+    terminal.types("set stats-period 1\r");
+    terminal.shows("NIC statistics for port 1 ");
+    let others: Vec<UnixStream> = (0..40).map(|_| connect()).collect();
+    says("show process");
+    // The first may have come before the others.
+    for _ in 0..2 {
+        terminal.types("\r");
+        terminal.shows("NIC statistics for port 1 ");
+    }
+    drop(others);
+}
+
+#[test]
+fn words_that_exclude_each_other_are_refused_of_a_program_too() {
+    let lab = Lab::new();
+    let (mut stream, mut inbox) = (connect(), Decoder::new(frame::REPLY_MAX));
+    let class = Class { tclass: Some(1), dscp: Some(1), vlan_pcp: None };
+    for (set, words) in [
+        (Set::Qp { qp: lab.left.qp.qpn().value(), rate: None, class }, "tclass and dscp"),
+        (Set::Port { port: 0, up: true, down: true, rate: None }, "link-up and link-down"),
+    ] {
+        let request = frame::encode(&Request::Set(set), frame::REQUEST_MAX).unwrap();
+        stream.write_all(&request).unwrap();
+        let refused = reply(&mut stream, &mut inbox);
+        let expected = format!("{words} exclude each other (EINVAL)\ngive one of them");
+        assert!(
+            matches!(&refused, Some(Reply::Refused(of)) if of.to_string().contains(&expected)),
+            "{refused:?}"
+        );
+    }
 }
 
 #[test]

@@ -107,6 +107,11 @@ fn a_port_sends_at_the_rate_that_is_set() {
     assert_eq!(infos("show port info 0")[0].tx_rate_mbps, None);
     lab.write(20);
     assert!(fails("set port 0 rate 401").contains("bottleneck.rate"));
+    let refused = fails("set port 0 rate 0.0004");
+    assert!(refused.contains("this is 400 kbit/s (EINVAL)\nchoose 0.001 Gbit/s"), "{refused}");
+    says("set port 0 rate 0.0996");
+    assert_eq!(infos("show port info 0")[0].tx_rate_mbps, Some(100), "rounded");
+    says("set port 0 rate off");
     assert!(fails("set port 0").contains("add link-up, link-down or rate"));
 }
 
@@ -216,6 +221,16 @@ fn addresses_are_added_and_removed() {
     ] {
         let refused = fails(line);
         assert!(refused.contains(error), "{line}: {refused}");
+    }
+    let rest: String = (2..40).map(|n| format!("ip add 0 198.51.100.{n}/24\n")).collect();
+    let lines = format!("ip add 0 198.51.100.1/24\nip add 1 198.51.100.1/24\n{rest}");
+    let own = run(&["--vdev=net_null0", "--vdev=net_null1", "--", "-i"], &lines);
+    for error in [
+        "port 1: another port of its device has 198.51.100.1/24 (EEXIST)\n\
+         remove 198.51.100.1 from port 0 first: ip del\n",
+        "port 0: it has 32 addresses, and a port has no more (ENOSPC)\nremove one first",
+    ] {
+        assert!(text(&own.stderr).contains(error), "{}", text(&own.stderr));
     }
     says("ip del 0 198.51.100.1/24 --force");
     assert!(!has("198.51.100.1") && has("198.51.100.2") && has("192.0.2.1"));

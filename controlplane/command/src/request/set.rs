@@ -20,9 +20,10 @@ pub const STATS_PERIOD_MAX: u32 = 86_400;
 pub enum Set {
     /// Set what becomes of received frames after `start`
     Fwd {
-        /// `io`: they leave through the other port of a pair, 0 and 1, 2 and 3; `echo`: through
-        /// their own, with Ethernet addresses exchanged; `rxonly`: they are dropped; `endpoint` or
-        /// `icmpecho`: they go to QPs, ARP, neighbour discovery and ICMP echo
+        /// `io`: they leave through the other port of a pair, 0 and 1, 2 and 3; `csum`: as with
+        /// `io`, with IPv4 and UDP checksums computed anew; `echo`: through their own, with
+        /// Ethernet addresses exchanged; `rxonly`: they are dropped; `endpoint` or `icmpecho`: they
+        /// go to QPs, ARP, neighbour discovery and ICMP echo
         #[cfg_attr(feature = "tree", arg(value_name = "MODE"))]
         mode: FwdMode,
     },
@@ -51,8 +52,8 @@ pub enum Set {
         /// Take its link down, as an administrator does
         #[cfg_attr(feature = "tree", arg(long = "link-down"))]
         down: bool,
-        /// Rate in Gbit/s at which its frames leave, as if the link were that slow; `off` for the
-        /// link's own rate. Frames that cannot leave at once wait
+        /// Rate in Gbit/s at which its frames leave, as if the link were that slow, rounded to
+        /// Mbit/s; `off` for the link's own rate. Frames that cannot leave at once wait
         #[cfg_attr(feature = "tree", arg(long, value_name = "GBPS|off", value_parser = rate))]
         #[serde(default)]
         rate: Option<u32>,

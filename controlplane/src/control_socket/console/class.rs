@@ -6,6 +6,7 @@ use rustix::io::Errno;
 use uroce_command::request::Class;
 use uroce_transport::{QpChange, QpState};
 
+use super::migration::only_one;
 use super::modify::begin_modify;
 use super::{Begun, Console, Failure, FoundQp, Served};
 use crate::path::AddressVector;
@@ -24,6 +25,9 @@ impl Console {
         change: QpChange,
         devices: &[Arc<Served>],
     ) -> Result<Begun, Failure> {
+        if class.tclass.is_some() && class.dscp.is_some() {
+            return Err(only_one("tclass", "dscp"));
+        }
         let found = self.find_qp(qp, devices)?;
         let vector = vector(&found, class)?;
         begin_modify(&found, change, Some(vector), None)

@@ -152,7 +152,11 @@ impl Console {
             Set::LinkDown(LinkOf::Port { port }) => (port, false),
             Set::Port { port, up, down, rate } if up || down || rate.is_some() => {
                 let (served, number) = find_port(port, devices)?;
-                if let Some(rate) = rate {
+                if up && down {
+                    return Err(only_one("link-up", "link-down"));
+                }
+                if let Some(kbits) = rate {
+                    let rate = mbits(kbits)?;
                     served.calls.call(move |thread| thread.set_rate(number, rate))?;
                 }
                 if !(up || down) {
@@ -171,6 +175,24 @@ impl Console {
         served.calls.call(move |thread| thread.set_link(number, is_up))?;
         Ok(Begun::Over(Answer::Done))
     }
+}
+
+/// Returns a port's rate in Mbit/s, rounded; `None` for that of its link, which is 0 kbit/s.
+fn mbits(kbits: u32) -> Result<Option<u32>, Failure> {
+    match kbits {
+        0 => Ok(None),
+        1..1000 => {
+            let cause = format!("a port's rate is at least 1 Mbit/s, and this is {kbits} kbit/s");
+            Err(Failure::new(Errno::INVAL, cause, "choose 0.001 Gbit/s or more"))
+        }
+        _ => Ok(Some(kbits / 1000 + u32::from(kbits % 1000 >= 500))),
+    }
+}
+
+/// Makes the failure of a command with both of two words that exclude each other: the grammar
+/// refuses them, but a program may send them.
+pub(super) fn only_one(one: &str, other: &str) -> Failure {
+    Failure::new(Errno::INVAL, format!("{one} and {other} exclude each other"), "give one of them")
 }
 
 /// Makes the failure of a command without one of these words.

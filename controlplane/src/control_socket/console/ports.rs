@@ -71,6 +71,12 @@ impl Console {
         let call = move |thread: &mut Thread| Ok(thread.change_address(number, prefix, is_added));
         let Err(error) = served.calls.call(call)? else { return Ok(Answer::Done) };
         let (errno, remedy) = match error {
+            AddressError::Elsewhere(number, prefix) => {
+                let ports = served.calls.call(|thread| Ok(thread.ports_seen()))?;
+                let holder = ports.iter().find(|of| of.number == number).map(|of| of.id);
+                let place = holder.map_or("there".to_owned(), |id| format!("from port {id}"));
+                (Errno::EXIST, format!("remove {} {place} first: ip del", prefix.address()))
+            }
             AddressError::OfNetdev => {
                 (Errno::OPNOTSUPP, "change those: ip address add, ip address del".to_owned())
             }

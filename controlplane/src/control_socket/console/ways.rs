@@ -86,6 +86,7 @@ fn change(
             WayError::Exists(_) => (Errno::EXIST, "remove it first: route del"),
             WayError::NoRoute(_) | WayError::NoNeighbour(_) => (Errno::NOENT, list),
             WayError::Full(_) => (Errno::NOMEM, list),
+            WayError::Busy(_) => (Errno::AGAIN, "try again in some seconds"),
         };
         Failure::new(errno, error.to_string(), remedy)
     })

@@ -61,6 +61,15 @@ pub enum Resolution {
     Failed,
 }
 
+/// Limit for which an address is not fixed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NoRoom {
+    /// [`FIXED_MAX`] addresses are fixed.
+    Fixed,
+    /// There are [`ASKED_MAX`] entries, each fixed or being requested at this moment.
+    Asking,
+}
+
 /// State of a neighbour, by the names of RFC 4861 as Linux shows them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
@@ -277,19 +286,26 @@ impl Table {
         self.entries.retain(|_, entry| entry.mac != Some(mac) || is_kept(entry.state));
     }
 
-    /// Fixes the address of `ip`. Returns false if too many are fixed, or requested.
-    pub(super) fn fix(&mut self, now: Instant, ip: IpAddr, mac: Mac) -> bool {
+    /// Fixes the address of `ip`.
+    ///
+    /// # Errors
+    ///
+    /// [`NoRoom`]; nothing has changed then.
+    pub(super) fn fix(&mut self, now: Instant, ip: IpAddr, mac: Mac) -> Result<(), NoRoom> {
         let known = self.entries.get(&ip);
         let fixed = self.entries.values().filter(|entry| entry.state.is_fixed()).count();
         let is_fixed = known.is_some_and(|entry| entry.state.is_fixed());
         let is_asked = known.is_some_and(|entry| entry.asked);
-        if (fixed >= FIXED_MAX && !is_fixed) || (!is_asked && !self.make_room(true)) {
-            return false;
+        if fixed >= FIXED_MAX && !is_fixed {
+            return Err(NoRoom::Fixed);
+        }
+        if !is_asked && !self.make_room(true) {
+            return Err(NoRoom::Asking);
         }
         self.asking.retain(|asked| *asked != ip);
         let (state, mac) = (State::Fixed, Some(mac));
         self.entries.insert(ip, Entry { state, mac, updated: now, used: now, asked: true });
-        true
+        Ok(())
     }
 
     /// Forgets the entry of `ip`, fixed or not. Returns false if there is none, or if it is being
@@ -485,7 +501,7 @@ mod tests {
     fn a_fixed_address_is_used_at_once_and_no_packet_changes_it() {
         let mut table = Table::default();
         table.resolve(at(0), ip(1));
-        assert!(table.fix(at(1), ip(1), A));
+        assert_eq!(table.fix(at(1), ip(1), A), Ok(()));
         assert_eq!(table.next_timeout(), None, "it is not asked for any more");
         table.answer(at(2), ip(1), B);
         table.hint(at(5000), ip(1), B, true);
@@ -495,7 +511,7 @@ mod tests {
         assert_eq!(table.resolve(at(100_000), ip(1)), Resolution::Ready(A));
         let all: Vec<_> = table.entries(at(100_000)).collect();
         assert_eq!(all, [(ip(1), Some(A), Reach::Permanent)]);
-        assert!(table.fix(at(100_001), ip(1), B), "another one takes its place");
+        assert_eq!(table.fix(at(100_001), ip(1), B), Ok(()), "another one takes its place");
         assert_eq!(table.resolve(at(100_002), ip(1)), Resolution::Ready(B));
         assert!(table.remove(ip(1)) && !table.remove(ip(1)));
         assert_eq!(table.resolve(at(100_003), ip(1)), Resolution::Pending);
@@ -503,13 +519,25 @@ mod tests {
     }
 
     #[test]
+    fn no_address_is_fixed_while_all_entries_are_being_requested() {
+        let mut table = Table::default();
+        for n in 0..ASKED_MAX as u32 {
+            table.resolve(at(0), ip(n));
+        }
+        assert_eq!(table.fix(at(1), ip(5000), A), Err(NoRoom::Asking));
+        assert_eq!(table.fix(at(1), ip(0), A), Ok(()), "it has an entry");
+        table.answer(at(2), ip(1), A);
+        assert_eq!(table.fix(at(3), ip(5000), A), Ok(()));
+    }
+
+    #[test]
     fn fixed_addresses_are_few_and_are_not_pushed_out() {
         let mut table = Table::default();
         for n in 0..FIXED_MAX as u32 {
-            assert!(table.fix(at(0), ip(n), A));
+            assert_eq!(table.fix(at(0), ip(n), A), Ok(()));
         }
-        assert!(!table.fix(at(0), ip(5000), A));
-        assert!(table.fix(at(0), ip(0), B), "one that is fixed may change");
+        assert_eq!(table.fix(at(0), ip(5000), A), Err(NoRoom::Fixed));
+        assert_eq!(table.fix(at(0), ip(0), B), Ok(()), "one that is fixed may change");
         for n in 0..ASKED_MAX as u32 {
             table.resolve(at(1), ip(10_000 + n));
             table.answer(at(1), ip(10_000 + n), B);
