@@ -1,6 +1,7 @@
 /* Implements shim.h: wraps inline functions and macros, and hides differences between releases. */
 
 #define _GNU_SOURCE /* fopencookie, dladdr */
+#define ALLOW_EXPERIMENTAL_API /* rte_dev_event_callback_register */
 #include "shim.h"
 
 #include <dirent.h>
@@ -505,6 +506,14 @@ int uroce_port_restart(uint16_t port)
 	return result != 0 ? result : rte_eth_dev_start(port);
 }
 
+int uroce_port_reset(uint16_t port)
+{
+	int result = rte_eth_dev_reset(port);
+
+	/* Without that operation, stopping makes most drivers reset the hardware. */
+	return result == -ENOTSUP ? rte_eth_dev_stop(port) : result;
+}
+
 int uroce_rx_interrupt_fd(uint16_t port, uint16_t queue)
 {
 	/* A driver without the operation would let lcores sleep for ever. */
@@ -576,6 +585,55 @@ int uroce_port_watch(uint16_t port, void (*moved)(uint16_t port))
 {
 	return rte_eth_dev_callback_register(port, RTE_ETH_EVENT_INTR_LSC, link_moved,
 					     (void *)moved);
+}
+
+#if RTE_VERSION >= RTE_VERSION_NUM(22, 11, 0, 0)
+#define name_of(device) rte_dev_name(device)
+#else
+#define name_of(device) ((device)->name)
+#endif
+
+static int port_removed(uint16_t port, enum rte_eth_event_type event, void *gone, void *unused)
+{
+	return link_moved(port, event, gone, unused);
+}
+
+static void device_removed(const char *name, enum rte_dev_event_type event, void *gone)
+{
+	uint16_t port;
+	struct rte_dev_iterator iterator;
+
+	if (event != RTE_DEV_EVENT_REMOVE)
+		return;
+	RTE_ETH_FOREACH_MATCHING_DEV(port, name, &iterator)
+		((void (*)(uint16_t))gone)(port);
+}
+
+int uroce_port_watch_removal(uint16_t port, void (*gone)(uint16_t port))
+{
+	struct rte_eth_dev_info info;
+	int result = rte_eth_dev_info_get(port, &info);
+
+	if (result != 0)
+		return result;
+	result = rte_eth_dev_callback_register(port, RTE_ETH_EVENT_INTR_RMV, port_removed,
+					       (void *)gone);
+	if (result != 0)
+		return result;
+	/* vfio-pci tells of it by another way than drivers do. */
+	return rte_dev_event_callback_register(name_of(info.device), device_removed,
+					       (void *)gone);
+}
+
+int uroce_port_unwatch_removal(uint16_t port, void (*gone)(uint16_t port))
+{
+	struct rte_eth_dev_info info;
+	int result = rte_eth_dev_info_get(port, &info);
+
+	if (result != 0)
+		return result;
+	return rte_dev_event_callback_unregister(name_of(info.device), device_removed,
+						 (void *)gone);
 }
 
 int uroce_port_stats(uint16_t port, struct uroce_port_stats *out)

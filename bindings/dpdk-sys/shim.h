@@ -134,6 +134,9 @@ int uroce_port_tx_queue(uint16_t port, uint16_t queue, uint16_t descriptors, int
 int uroce_port_start(uint16_t port);
 /* Stops and starts the port. No thread may be in a burst of it. */
 int uroce_port_restart(uint16_t port);
+/* Resets the port, and leaves it stopped; it has to be configured again. No thread may be in a burst
+ * of it. */
+int uroce_port_reset(uint16_t port);
 /* The descriptor of a receive queue's interrupt, or -1. */
 int uroce_rx_interrupt_fd(uint16_t port, uint16_t queue);
 /* Has a receive queue's interrupt come from now on, or not. */
@@ -147,6 +150,11 @@ int uroce_port_link(uint16_t port, struct uroce_link *link);
 /* Makes EAL's interrupt thread call `moved` whenever the link goes up or down, until the port is
  * closed. Only for ports configured with `link_interrupt`. */
 int uroce_port_watch(uint16_t port, void (*moved)(uint16_t port));
+/* Makes EAL's interrupt thread call `gone` when the device is being removed from the machine, until
+ * `uroce_port_unwatch_removal`. It may be called several times. */
+int uroce_port_watch_removal(uint16_t port, void (*gone)(uint16_t port));
+/* Ends the calls. To be called before the port is closed. */
+int uroce_port_unwatch_removal(uint16_t port, void (*gone)(uint16_t port));
 int uroce_port_stats(uint16_t port, struct uroce_port_stats *stats);
 /* Stores up to `capacity` statistics and returns how many the port has. */
 int uroce_port_xstats(uint16_t port, struct uroce_xstat *out, uint32_t capacity);

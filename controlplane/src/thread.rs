@@ -170,6 +170,7 @@ impl Thread {
         while !self.ended {
             let now = self.now();
             self.watch_links();
+            self.watch_removals();
             // At most once per interval: while this thread turns an lcore, the lcore's adopter
             // cannot.
             if now >= serve_due {

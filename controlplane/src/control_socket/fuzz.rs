@@ -41,6 +41,7 @@ const REQUESTS: [Request; 20] = [
     Request::Show(Show::Device { detail: true }),
     Request::Port(Port::Start { port: Select::All }),
     Request::Port(Port::Stop { port: Select::One(1), force: true }),
+    Request::Port(Port::Reset { port: Select::All, force: true }),
     Request::Neigh(Neigh::Del { port: 0, address: HOST }),
     Request::Route(Route::Del(RouteVia { port: 0, to: Network::Default, via: HOST })),
     Request::Set(Set::XstatsHideZero { hide: Switch::On }),

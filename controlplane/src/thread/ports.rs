@@ -1,7 +1,9 @@
 //! Changes of ports that are in use: links and addresses.
 
+use std::io::Write;
+
 use uroce_engine::port::EndedPeer;
-use uroce_engine::{EventKind, Forward, SendFrameError};
+use uroce_engine::{DeviceError, EventKind, Forward, SendFrameError};
 use uroce_wire::Mac;
 
 use super::addresses::{self, AddressError};
@@ -83,6 +85,52 @@ impl Thread {
             if peer != EndedPeer::Only || self.ports.watch(port).is_always_active() {
                 self.end_connections_of_peer(port, peer);
             }
+        }
+    }
+
+    /// Resets the device of a port, counted from 1. Its link is down meanwhile, as for an
+    /// administrator.
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceError`]. If the device itself has failed, the port stays down, and may be reset
+    /// again. Otherwise nothing has changed.
+    pub(crate) fn reset_port(&mut self, port: u8) -> Result<(), DeviceError> {
+        self.control.detach_port(port)?;
+        self.watch_links();
+        let done = self.control.reset_port(port);
+        self.watch_links();
+        done
+    }
+
+    /// Closes the device of a port, counted from 1, until the process ends. Its link is down from
+    /// then on.
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceError`].
+    pub(crate) fn remove_port(&mut self, port: u8) -> Result<(), DeviceError> {
+        self.control.detach_port(port)?;
+        self.watch_links();
+        if self.control.remove_port(port)? {
+            self.recent.add(About::Device, EventKind::DeviceFatal);
+        }
+        Ok(())
+    }
+
+    /// Handles NICs that the machine loses: their ports go down for good, and other ports go on.
+    pub(super) fn watch_removals(&mut self) {
+        while let Some(port) = self.control.next_removal() {
+            let done = self.remove_port(port);
+            let name = self.control.port(port).map(|port| port.capabilities().name.clone());
+            let name = name.unwrap_or_default();
+            let end = done
+                .map_or_else(|error| format!(", and cannot be closed: {error}"), |()| "".into());
+            // An error means that stderr is closed.
+            let _ = writeln!(
+                std::io::stderr(),
+                "uroce: port {port} is down for good: {name} is being removed from the machine{end}"
+            );
         }
     }
 

@@ -1,4 +1,4 @@
-//! The last events of the device's QPs and ports, for `show events`.
+//! The last events of the device, its QPs and its ports, for `show events`.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -17,6 +17,8 @@ pub(crate) enum About {
     Qp(Qpn),
     /// A port, counted from 1.
     Port(u8),
+    /// The device itself.
+    Device,
 }
 
 /// An event that has happened.

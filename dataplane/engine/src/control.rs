@@ -15,6 +15,7 @@ use crate::dpdk::mbuf::{Mbuf, PoolEmpty};
 use crate::lane::binding::{PortAddresses, PortBinding, path_mtu_of};
 use crate::lane::bottleneck::BottleneckError;
 use crate::lane::bottleneck::backlog::Backlog;
+use crate::lcore::Fatal;
 use crate::lcore::command::{
     ClearRoundTrips, CommandSender, DestroyQp, MigratePort, Modified, ModifyQp, Queried, QueryQp,
     SetAddresses,
@@ -45,6 +46,7 @@ pub(crate) mod assemble;
 pub(crate) mod config;
 mod create;
 pub(crate) mod crowd;
+mod devices;
 mod drain;
 pub(crate) mod engine;
 mod frames;
@@ -59,6 +61,7 @@ pub(crate) mod signals;
 mod taps;
 mod wait;
 
+pub use devices::DeviceError;
 pub use frames::SendFrameError;
 
 /// The parameters of a new QP.
@@ -216,6 +219,7 @@ pub(crate) struct ControlParts {
     pub(crate) exits: Arc<Exits>,
     pub(crate) inject: Vec<Producer<Mbuf>>,
     pub(crate) port_events: Vec<EventGuard>,
+    pub(crate) fatal: Option<Fatal>,
     pub(crate) congestion: Congestion,
     pub(crate) udp_source_ports: u8,
     pub(crate) notification: Notification,
@@ -242,6 +246,8 @@ pub struct Control {
     noticed: VecDeque<(Qpn, EventKind)>,
     /// For each port, the source of its events.
     port_events: Vec<EventGuard>,
+    /// The source of the device's fatal event.
+    fatal: Option<Fatal>,
     /// The congestion control of QPs that choose none themselves.
     congestion: Congestion,
     /// UDP source ports of QPs with selective repeat that choose none themselves.
@@ -275,6 +281,7 @@ impl Control {
             exits,
             noticed: VecDeque::new(),
             port_events: parts.port_events,
+            fatal: parts.fatal,
             congestion: parts.congestion,
             udp_source_ports: parts.udp_source_ports,
             notification: parts.notification,

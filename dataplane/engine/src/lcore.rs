@@ -54,7 +54,8 @@ pub(crate) struct Lcore {
     fatal: Option<Fatal>,
 }
 
-/// The parts that are notified when an lcore's turn has panicked.
+/// The parts that are notified when an lcore's turn has panicked, or the device has lost its last
+/// port.
 #[derive(Clone, Debug)]
 pub(crate) struct Fatal {
     device: Arc<EventGuard>,
@@ -112,6 +113,12 @@ impl Fatal {
     pub(crate) fn new(device: EventGuard, waker: &Arc<Waker>) -> Fatal {
         Fatal { device: Arc::new(device), waker: Arc::clone(waker) }
     }
+
+    /// Raises a fatal event of the device.
+    pub(crate) fn raise(&self) {
+        self.device.raise(EventKind::DeviceFatal);
+        self.waker.wake();
+    }
 }
 
 impl Turning<'_> {
@@ -126,10 +133,7 @@ impl Drop for Turning<'_> {
     #[cold]
     fn drop(&mut self) {
         self.duties.shard.tell_lost_receives();
-        if let Some(Fatal { device, waker }) = self.fatal {
-            device.raise(EventKind::DeviceFatal);
-            waker.wake();
-        }
+        self.fatal.into_iter().for_each(Fatal::raise);
     }
 }
 

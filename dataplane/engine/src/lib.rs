@@ -51,7 +51,7 @@ pub use control::config::EngineConfig;
 pub use control::engine::{Engine, EngineError, ObjectCounts};
 pub use control::memory::OwnedRegion;
 pub use control::poller::Poller;
-pub use control::{Control, ControlError, QpHandle, QpInfo, QpSpec, SendFrameError};
+pub use control::{Control, ControlError, DeviceError, QpHandle, QpInfo, QpSpec, SendFrameError};
 pub use counters::{Counters, EngineCounter};
 pub use dpdk::{eal, mbuf, telemetry};
 pub use lane::binding::{PortAddresses, PortBinding, ROCE_OVERHEAD, path_mtu_of};

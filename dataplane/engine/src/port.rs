@@ -196,6 +196,15 @@ impl Port {
         }
     }
 
+    /// Returns the port's device if it can be reset and removed: a NIC, or a virtual device without
+    /// another end.
+    pub(crate) fn resettable(&self) -> Option<&Ethdev> {
+        match &self.0 {
+            Kind::Ethdev(ethdev) => Some(ethdev).filter(|ethdev| ethdev.can_be_reset()),
+            Kind::Local(_) | Kind::Udp(_) => None,
+        }
+    }
+
     /// Returns whether the link reports its changes, so that it need not be looked at often.
     pub(crate) fn tells_of_link(&self) -> bool {
         match &self.0 {

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use uroce::config::{DeviceConfig, Lcores, PortConfig};
-use uroce::{Config, Context};
+use uroce::{Config, Context, EventSource};
 use uroce_command::Answer;
 use uroce_command::answer::PortInfo;
 
@@ -44,9 +44,6 @@ fn what_is_set_at_the_start_says_so() {
     let _lab = Lab::new();
     for (line, remedy) in [
         ("port attach net_null7", "name it at the start: --vdev or -a"),
-        ("port detach 0", "`port stop` takes its link down"),
-        ("port close all", "`port stop` takes its link down"),
-        ("port reset 0", "`port stop` and `port start`"),
         ("port config 0 mtu 9000", "start again with --mtu"),
         ("port config all rxq 4", "start again with --mtu"),
         ("set burst 64", "up to 64 frames"),
@@ -57,6 +54,63 @@ fn what_is_set_at_the_start_says_so() {
         let is_told = refused.contains("not while the process runs (EOPNOTSUPP)\n");
         assert!(is_told && refused.contains(remedy), "{line}: {refused}");
     }
+}
+
+#[test]
+fn what_is_no_nic_is_neither_reset_nor_closed() {
+    let mut lab = Lab::new();
+    for line in ["port reset 0", "port close all", "port detach 0"] {
+        assert!(fails(line).contains("left serves a program, which would get no packet (EPERM)\n"));
+        let refused = fails(&format!("{line} --force"));
+        let cause = "port 1 is no NIC: there is no hardware to be reset or removed (EOPNOTSUPP)\n";
+        assert!(refused.contains(cause) && refused.contains("`port stop`"), "{line}: {refused}");
+    }
+    lab.write(1);
+}
+
+#[test]
+fn a_device_is_reset_and_closed_while_lcores_poll_it() {
+    let null = |at: u8| {
+        let port = PortConfig::vdev(format!("net_null{at},size=128"));
+        port.ip(&format!("192.0.{at}.1/24")).expect("an address")
+    };
+    let device = DeviceConfig::new("nulls").lcores(Lcores::Count(2)).port(null(2)).port(null(3));
+    let context = Context::open(&Config::new().device(device), "nulls").expect("no privilege");
+    let received = |port: usize| match answer("show port stats all") {
+        Answer::PortStats(ports) => ports[port].rx_packets,
+        other => panic!("{other:?}"),
+    };
+    let receives = |port: usize| {
+        let before = received(port);
+        eventually("frames", || received(port) > before);
+    };
+    receives(0);
+    assert!(fails("port reset all").contains("serves a program"));
+    says("clear events");
+    for _ in 0..3 {
+        assert_eq!(says("port reset 0 --force"), "Resetting ports...\nDone\n");
+        receives(0);
+        receives(1);
+    }
+    eventually("a link that is up", || infos("show port info 0")[0].up);
+    let events = says("show events");
+    assert_eq!(events.matches("PortErr").count(), 3, "{events}");
+
+    assert_eq!(says("port close 0 --force"), "Closing ports...\nDone\n");
+    receives(1);
+    assert!(!infos("show port info 0")[0].up);
+    assert_eq!(received(0), 0);
+    for line in ["port reset 0 --force", "port detach 0 --force"] {
+        let refused = fails(line);
+        assert!(refused.contains("\"net_null2\" is gone"), "{refused}");
+        assert!(refused.contains("(ENODEV)\n"), "{refused}");
+    }
+    assert!(says("show port xstats 0").contains("port 0"));
+    assert!(!says("show events").contains("DeviceFatal"));
+    assert_eq!(says("port detach 1 --force"), "Closing ports...\nDone\n");
+    assert!(says("show events").contains("device  DeviceFatal"));
+    let told = std::iter::from_fn(|| context.poll_async_event().expect("events"));
+    assert_eq!(told.filter(|event| event.source == EventSource::Device).count(), 1);
 }
 
 #[test]

@@ -33,15 +33,36 @@ pub enum Port {
     /// Open a port
     #[cfg_attr(feature = "tree", command(hide = true))]
     Attach(Fixed),
-    /// Close a port
-    #[cfg_attr(feature = "tree", command(hide = true))]
-    Detach(Fixed),
-    /// Close a port
-    #[cfg_attr(feature = "tree", command(hide = true))]
-    Close(Fixed),
-    /// Reset a port's device
-    #[cfg_attr(feature = "tree", command(hide = true))]
-    Reset(Fixed),
+    /// Close the devices of ports until the process ends; for NICs
+    Detach {
+        /// Number of a port, or `all`
+        #[cfg_attr(feature = "tree", arg(value_name = "PORT|all"))]
+        port: Select,
+        /// Close even if the device serves a program, which gets no packets from then on
+        #[cfg_attr(feature = "tree", arg(long))]
+        #[serde(default)]
+        force: bool,
+    },
+    /// Close the devices of ports, as `detach`
+    Close {
+        /// Number of a port, or `all`
+        #[cfg_attr(feature = "tree", arg(value_name = "PORT|all"))]
+        port: Select,
+        /// Close even if the device serves a program, which gets no packets from then on
+        #[cfg_attr(feature = "tree", arg(long))]
+        #[serde(default)]
+        force: bool,
+    },
+    /// Reset the devices of ports and start them again as they were; for NICs
+    Reset {
+        /// Number of a port, or `all`
+        #[cfg_attr(feature = "tree", arg(value_name = "PORT|all"))]
+        port: Select,
+        /// Reset even if the device serves a program, which gets no packets meanwhile
+        #[cfg_attr(feature = "tree", arg(long))]
+        #[serde(default)]
+        force: bool,
+    },
     /// Set MTU, queues, descriptors
     #[cfg_attr(feature = "tree", command(hide = true))]
     Config(Fixed),
@@ -99,6 +120,9 @@ mod tests {
             ("port start all", port(Port::Start { port: Select::All })),
             ("port stop 0", port(Port::Stop { port: one, force: false })),
             ("port stop 0 force", port(Port::Stop { port: one, force: true })),
+            ("port reset all", port(Port::Reset { port: Select::All, force: false })),
+            ("port close 0 force", port(Port::Close { port: one, force: true })),
+            ("port det 0", port(Port::Detach { port: one, force: false })),
             (
                 "show rxq info 1 0x2",
                 Line::Request(Request::Show(Show::Rxq(ShowQueue::Info { port: 1, queue: 2 }))),
@@ -141,8 +165,8 @@ mod tests {
         assert!(parse("port config 0 mtu 1500").unwrap().is_some());
         let offered: Vec<String> =
             complete("port ").words.into_iter().map(|candidate| candidate.word).collect();
-        assert_eq!(offered, ["start", "stop"]);
-        assert_eq!(parse("port re").unwrap_err().expected, ["start", "stop"]);
-        assert_eq!(crate::tree::help(&["port".into()]).unwrap().matches("PORT|all\n").count(), 1);
+        assert_eq!(offered, ["start", "stop", "detach", "close", "reset"]);
+        assert_eq!(parse("port x").unwrap_err().expected, offered);
+        assert!(!crate::tree::help(&["port".into()]).unwrap().contains("attach"));
     }
 }

@@ -265,6 +265,7 @@ pub(super) fn events(
         object: match happened.about {
             About::Qp(qpn) => format!("QP {qpn}"),
             About::Port(port) => format!("port {port}"),
+            About::Device => "device".to_owned(),
         },
         event: format!("{:?}", happened.kind),
         meaning: happened.kind.to_string(),

@@ -8,6 +8,9 @@ use uroce_command::Select;
 use uroce_command::answer::QueueInfo;
 use uroce_command::request::{Ip, Port, Prefix, ShowQueue};
 
+use uroce_engine::DeviceError;
+use uroce_engine::port::PortError;
+
 use super::{Console, Failure, Served, find_port, or_nothing};
 use crate::config::Ethdev;
 use crate::path::prefix::IpPrefix;
@@ -18,41 +21,52 @@ const LIST: &str = "`show gid` has its addresses";
 
 impl Console {
     pub(super) fn port(&mut self, port: &Port, devices: &[Arc<Served>]) -> Result<Answer, Failure> {
-        let (what, remedy) = match port {
+        match port {
             Port::Start { port } => {
                 set_links(*port, true, devices)?;
-                return Ok(Answer::Text("Done".to_owned()));
+                Ok(Answer::Text("Done".to_owned()))
             }
             Port::Stop { port, force } => {
-                self.forwarding.check_stopped()?;
-                if !force {
-                    let harm = "which would get no packet";
-                    selected(*port, devices)?
-                        .iter()
-                        .try_for_each(|(served, _)| harmless(served, harm))?;
-                }
+                self.check_device_free(*port, *force, devices)?;
                 set_links(*port, false, devices)?;
-                return Ok(Answer::Text("Stopping ports...\nDone".to_owned()));
+                Ok(Answer::Text("Stopping ports...\nDone".to_owned()))
             }
-            Port::Attach(_) => (
+            Port::Reset { port, force } => {
+                self.check_device_free(*port, *force, devices)?;
+                each_device(*port, devices, Thread::reset_port)?;
+                Ok(Answer::Text("Resetting ports...\nDone".to_owned()))
+            }
+            Port::Close { port, force } | Port::Detach { port, force } => {
+                self.check_device_free(*port, *force, devices)?;
+                each_device(*port, devices, Thread::remove_port)?;
+                Ok(Answer::Text("Closing ports...\nDone".to_owned()))
+            }
+            Port::Attach(_) => Err(fixed(
                 "ports are opened when a device is",
                 "name it at the start: --vdev or -a, or `ethdev` in the configuration file",
-            ),
-            Port::Detach(_) | Port::Close(_) => (
-                "a port is closed with its device",
-                "`port stop` takes its link down; without it in the configuration, start again",
-            ),
-            Port::Reset(_) => (
-                "a port's device is reset when it is opened",
-                "`port stop` and `port start` take its link down and up",
-            ),
-            Port::Config(_) => (
+            )),
+            Port::Config(_) => Err(fixed(
                 "MTU, queues and descriptors are set when a port is opened",
                 "start again with --mtu, or `mtu`, `lcores`, `rx_descriptors`, `tx_descriptors` in \
                  the configuration file",
-            ),
-        };
-        Err(fixed(what, remedy))
+            )),
+        }
+    }
+
+    /// Checks that the devices of ports may be taken from their users.
+    fn check_device_free(
+        &self,
+        port: Select,
+        force: bool,
+        devices: &[Arc<Served>],
+    ) -> Result<(), Failure> {
+        self.forwarding.check_stopped()?;
+        let ports = selected(port, devices)?;
+        let harm = "which would get no packet";
+        match force {
+            true => Ok(()),
+            false => ports.iter().try_for_each(|(served, _)| harmless(served, harm)),
+        }
     }
 
     /// Changes the addresses of a port.
@@ -159,6 +173,31 @@ fn set_links(port: Select, is_up: bool, devices: &[Arc<Served>]) -> Result<(), F
         or_nothing(done)?;
     }
     Ok(())
+}
+
+/// Does the same to the devices behind ports, one after the other.
+fn each_device(
+    port: Select,
+    devices: &[Arc<Served>],
+    change: fn(&mut Thread, u8) -> Result<(), DeviceError>,
+) -> Result<(), Failure> {
+    for (served, number) in selected(port, devices)? {
+        served.calls.call(move |thread| Ok(change(thread, number)))?.map_err(not_changed)?;
+    }
+    Ok(())
+}
+
+fn not_changed(error: DeviceError) -> Failure {
+    let (errno, remedy) = match &error {
+        DeviceError::NoHardware(_) => {
+            (Errno::OPNOTSUPP, "`port stop` and `port start` take its link down and up")
+        }
+        DeviceError::Port(PortError::Removed { .. }) => {
+            (Errno::NODEV, "`show port info` has the ports that are left")
+        }
+        _ => (Errno::IO, "if it goes on, bind the NIC to its driver again, and start again"),
+    };
+    Failure::new(errno, error.to_string(), remedy)
 }
 
 /// Checks that a device does not serve a program, to which the command would do this harm.

@@ -112,6 +112,7 @@ pub(crate) fn assemble(
         exits,
         inject,
         port_events,
+        fatal,
         congestion: config.congestion,
         udp_source_ports: config.udp_source_ports,
         notification: config.notification,

@@ -20,6 +20,7 @@
 
 mod af_packet;
 mod af_xdp;
+mod away;
 mod config;
 mod error;
 mod link;
@@ -41,6 +42,7 @@ use link::Watch;
 use std::ffi::{CStr, c_char, c_int};
 use std::os::fd::{OwnedFd, RawFd};
 use std::sync::{Arc, Mutex};
+use uroce_shared::sync::wakers::Wakers;
 use uroce_shared::sync::{AtomicBool, Ordering};
 use uroce_shared::wake::waker::Waker;
 use uroce_wire::Mac;
@@ -62,19 +64,26 @@ struct Device {
     /// Whether `open` created the device; then it is also removed.
     probed_here: bool,
     mac: Mac,
-    mtu: u16,
     capabilities: Capabilities,
+    /// The configuration with which it was opened.
+    config: PortConfig,
     /// For each queue pair, whether it is taken. The lock also serializes control calls, which DPDK
     /// allows from one thread at a time only.
     taken: Mutex<Vec<bool>>,
     /// Whether its receive queues have interrupts of DPDK's kind.
     has_interrupts: bool,
+    /// For each queue, what the lcore that polls it sleeps on, if it may sleep.
+    sleepers: Mutex<Vec<Option<Arc<Wakers>>>>,
     /// The mempool of its receive queues.
-    _pool: Mempool,
+    pool: Mempool,
     under: Under,
     watch: Arc<Watch>,
     /// Whether the link was taken down by an administrator. For a ring the cable is cut instead.
     is_down: AtomicBool,
+    /// Whether the lcores have given it back, for a reset or for good. Its link is down then.
+    is_away: AtomicBool,
+    /// Whether it is closed for good. Then its number may be another port's.
+    is_removed: AtomicBool,
 }
 
 /// Parts below a device that must outlive it.
@@ -152,18 +161,22 @@ impl Ethdev {
                 return Err(error);
             }
         };
+        let pairs = usize::from(started.queue_pairs);
         let device = Device {
             eal,
             id: claimed.id,
             probed_here: claimed.probed_here,
             mac: started.mac,
-            mtu: config.mtu,
             capabilities: started.capabilities,
-            taken: Mutex::new(vec![false; usize::from(started.queue_pairs)]),
+            config: config.clone(),
+            taken: Mutex::new(vec![false; pairs]),
             has_interrupts: started.has_interrupts,
-            _pool: pool.clone(),
+            sleepers: Mutex::new(vec![None; pairs]),
+            pool: pool.clone(),
             watch: link::watch(claimed.id),
             is_down: AtomicBool::new(false),
+            is_away: AtomicBool::new(false),
+            is_removed: AtomicBool::new(false),
             under,
         };
         if let Some((rings, end)) = &device.under.rings {
@@ -209,7 +222,7 @@ impl Ethdev {
 
     /// Returns the largest Ethernet payload in bytes.
     pub fn mtu(&self) -> u16 {
-        self.device.mtu
+        self.device.config.mtu
     }
 
     /// Returns the device's capabilities.
@@ -221,6 +234,9 @@ impl Ethdev {
     /// ring while neither end was taken down.
     pub fn link(&self) -> Link {
         let _control = lock(&self.device.taken);
+        if self.device.is_away.load(Ordering::Acquire) {
+            return Link { up: false, speed_mbps: None };
+        }
         let Link { up, speed_mbps } = link(self.device.id);
         Link { up: up && self.device.is_let_up(), speed_mbps }
     }
@@ -270,6 +286,9 @@ impl Ethdev {
     pub fn stats(&self) -> PortStats {
         let mut stats = dpdk_sys::uroce_port_stats::default();
         let _control = lock(&self.device.taken);
+        if self.device.is_removed() {
+            return stats.into();
+        }
         // SAFETY: the port is open as long as `self`, and `stats` is writable. On failure it stays
         // zero.
         unsafe { dpdk_sys::uroce_port_stats(self.device.id, &mut stats) };
@@ -279,6 +298,9 @@ impl Ethdev {
     /// Returns the driver's own counters by name.
     pub fn xstats(&self) -> Vec<(String, u64)> {
         let _control = lock(&self.device.taken);
+        if self.device.is_removed() {
+            return Vec::new();
+        }
         // SAFETY: the port is open; with capacity 0 nothing is written.
         let total = unsafe { dpdk_sys::uroce_port_xstats(self.id(), std::ptr::null_mut(), 0) };
         let mut all = vec![dpdk_sys::uroce_xstat::default(); usize::try_from(total).unwrap_or(0)];
@@ -293,6 +315,9 @@ impl Ethdev {
     /// queue of each entry. `None` if the driver has no such table or does not tell it.
     pub fn rss_table(&self) -> Option<Vec<u16>> {
         let _control = lock(&self.device.taken);
+        if self.device.is_removed() {
+            return None;
+        }
         // SAFETY: the port is open; with capacity 0 nothing is written.
         let total = unsafe { dpdk_sys::uroce_port_reta(self.id(), std::ptr::null_mut(), 0) };
         let mut queues = vec![0; usize::try_from(total).ok()?];
@@ -304,13 +329,37 @@ impl Ethdev {
 }
 
 impl Device {
-    /// Makes the driver call us when the link changes, if it can.
+    /// Makes the driver call us when the link changes, if it can, and the bus when it loses the
+    /// device.
     fn listen(&self) {
+        if self.capabilities.is_pci() {
+            // SAFETY: the port is open, and the function exists as long as the process. A bus that
+            // refuses loses no device.
+            unsafe { dpdk_sys::uroce_port_watch_removal(self.id, Some(link::on_removal)) };
+        }
         if self.capabilities.link_interrupt {
             // SAFETY: the port is open, and the function exists as long as the process. The link of
             // a port that refuses is looked at now and then.
             unsafe { dpdk_sys::uroce_port_watch(self.id, Some(link::on_interrupt)) };
         }
+    }
+
+    /// Closes the device. No thread may have a queue pair of it.
+    fn close(&self) {
+        let mut open_ports = lock(&self.eal.open_ports);
+        link::unwatch(self.id);
+        if let Some((rings, end)) = &self.under.rings {
+            rings.cable.leave(*end);
+        }
+        if let Some(link) = &self.under.link {
+            link.detach();
+        }
+        if self.capabilities.is_pci() {
+            // SAFETY: the port is open.
+            unsafe { dpdk_sys::uroce_port_unwatch_removal(self.id, Some(link::on_removal)) };
+        }
+        Claimed { id: self.id, probed_here: self.probed_here }.release();
+        open_ports.remove(&self.id);
     }
 
     /// Returns whether the link was not taken down, and the peer is connected.
@@ -324,16 +373,9 @@ impl Device {
 
 impl Drop for Device {
     fn drop(&mut self) {
-        let mut open_ports = lock(&self.eal.open_ports);
-        link::unwatch(self.id);
-        if let Some((rings, end)) = &self.under.rings {
-            rings.cable.leave(*end);
+        if !self.is_removed() {
+            self.close();
         }
-        if let Some(link) = &self.under.link {
-            link.detach();
-        }
-        Claimed { id: self.id, probed_here: self.probed_here }.release();
-        open_ports.remove(&self.id);
     }
 }
 

@@ -31,6 +31,8 @@ pub(crate) enum Queue {
     Own(QueuePair, Vec<Consumer<Mbuf>>),
     /// The ring to an lcore that has a queue pair, and that lcore's bell.
     Shared(Producer<Mbuf>, Arc<Bell>),
+    /// The queue pair is with the control plane. Nothing is received or sent.
+    Away(Vec<Consumer<Mbuf>>),
 }
 
 /// Makes the queues of a port, one for each lcore; `bells` are the lcores' bells.
@@ -55,6 +57,31 @@ pub(crate) fn queues(binding: &PortBinding, bells: &[Arc<Bell>]) -> Result<Vec<Q
 }
 
 impl Queue {
+    /// Gives the queue pair away; `None` if there is none.
+    pub(crate) fn give_away(&mut self) -> Option<QueuePair> {
+        match std::mem::replace(self, Queue::Away(Vec::new())) {
+            Queue::Own(pair, guests) => {
+                *self = Queue::Away(guests);
+                Some(pair)
+            }
+            other => {
+                *self = other;
+                None
+            }
+        }
+    }
+
+    /// Takes a queue pair in place of the one that was given away. Returns it if none was.
+    pub(crate) fn take_back(&mut self, pair: QueuePair) -> Option<QueuePair> {
+        match self {
+            Queue::Away(guests) => {
+                *self = Queue::Own(pair, std::mem::take(guests));
+                None
+            }
+            Queue::Own(..) | Queue::Shared(..) => Some(pair),
+        }
+    }
+
     /// Begins a turn of the lcore.
     #[inline]
     pub(crate) fn begin(&mut self, now: Instant) {
@@ -83,6 +110,7 @@ impl Queue {
                 }
                 count
             }
+            Queue::Away(_) => 0,
         }
     }
 
@@ -110,7 +138,7 @@ impl Queue {
     pub(crate) fn drop_parked(&mut self) -> usize {
         match self {
             Queue::Own(pair, _) => pair.drop_parked(),
-            Queue::Shared(..) => 0,
+            Queue::Shared(..) | Queue::Away(_) => 0,
         }
     }
 
@@ -118,7 +146,7 @@ impl Queue {
     pub(crate) fn is_at_rest(&self) -> bool {
         match self {
             Queue::Own(pair, guests) => !pair.has_parked() && guests.iter().all(Consumer::is_empty),
-            Queue::Shared(..) => true,
+            Queue::Shared(..) | Queue::Away(_) => true,
         }
     }
 
@@ -130,7 +158,7 @@ impl Queue {
     pub(crate) fn listen(&self, bed: &Bed) -> io::Result<()> {
         match self {
             Queue::Own(pair, _) => pair.listen(bed),
-            Queue::Shared(..) => Ok(()),
+            Queue::Shared(..) | Queue::Away(_) => Ok(()),
         }
     }
 
@@ -139,7 +167,7 @@ impl Queue {
     pub(crate) fn arm(&mut self) -> bool {
         match self {
             Queue::Own(pair, _) => pair.arm(),
-            Queue::Shared(..) => true,
+            Queue::Shared(..) | Queue::Away(_) => true,
         }
     }
 
@@ -155,7 +183,7 @@ impl Queue {
     pub(crate) fn multi_segment_drops(&self) -> u64 {
         match self {
             Queue::Own(pair, _) => pair.multi_segment_drops(),
-            Queue::Shared(..) => 0,
+            Queue::Shared(..) | Queue::Away(_) => 0,
         }
     }
 
@@ -170,7 +198,7 @@ impl Queue {
     pub(crate) fn stuck_drops(&self) -> u64 {
         match self {
             Queue::Own(pair, _) => pair.stuck_drops(),
-            Queue::Shared(..) => 0,
+            Queue::Shared(..) | Queue::Away(_) => 0,
         }
     }
 }

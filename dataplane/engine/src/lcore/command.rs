@@ -15,6 +15,7 @@ use crate::lane::bottleneck::slow::Bottleneck;
 use crate::lane::faults::Faults;
 use crate::lane::forward::Forward;
 use crate::lane::tap::Tap;
+use crate::port::QueuePair;
 use crate::qp::context::{QpContext, QpTraffic, Resized};
 use crate::qp::env::TurnContext;
 use crate::qp::shard::Shard;
@@ -89,7 +90,7 @@ macro_rules! reply {
 commands! {
     CreateQp ModifyQp QueryQp ResizeQp DestroyQp ClearRoundTrips
     MigratePort SetAddresses SetFaults SetBottleneck SetRate SetLink SetForward
-    CountUnforwarded SetTap
+    CountUnforwarded SetTap TakeQueuePair GiveQueuePair
 }
 
 /// Takes a QP into a free slot; the reply is the QP itself if the slot is not free. All commands
@@ -372,6 +373,40 @@ impl LcoreCommand for CountUnforwarded {
 
     fn obey(self, _: &mut Shard, turn: &mut TurnContext<'_>) -> Option<u64> {
         Some(turn.lanes.get(self.port)?.unforwarded())
+    }
+}
+
+/// Takes the queue pair of a port (counted from 0). The lcore does not touch the port from then on.
+/// `None` if it has no queue pair.
+#[derive(Debug)]
+pub(crate) struct TakeQueuePair {
+    pub(crate) port: usize,
+}
+
+impl LcoreCommand for TakeQueuePair {
+    reply!(TakeQueuePair: Option<QueuePair>);
+
+    fn obey(self, _: &mut Shard, turn: &mut TurnContext<'_>) -> Option<QueuePair> {
+        turn.lanes.get_mut(self.port)?.queue.give_away()
+    }
+}
+
+/// Gives an lcore a queue pair of a port (counted from 0) in place of the one that was taken. The
+/// reply is the queue pair if none was.
+#[derive(Debug)]
+pub(crate) struct GiveQueuePair {
+    pub(crate) port: usize,
+    pub(crate) pair: QueuePair,
+}
+
+impl LcoreCommand for GiveQueuePair {
+    reply!(GiveQueuePair: Option<QueuePair>);
+
+    fn obey(self, _: &mut Shard, turn: &mut TurnContext<'_>) -> Option<QueuePair> {
+        match turn.lanes.get_mut(self.port) {
+            Some(lane) => lane.queue.take_back(self.pair),
+            None => Some(self.pair),
+        }
     }
 }
 

@@ -86,7 +86,7 @@ event_kinds! {
     GidChange "A port's addresses have changed."
     SrqErr "Receives of an SRQ are lost with the lcore that had taken them."
     PeerLost "A QP failed: its peer is gone. For the control plane; applications do not get it."
-    DeviceFatal "An lcore has ended in the middle of its work; its QPs are lost."
+    DeviceFatal "An lcore has ended in the middle of its work; its QPs are lost. Or all ports are gone."
 }
 
 impl EventKind {

@@ -75,6 +75,13 @@ pub struct Capabilities {
     pub numa_node: Option<u32>,
 }
 
+impl Capabilities {
+    /// Returns whether the device is a PCI function.
+    pub(super) fn is_pci(&self) -> bool {
+        is_pci(&self.name)
+    }
+}
+
 /// State of a port's link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Link {
@@ -167,16 +174,52 @@ pub(super) fn start(id: u16, config: &PortConfig, pool: &Mempool) -> Result<Star
     while let Err(error) = start_with(id, attempt, config, &capabilities, &info, pool) {
         attempt = attempt.next(interrupts).ok_or(error)?;
     }
-    if capabilities.driver != af_packet::DRIVER {
-        // A device without filters may not support these calls; the frames arrive anyway.
-        // SAFETY: the caller owns the port, which is started.
-        unsafe { dpdk_sys::uroce_port_promiscuous(id) };
-        // SAFETY: the caller owns the port, which is started.
-        unsafe { dpdk_sys::uroce_port_all_multicast(id) };
-    }
+    open_filters(id, &capabilities);
     let mac = choose_mac(id, config, &capabilities.name);
     let Attempt { queue_pairs, rx_interrupts } = attempt;
     Ok(Started { queue_pairs, mac, capabilities, has_interrupts: rx_interrupts })
+}
+
+/// Resets a port and starts it again with as many queues as it had. No thread may poll it.
+///
+/// # Errors
+/// [`PortError::Step`]: then the port is stopped, and may be restarted again.
+pub(super) fn restart(
+    id: u16,
+    config: &PortConfig,
+    capabilities: &Capabilities,
+    queue_pairs: u16,
+    pool: &Mempool,
+) -> Result<(), PortError> {
+    // SAFETY: the caller owns the port, which is open.
+    check(unsafe { dpdk_sys::uroce_port_reset(id) }, "resetting it")?;
+    let mut info = uroce_port_info::default();
+    // SAFETY: the caller owns the port; `info` is writable.
+    check(unsafe { dpdk_sys::uroce_port_info(id, &mut info) }, "asking for its limits")?;
+    let mut attempt = Attempt { queue_pairs, rx_interrupts: config.rx_interrupts };
+    if OTHER_SIGNALS.contains(&capabilities.driver.as_str()) {
+        attempt.rx_interrupts = false;
+    }
+    while let Err(error) = start_with(id, attempt, config, capabilities, &info, pool) {
+        // The lcores need all queues again.
+        attempt =
+            attempt.next(false).filter(|next| next.queue_pairs == queue_pairs).ok_or(error)?;
+    }
+    open_filters(id, capabilities);
+    choose_mac(id, config, &capabilities.name);
+    Ok(())
+}
+
+/// Makes the port receive frames to any address: a device without filters may not support these
+/// calls, and receives them anyway. net_af_packet has the kernel's interface do it.
+fn open_filters(id: u16, capabilities: &Capabilities) {
+    if capabilities.driver == af_packet::DRIVER {
+        return;
+    }
+    // SAFETY: the caller owns the port, which is started.
+    unsafe { dpdk_sys::uroce_port_promiscuous(id) };
+    // SAFETY: the caller owns the port, which is started.
+    unsafe { dpdk_sys::uroce_port_all_multicast(id) };
 }
 
 /// Configures and starts the port with the queues and interrupts of one attempt.

@@ -24,6 +24,18 @@ pub enum PortError {
         /// The name, without arguments.
         device: String,
     },
+    /// A thread has a queue pair of the device.
+    #[error("{device:?} is in use")]
+    InUse {
+        /// The name.
+        device: String,
+    },
+    /// The device was removed.
+    #[error("{device:?} is gone, until it is opened by another start")]
+    Removed {
+        /// The name.
+        device: String,
+    },
     /// The device has no queue pair, or none was requested.
     #[error("{asked} queue pairs asked for, the device has {max}")]
     QueuePairs {
@@ -116,6 +128,8 @@ impl PortError {
             }
             Self::Memif { error, .. } | Self::Switch { error, .. } => errnos_of(Some(error), ""),
             Self::AlreadyOpen { .. }
+            | Self::InUse { .. }
+            | Self::Removed { .. }
             | Self::QueuePairs { .. }
             | Self::Mtu { .. }
             | Self::PoolRoom { .. }

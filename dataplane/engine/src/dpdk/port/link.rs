@@ -1,9 +1,11 @@
-//! Reports of links: wake the control plane when a port's link may have gone up or down.
+//! Reports of ports: wake the control plane when a port's link may have gone up or down, or when
+//! its device is removed from the machine.
 //!
 //! ```text
 //!   driver's interrupt ─┐
 //!   memif's link thread ┼──▶ tell(port) ──▶ moved + waker ──▶ Control::next_link_change
 //!   other end of a ring ┘
+//!   bus: device removed ─────▶ tell_gone(port) ──▶ gone + waker ──▶ Control::next_removal
 //! ```
 //!
 //! Invariants
@@ -18,10 +20,11 @@ use std::sync::{Arc, Mutex};
 use uroce_shared::sync::{AtomicBool, Ordering};
 use uroce_shared::wake::waker::Waker;
 
-/// The state of a port's reports: whether one has come, and the waker to use.
+/// The state of a port's reports: which have come, and the waker to use.
 #[derive(Debug, Default)]
 pub(super) struct Watch {
     moved: AtomicBool,
+    gone: AtomicBool,
     waker: Mutex<Option<Arc<Waker>>>,
 }
 
@@ -31,10 +34,10 @@ impl Watch {
         *lock(&self.waker) = waker;
     }
 
-    /// Reports that the link may have changed.
-    fn tell(&self) {
-        // Pairs with `take_moved`.
-        self.moved.store(true, Ordering::Release);
+    /// Makes a report.
+    fn tell(&self, report: &AtomicBool) {
+        // Pairs with `take_moved` and `take_gone`.
+        report.store(true, Ordering::Release);
         if let Some(waker) = &*lock(&self.waker) {
             waker.wake();
         }
@@ -46,6 +49,11 @@ impl Watch {
 
     pub(super) fn take_moved(&self) -> bool {
         self.has_moved() && self.moved.swap(false, Ordering::AcqRel)
+    }
+
+    /// Returns whether the device was reported as removed since the last call.
+    pub(super) fn take_gone(&self) -> bool {
+        self.gone.load(Ordering::Relaxed) && self.gone.swap(false, Ordering::AcqRel)
     }
 }
 
@@ -66,15 +74,26 @@ pub(super) fn unwatch(id: u16) {
 
 /// Reports that the link of a port may have changed.
 pub(super) fn tell(id: u16) {
-    let watch = lock(&WATCHES).get(&id).cloned();
-    if let Some(watch) = watch {
-        watch.tell();
+    if let Some(watch) = watch_of(id) {
+        watch.tell(&watch.moved);
     }
+}
+
+fn watch_of(id: u16) -> Option<Arc<Watch>> {
+    lock(&WATCHES).get(&id).cloned()
 }
 
 /// Called by the shim on EAL's interrupt thread.
 pub(super) extern "C" fn on_interrupt(id: u16) {
     tell(id);
+}
+
+/// Called by the shim on EAL's interrupt thread, perhaps more than once: the device of a port is
+/// being removed from the machine.
+pub(super) extern "C" fn on_removal(id: u16) {
+    if let Some(watch) = watch_of(id) {
+        watch.tell(&watch.gone);
+    }
 }
 
 /// The cable between the two ends of a ring pair: cut while either end is taken down.
@@ -119,11 +138,14 @@ mod tests {
         assert!(!watch.take_moved());
         on_interrupt(PORT);
         on_interrupt(PORT - 1);
-        assert!(watch.has_moved());
+        assert!(watch.has_moved() && !watch.take_gone());
         assert!(watch.take_moved() && !watch.take_moved());
+        on_removal(PORT);
+        assert!(watch.take_gone() && !watch.take_gone());
         unwatch(PORT);
         on_interrupt(PORT);
-        assert!(!watch.has_moved());
+        on_removal(PORT);
+        assert!(!watch.has_moved() && !watch.take_gone());
     }
 
     #[test]

@@ -30,6 +30,11 @@ impl QueuePair {
     pub(super) fn new(device: Arc<Device>, index: u16) -> Self {
         let gate = device.under.link.as_ref().map(|link| link.gate());
         let signal = Signal::of(&device, index);
+        if let Some(wakers) = &lock(&device.sleepers)[usize::from(index)] {
+            // The lcore that had the queue before sleeps on these. If they cannot be added, it wakes
+            // by itself now and then.
+            let _ = signal.add_to(wakers);
+        }
         Self { device, index, multi_segment_drops: 0, gate, signal, _not_sync: PhantomData }
     }
 
@@ -96,7 +101,9 @@ impl QueuePair {
     /// # Errors
     /// The driver has no interrupt, or the process has no descriptor left.
     pub(crate) fn listen(&self, bed: &Bed) -> io::Result<()> {
-        self.signal.listen(bed)
+        self.signal.listen(bed)?;
+        lock(&self.device.sleepers)[usize::from(self.index)] = Some(Arc::clone(bed.wakers()));
+        Ok(())
     }
 
     /// Arms the queue: arriving frames wake the bed from now on. Returns false if the queue has to

@@ -14,6 +14,7 @@ use super::memif::Interrupts;
 use std::io;
 use std::os::fd::{BorrowedFd, RawFd};
 use std::sync::Arc;
+use uroce_shared::sync::wakers::Wakers;
 use uroce_shared::wake::bed::Bed;
 use uroce_shared::wake::bell::Bell;
 
@@ -66,12 +67,19 @@ impl Signal {
             Signal::Silent => Err(io::ErrorKind::Unsupported.into()),
             Signal::Ring { own, .. } => bed.wakers().add(own.listen()?),
             Signal::Memif(interrupts, queue) => interrupts.listen(*queue, bed),
-            Signal::Socket(fd) | Signal::Interrupt(.., fd) => {
-                // SAFETY: the driver closes the descriptor with the device, and the queue pair
-                // keeps that open.
-                bed.wakers().add(unsafe { BorrowedFd::borrow_raw(*fd) })
-            }
+            Signal::Socket(_) | Signal::Interrupt(..) => self.add_to(bed.wakers()),
         }
+    }
+
+    /// Adds the descriptor of the kernel's or DPDK's own kind, if there is one, to `wakers`.
+    ///
+    /// # Errors
+    /// The process has no descriptor left.
+    pub(super) fn add_to(&self, wakers: &Wakers) -> io::Result<()> {
+        let (Signal::Socket(fd) | Signal::Interrupt(.., fd)) = self else { return Ok(()) };
+        // SAFETY: the driver closes the descriptor with the device or when it is reset. The queue
+        // pair keeps the device open, and there is none during a reset.
+        wakers.add(unsafe { BorrowedFd::borrow_raw(*fd) })
     }
 
     /// Arms the queue: frames wake from now on. Returns false if they cannot.

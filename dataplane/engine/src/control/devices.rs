@@ -1,0 +1,106 @@
+//! Devices of ports: reset, and removal from the machine, while no lcore has their queues.
+//!
+//! ```text
+//!   detach_port: lcores give their queue pairs back, the link is down
+//!     ├─▶ reset_port: the device is reset, and the lcores get new queue pairs
+//!     └─▶ remove_port: the device is closed for good
+//! ```
+//!
+//! Frames for a port that is detached are lost, as those for a link that is down.
+
+use super::{Control, ControlError};
+use crate::lcore::Fatal;
+use crate::lcore::command::{GiveQueuePair, TakeQueuePair};
+use crate::port::{Port, PortError};
+
+/// The reason why a device was not reset or removed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DeviceError {
+    /// There is no such port, or an lcore did not answer.
+    #[error(transparent)]
+    Control(#[from] ControlError),
+    /// The port is no NIC.
+    #[error("port {0} is no NIC: there is no hardware to be reset or removed")]
+    NoHardware(u8),
+    /// The device failed. If it was to be reset, it is stopped, and may be reset again.
+    #[error(transparent)]
+    Port(#[from] PortError),
+}
+
+impl Control {
+    /// Takes a port, counted from 1, from the lcores. Its link is down from now on.
+    ///
+    /// # Errors
+    /// [`DeviceError::NoHardware`], or the error of an lcore that does not answer. The lcores have
+    /// the port again then.
+    pub fn detach_port(&mut self, port: u8) -> Result<(), DeviceError> {
+        let device = self.binding(port)?.port.resettable();
+        device.ok_or(DeviceError::NoHardware(port))?.set_away(true);
+        let at = usize::from(port) - 1;
+        for lcore in 0..self.lcores.len() {
+            if let Err(error) = self.call(lcore, TakeQueuePair { port: at }) {
+                self.attach(at);
+                return Err(error.into());
+            }
+        }
+        Ok(())
+    }
+
+    /// Resets the device of a port, counted from 1, that is detached, configures it as before, and
+    /// gives it to the lcores again. Its link comes up when the NIC has found it.
+    ///
+    /// # Errors
+    /// [`DeviceError::Port`] if the driver fails: the port stays detached, and may be reset again.
+    pub fn reset_port(&mut self, port: u8) -> Result<(), DeviceError> {
+        let device = self.binding(port)?.port.resettable();
+        device.ok_or(DeviceError::NoHardware(port))?.reset()?;
+        self.attach(usize::from(port) - 1);
+        Ok(())
+    }
+
+    /// Closes the device of a port, counted from 1, that is detached, for good. Returns whether it
+    /// was the last one: then the application has got the fatal event of the whole.
+    ///
+    /// # Errors
+    /// [`DeviceError::Port`] if it is not detached, or was removed before.
+    pub fn remove_port(&mut self, port: u8) -> Result<bool, DeviceError> {
+        let device = self.binding(port)?.port.resettable();
+        device.ok_or(DeviceError::NoHardware(port))?.remove()?;
+        let is_last = self.ports.iter().all(|binding| is_removed(&binding.port));
+        if is_last {
+            self.fatal.iter().for_each(Fatal::raise);
+        }
+        Ok(is_last)
+    }
+
+    /// Returns a port, counted from 1, with a device that the machine has begun to remove since the
+    /// last call; `None` when there is no other. The caller detaches and removes the port. The
+    /// machine waits for that.
+    pub fn next_removal(&mut self) -> Option<u8> {
+        // A device has at most 255 ports.
+        let mut ports = self.ports.iter().zip(1..);
+        let is_gone = |port: &Port| {
+            port.resettable().is_some_and(|device| device.take_gone() && !device.is_removed())
+        };
+        ports.find_map(|(binding, number)| is_gone(&binding.port).then_some(number))
+    }
+
+    /// Gives the lcores the queue pairs of a port, counted from 0, that they have not.
+    fn attach(&mut self, at: usize) {
+        let pairs = usize::from(self.ports[at].port.queue_pairs()).min(self.lcores.len());
+        for lcore in 0..pairs {
+            // Its owner has it still if it is taken.
+            let Ok(pair) = self.ports[at].port.queue_pair(lcore as u16) else { continue };
+            // An lcore that has died sends nothing more.
+            drop(self.call(lcore, GiveQueuePair { port: at, pair }));
+        }
+        if let Some(device) = self.ports[at].port.resettable() {
+            device.set_away(false);
+        }
+    }
+}
+
+fn is_removed(port: &Port) -> bool {
+    port.resettable().is_some_and(|device| device.is_removed())
+}

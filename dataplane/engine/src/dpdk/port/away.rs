@@ -1,0 +1,86 @@
+//! A device that no lcore polls: while the control plane has all its queue pairs, it can be reset,
+//! or closed for good.
+//!
+//! Invariants
+//! - A device is reset or closed under the lock of its queue pairs, and only if none is taken. So
+//!   no thread is in a burst of it.
+//!
+//! Not here: how lcores give their queue pairs back ([`crate::control`]).
+
+use super::{Ethdev, PortError, config, link};
+use crate::dpdk::eal::lock;
+use uroce_shared::sync::Ordering;
+
+/// Drivers of virtual devices that can be stopped, configured and started again. Others have
+/// another end that would notice.
+const RESTARTABLE: &[&str] = &["net_null"];
+
+impl Ethdev {
+    /// Returns whether the device can be reset and removed: it is a NIC, or one of the virtual
+    /// devices that have no other end.
+    pub(crate) fn can_be_reset(&self) -> bool {
+        let capabilities = &self.device.capabilities;
+        capabilities.is_pci() || RESTARTABLE.contains(&capabilities.driver.as_str())
+    }
+
+    /// Takes the link down because the lcores give their queue pairs back, or lets it come up
+    /// again.
+    pub(crate) fn set_away(&self, is_away: bool) {
+        self.device.is_away.store(is_away, Ordering::Release);
+        link::tell(self.device.id);
+    }
+
+    /// Resets the device and starts it again as it was configured. Its counters begin again if the
+    /// driver has it so.
+    ///
+    /// # Errors
+    /// [`PortError::InUse`] if a queue pair is taken, [`PortError::Removed`]; nothing has changed
+    /// then. [`PortError::Step`] if DPDK or the driver failed; then the device is stopped, and may
+    /// be reset again.
+    pub(crate) fn reset(&self) -> Result<(), PortError> {
+        let device = &self.device;
+        let taken = lock(&device.taken);
+        device.check_idle(&taken)?;
+        let pairs = taken.len() as u16;
+        config::restart(device.id, &device.config, &device.capabilities, pairs, &device.pool)
+    }
+
+    /// Closes the device for good, as when its machine loses it.
+    ///
+    /// # Errors
+    /// [`PortError::InUse`] if a queue pair is taken, [`PortError::Removed`].
+    pub(crate) fn remove(&self) -> Result<(), PortError> {
+        let device = &self.device;
+        let taken = lock(&device.taken);
+        device.check_idle(&taken)?;
+        device.close();
+        device.is_removed.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    /// Returns whether the machine has begun to remove the device since the last call.
+    pub(crate) fn take_gone(&self) -> bool {
+        self.device.watch.take_gone()
+    }
+
+    /// Returns whether the device is closed for good.
+    pub(crate) fn is_removed(&self) -> bool {
+        self.device.is_removed()
+    }
+}
+
+impl super::Device {
+    /// Checks that the device is open and no queue pair is taken.
+    fn check_idle(&self, taken: &[bool]) -> Result<(), PortError> {
+        let device = || self.capabilities.name.clone();
+        match taken.contains(&true) {
+            _ if self.is_removed() => Err(PortError::Removed { device: device() }),
+            true => Err(PortError::InUse { device: device() }),
+            false => Ok(()),
+        }
+    }
+
+    pub(super) fn is_removed(&self) -> bool {
+        self.is_removed.load(Ordering::Acquire)
+    }
+}
