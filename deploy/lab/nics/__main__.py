@@ -4,6 +4,7 @@
   image       the guest's root folder
   guest       the guest with its NICs, and their taps
   ends        uroce at both ends
+  connected   connections that live through changes of their NICs
   properties  what is run for each NIC
   page        deploy/NICS.md
 """

@@ -16,6 +16,8 @@ class Nic:
     what: str
     queues: int = 1
     """Number of queue pairs that QEMU gives the NIC."""
+    is_express: bool = True
+    """Whether it is a PCI Express device, behind a port of its own, and can be unplugged."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +39,7 @@ WAYS = (
 )
 
 NICS = (
-    Nic("e1000", "e1000", "net_e1000_em", "Intel 82540EM"),
+    Nic("e1000", "e1000", "net_e1000_em", "Intel 82540EM", is_express=False),
     Nic("e1000e", "e1000e", "net_e1000_em", "Intel 82574L"),
     Nic("vmxnet3", "vmxnet3", "net_vmxnet3", "VMware paravirtual Ethernet"),
     Nic("virtio-net", "virtio-net-pci,iommu_platform=on,ats=on,disable-legacy=on,"
@@ -48,7 +50,9 @@ NICS = (
 ONE_LCORE = ("The driver reports more queues than the device serves: use `lcores = 1`. The device "
              "is QEMU's; another of its kind may differ.")
 BEHIND_AN_IOMMU = "The driver ends the process: bind the NIC to vfio-pci, behind an IOMMU."
+CONVENTIONAL = "A conventional PCI device of QEMU's cannot be unplugged."
 REMEDIES = {
+    ("e1000", "vfio-pci", "unplugged"): CONVENTIONAL,
     ("vmxnet3", "vfio-pci", "two lcores"): ONE_LCORE,
     ("vmxnet3", "uio-huge", "start, MTU 1500"): BEHIND_AN_IOMMU,
 }

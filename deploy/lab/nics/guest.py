@@ -52,7 +52,11 @@ class NicGuest(guest.Guest):
     @property
     def pci(self):
         """The PCI addresses of the NICs."""
-        return [f"0000:00:{FIRST_SLOT + at:02x}.0" for at in range(len(self.link.interfaces))]
+        places = range(len(self.link.interfaces))
+        if self.link.nic.is_express:
+            # Each port has a bus of its own.
+            return [f"0000:{1 + at:02x}:00.0" for at in places]
+        return [f"0000:00:{FIRST_SLOT + at:02x}.0" for at in places]
 
     def kernel_line(self):
         """Returns the kernel's command line. It contains the variables of nics/init."""
@@ -70,10 +74,15 @@ class NicGuest(guest.Guest):
         nic = self.link.nic
         queues = f",queues={nic.queues}" if nic.queues > 1 else ""
         for at, interface in enumerate(self.link.interfaces):
+            place = f"bus=pcie.0,addr={FIRST_SLOT + at:#x}"
+            if nic.is_express:
+                words += ["-device", f"pcie-root-port,id=slot{at},chassis={at + 1},slot={at + 1},"
+                                     f"{place}"]
+                place = f"bus=slot{at}"
             words += ["-netdev", f"tap,id=roce{at},ifname={interface},script=no,downscript=no,"
                                  f"vnet_hdr=off{queues}",
-                      "-device", f"{nic.device},netdev=roce{at},romfile=,bus=pcie.0,"
-                                 f"addr={FIRST_SLOT + at:#x},mac={self.addresses.mac(at + 2)}"]
+                      "-device", f"{nic.device},id=nic{at},netdev=roce{at},romfile=,{place},"
+                                 f"mac={self.addresses.mac(at + 2)}"]
         return words
 
     def check_ready(self):
@@ -83,3 +92,11 @@ class NicGuest(guest.Guest):
     def set_cable(self, port, up):
         """Mends the cable of a port if `up`, otherwise cuts it."""
         self.monitor("set_link", {"name": f"roce{port}", "up": up})
+
+    def unplug(self, port):
+        """Asks the guest to give up a NIC, as its user who presses the button of the slot."""
+        self.monitor("device_del", {"id": f"nic{port}"})
+
+    def has_nic(self, port):
+        """Whether the guest's kernel has the NIC of a port."""
+        return self.run(f"test -e /sys/bus/pci/devices/{self.pci[port]}", 10).status == 0

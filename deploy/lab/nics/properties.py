@@ -6,7 +6,7 @@ Each check starts a process in the guest. So the NIC starts and stops once for e
 from dataclasses import dataclass
 
 from .ends import PATIENCE, Outcome, Setting
-from .failover import failover
+from .connected import failover, reset, unplug
 
 # Longest time, in seconds, until a change of the link is seen. The control plane looks four times a
 # second.
@@ -86,7 +86,10 @@ PROPERTIES = (
     Property("two lcores", "eight QPs of two lcores, verified", two_lcores),
     Property("link", "cable cut and mended, twice", link, short=True),
     Property("failover", "the cable of the first of two NICs is cut under a connection", failover),
+    Property("reset", "`port reset` under a connection, three times", reset, short=True),
     Property("restart", "process killed amid traffic, then started again", restart),
+    # The last one: the guest has one NIC less from then on.
+    Property("unplugged", "one of two NICs is removed under a connection", unplug),
 )
 
 

@@ -344,8 +344,9 @@ impl Device {
         }
     }
 
-    /// Closes the device. No thread may have a queue pair of it.
-    fn close(&self) {
+    /// Closes the device, and gives it back to the machine if `is_given_back`. No thread may have a
+    /// queue pair of it.
+    fn close(&self, is_given_back: bool) {
         let mut open_ports = lock(&self.eal.open_ports);
         link::unwatch(self.id);
         if let Some((rings, end)) = &self.under.rings {
@@ -358,7 +359,7 @@ impl Device {
             // SAFETY: the port is open.
             unsafe { dpdk_sys::uroce_port_unwatch_removal(self.id, Some(link::on_removal)) };
         }
-        Claimed { id: self.id, probed_here: self.probed_here }.release();
+        Claimed { id: self.id, probed_here: is_given_back }.release();
         open_ports.remove(&self.id);
     }
 
@@ -374,7 +375,7 @@ impl Device {
 impl Drop for Device {
     fn drop(&mut self) {
         if !self.is_removed() {
-            self.close();
+            self.close(self.probed_here);
         }
     }
 }

@@ -53,7 +53,8 @@ impl Ethdev {
         let device = &self.device;
         let taken = lock(&device.taken);
         device.check_idle(&taken)?;
-        device.close();
+        // The machine waits for the device even if EAL had it before the port was opened.
+        device.close(true);
         device.is_removed.store(true, Ordering::Release);
         Ok(())
     }
