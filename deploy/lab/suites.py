@@ -35,9 +35,9 @@ def dataplane(context, brief=False):
     return results
 
 
-def cm(context):
+def cm(context, brief=False):
     """Runs uroce's connection manager against the kernel's, over each kind of link in turn."""
-    return cm_suite.run(context, guests)
+    return cm_suite.run(context, guests, brief)
 
 
 def apps(context, brief=False):
@@ -56,8 +56,8 @@ def switch(context):
 
 
 def every(context):
-    """Runs every suite: half of the data plane's cases, and for applications the short ones."""
-    return [*dataplane(context, brief=True), *cm(context), *apps(context, brief=True),
+    """Runs every suite: half of the data plane's cases, and of the others the short ones."""
+    return [*dataplane(context, brief=True), *cm(context, brief=True), *apps(context, brief=True),
             *engines(context), *switch(context)]
 
 
@@ -114,8 +114,9 @@ def expect_failure(result):
 def list_cases(selection):
     """Prints the names of the selected cases and returns the exit status."""
     tables = {
-        "selftest": cases.selftest, "cm": cm_cases.table, "switch": switch_cases.table,
+        "selftest": cases.selftest, "switch": switch_cases.table,
         "dataplane": lambda: cases.dataplane(selection.everything, selection.suite == "all"),
+        "cm": lambda: cm_cases.table(brief=selection.suite == "all"),
         "apps": lambda: apps_suite.table(selection.everything, brief=selection.suite == "all"),
         "engines": lambda: engines_suite.table(selection.everything),
     }

@@ -76,8 +76,9 @@ class Case:
     @property
     def is_brief(self):
         """Whether a brief run includes the case. It does not if the case runs for a fixed time, or
-        sends single messages of all sizes, or messages of all sizes to the guest."""
-        slow_sizes = self.pairing == GUEST or self.program.name.endswith("_lat")
+        sends messages of all sizes one by one, to the guest, by UC or over IPv6."""
+        slow_sizes = (self.pairing == GUEST or self.program.name.endswith("_lat")
+                      or "-c" in self.options or self.family == 6)
         return "-D" not in self.options and not ("-a" in self.options and slow_sizes)
 
     def over_uroce(self):

@@ -39,11 +39,8 @@ pub(crate) trait LcoreCommand: Into<Command> {
 
 macro_rules! commands {
     ($($name:ident)*) => {
-        /// Any command, as it goes through the ring.
-        #[expect(
-            clippy::large_enum_variant,
-            reason = "a box would be freed by the lcore; the rings have few places"
-        )]
+        /// Any command, as it goes through the ring. None is boxed, since an lcore would free the
+        /// box; the rings have few places.
         #[derive(Debug)]
         pub(crate) enum Command {
             $($name($name),)*
