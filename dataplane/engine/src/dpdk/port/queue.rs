@@ -31,8 +31,8 @@ impl QueuePair {
         let gate = device.under.link.as_ref().map(|link| link.gate());
         let signal = Signal::of(&device, index);
         if let Some(wakers) = &lock(&device.sleepers)[usize::from(index)] {
-            // The lcore that had the queue before sleeps on these. If they cannot be added, it wakes
-            // by itself now and then.
+            // The lcore that had the queue before sleeps on these. If they refuse the queue, the
+            // lcore wakes by itself now and then.
             let _ = signal.add_to(wakers);
         }
         Self { device, index, multi_segment_drops: 0, gate, signal, _not_sync: PhantomData }
