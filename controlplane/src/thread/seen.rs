@@ -26,7 +26,7 @@ pub(crate) type QpPage = (Vec<(Qpn, QpInfo)>, Option<u32>);
 pub(crate) struct PortSeen {
     /// Number at the device, from 1.
     pub(crate) number: u8,
-    /// DPDK's number; that of a port outside of DPDK is its place in the device, from 0.
+    /// Number in the process, from 0.
     pub(crate) id: u16,
     pub(crate) queue_pairs: u16,
     pub(crate) capabilities: Capabilities,
@@ -41,7 +41,7 @@ impl Thread {
             let port: &Port = self.control.port(number)?;
             Some(PortSeen {
                 number,
-                id: port.ethdev_id().unwrap_or(u16::from(number) - 1),
+                id: port.id(),
                 queue_pairs: port.queue_pairs(),
                 capabilities: port.capabilities().clone(),
                 link: port.link(),

@@ -13,6 +13,7 @@
 //! to lcores.
 
 mod local;
+mod port_id;
 mod queue_pair;
 mod spare;
 mod udp;
@@ -29,6 +30,7 @@ pub use uroce_udp::mac_of as udp_mac;
 use crate::dpdk::eal::Eal;
 use crate::dpdk::mbuf::Mempool;
 use crate::dpdk::port::Ethdev;
+use port_id::PortId;
 use std::net::IpAddr;
 use std::sync::Arc;
 use uroce_shared::wake::waker::Waker;
@@ -36,7 +38,10 @@ use uroce_wire::Mac;
 
 /// A started port.
 #[derive(Debug)]
-pub struct Port(Kind);
+pub struct Port {
+    kind: Kind,
+    id: PortId,
+}
 
 #[derive(Debug)]
 enum Kind {
@@ -47,19 +52,22 @@ enum Kind {
 
 impl From<Ethdev> for Port {
     fn from(ethdev: Ethdev) -> Port {
-        Port(Kind::Ethdev(ethdev))
+        let id = PortId::take(Some(ethdev.id()));
+        Port { kind: Kind::Ethdev(ethdev), id }
     }
 }
 
 impl From<LocalPort> for Port {
     fn from(local: LocalPort) -> Port {
-        Port(Kind::Local(local))
+        let id = PortId::take(None);
+        Port { kind: Kind::Local(local), id }
     }
 }
 
 impl From<UdpPort> for Port {
     fn from(udp: UdpPort) -> Port {
-        Port(Kind::Udp(udp))
+        let id = PortId::take(None);
+        Port { kind: Kind::Udp(udp), id }
     }
 }
 
@@ -106,7 +114,7 @@ impl Port {
     ///
     /// [`QueueError`] if there is no such pair or it is taken.
     pub fn queue_pair(&self, index: u16) -> Result<QueuePair, QueueError> {
-        match &self.0 {
+        match &self.kind {
             Kind::Ethdev(ethdev) => ethdev.queue_pair(index).map(QueuePair::from),
             Kind::Local(local) => local.queue_pair(index).map(QueuePair::from),
             Kind::Udp(udp) => udp.queue_pair(index).map(QueuePair::from),
@@ -115,25 +123,23 @@ impl Port {
 
     /// Returns the number of queue pairs.
     pub fn queue_pairs(&self) -> u16 {
-        match &self.0 {
+        match &self.kind {
             Kind::Ethdev(ethdev) => ethdev.queue_pairs(),
             Kind::Local(local) => local.queue_pairs(),
             Kind::Udp(udp) => udp.queue_pairs(),
         }
     }
 
-    /// Returns DPDK's number of the port; `None` if it is none of DPDK's.
-    pub fn ethdev_id(&self) -> Option<u16> {
-        match &self.0 {
-            Kind::Ethdev(ethdev) => Some(ethdev.id()),
-            Kind::Local(_) | Kind::Udp(_) => None,
-        }
+    /// Returns the port's number, which no other open port of the process has: DPDK's number of
+    /// it, or the smallest free one if that is taken or the port is none of DPDK's.
+    pub fn id(&self) -> u16 {
+        self.id.value()
     }
 
     /// Returns the port's number among the processes of this machine, 1 to 64; `None` if it is of
     /// another kind.
     pub fn member(&self) -> Option<u8> {
-        match &self.0 {
+        match &self.kind {
             Kind::Ethdev(_) | Kind::Udp(_) => None,
             Kind::Local(local) => Some(local.member()),
         }
@@ -142,7 +148,7 @@ impl Port {
     /// Returns the addresses at which a port over UDP sockets receives, from its opening on; `None`
     /// if it is of another kind.
     pub fn socket_addresses(&self) -> Option<&[IpAddr]> {
-        match &self.0 {
+        match &self.kind {
             Kind::Ethdev(_) | Kind::Local(_) => None,
             Kind::Udp(udp) => Some(udp.addresses()),
         }
@@ -151,7 +157,7 @@ impl Port {
     /// Returns the source address of the port's frames: the configured one, else the device's, else
     /// one derived from the device's name.
     pub fn mac(&self) -> Mac {
-        match &self.0 {
+        match &self.kind {
             Kind::Ethdev(ethdev) => ethdev.mac(),
             Kind::Local(local) => local.mac(),
             Kind::Udp(udp) => udp.mac(),
@@ -160,7 +166,7 @@ impl Port {
 
     /// Returns the largest Ethernet payload in bytes.
     pub fn mtu(&self) -> u16 {
-        match &self.0 {
+        match &self.kind {
             Kind::Ethdev(ethdev) => ethdev.mtu(),
             Kind::Local(local) => local.mtu(),
             Kind::Udp(udp) => udp.mtu(),
@@ -169,7 +175,7 @@ impl Port {
 
     /// Returns the device's capabilities.
     pub fn capabilities(&self) -> &Capabilities {
-        match &self.0 {
+        match &self.kind {
             Kind::Ethdev(ethdev) => ethdev.capabilities(),
             Kind::Local(local) => local.capabilities(),
             Kind::Udp(udp) => udp.capabilities(),
@@ -179,7 +185,7 @@ impl Port {
     /// Returns the link's present state. A memif or vhost link is up while its peer is connected, a
     /// ring while neither end was taken down, a local port while it was not taken down.
     pub fn link(&self) -> Link {
-        match &self.0 {
+        match &self.kind {
             Kind::Ethdev(ethdev) => ethdev.link(),
             Kind::Local(local) => local.link(),
             Kind::Udp(udp) => udp.link(),
@@ -189,7 +195,7 @@ impl Port {
     /// Takes the link down or up again. The driver goes on; lcores drop the frames that still
     /// arrive.
     pub(crate) fn set_link(&self, up: bool) {
-        match &self.0 {
+        match &self.kind {
             Kind::Ethdev(ethdev) => ethdev.set_link(up),
             Kind::Local(local) => local.set_link(up),
             Kind::Udp(udp) => udp.set_link(up),
@@ -199,7 +205,7 @@ impl Port {
     /// Returns the port's device if it can be reset and removed: a NIC, or a virtual device without
     /// another end.
     pub(crate) fn resettable(&self) -> Option<&Ethdev> {
-        match &self.0 {
+        match &self.kind {
             Kind::Ethdev(ethdev) => Some(ethdev).filter(|ethdev| ethdev.can_be_reset()),
             Kind::Local(_) | Kind::Udp(_) => None,
         }
@@ -207,7 +213,7 @@ impl Port {
 
     /// Returns whether the link reports its changes, so that it need not be looked at often.
     pub(crate) fn tells_of_link(&self) -> bool {
-        match &self.0 {
+        match &self.kind {
             Kind::Ethdev(ethdev) => ethdev.tells_of_link(),
             Kind::Local(_) | Kind::Udp(_) => true,
         }
@@ -215,7 +221,7 @@ impl Port {
 
     /// Sets the waker that is used when the link may have changed or a peer has ended.
     pub(crate) fn set_waker(&self, waker: Option<Arc<Waker>>) {
-        match &self.0 {
+        match &self.kind {
             Kind::Ethdev(ethdev) => ethdev.set_waker(waker),
             Kind::Local(local) => local.set_waker(waker),
             Kind::Udp(udp) => udp.set_waker(waker),
@@ -225,7 +231,7 @@ impl Port {
     /// Returns whether the link may have changed since the last
     /// [`take_link_moved`](Port::take_link_moved) that returned true, or a peer has ended.
     pub(crate) fn has_link_moved(&self) -> bool {
-        match &self.0 {
+        match &self.kind {
             Kind::Ethdev(ethdev) => ethdev.has_link_moved(),
             Kind::Local(local) => local.has_link_moved(),
             Kind::Udp(udp) => udp.has_link_moved(),
@@ -233,7 +239,7 @@ impl Port {
     }
 
     pub(crate) fn take_link_moved(&self) -> bool {
-        match &self.0 {
+        match &self.kind {
             Kind::Ethdev(ethdev) => ethdev.take_link_moved(),
             Kind::Local(local) => local.take_link_moved(),
             Kind::Udp(udp) => udp.take_link_moved(),
@@ -243,7 +249,7 @@ impl Port {
     /// Returns a peer's process that has ended, or was replaced by another, since the last call;
     /// `None` when there is no other. Only memif links and local ports detect this.
     pub(crate) fn take_ended_peer(&self) -> Option<EndedPeer> {
-        match &self.0 {
+        match &self.kind {
             Kind::Ethdev(ethdev) => ethdev.take_peer_ended().then_some(EndedPeer::Only),
             Kind::Local(local) => local.take_ended_peer().map(EndedPeer::At),
             Kind::Udp(_) => None,
@@ -252,7 +258,7 @@ impl Port {
 
     /// Returns the counters that every driver has, since the device was started.
     pub fn stats(&self) -> PortStats {
-        match &self.0 {
+        match &self.kind {
             Kind::Ethdev(ethdev) => ethdev.stats(),
             Kind::Local(local) => local.stats(),
             Kind::Udp(udp) => udp.stats(),
@@ -261,7 +267,7 @@ impl Port {
 
     /// Returns the driver's own counters by name.
     pub fn xstats(&self) -> Vec<(String, u64)> {
-        match &self.0 {
+        match &self.kind {
             Kind::Ethdev(ethdev) => ethdev.xstats(),
             Kind::Local(local) => local.xstats(),
             Kind::Udp(udp) => udp.xstats(),
@@ -271,7 +277,7 @@ impl Port {
     /// Returns the table by which the driver spreads received packets over queues (RSS RETA): the
     /// queue of each entry. `None` if the driver has no such table or does not tell it.
     pub fn rss_table(&self) -> Option<Vec<u16>> {
-        match &self.0 {
+        match &self.kind {
             Kind::Ethdev(ethdev) => ethdev.rss_table(),
             Kind::Local(_) | Kind::Udp(_) => None,
         }

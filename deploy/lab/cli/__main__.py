@@ -13,6 +13,7 @@ import traceback
 from pathlib import Path
 
 import attach
+import commands
 import prompt
 import shells
 from terminal import Mismatch
@@ -24,7 +25,7 @@ def main():
         return 2
     build = Path(sys.argv[1]).resolve()
     failed = 0
-    for session in (*prompt.SESSIONS, *shells.SESSIONS, *attach.SESSIONS):
+    for session in (*prompt.SESSIONS, *shells.SESSIONS, *commands.SESSIONS, *attach.SESSIONS):
         begin, work = time.monotonic(), Path(tempfile.mkdtemp(prefix="uroce-cli."))
         try:
             session(build, work)
