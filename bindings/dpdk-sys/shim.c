@@ -411,6 +411,15 @@ int uroce_port_remove(uint16_t port)
 	return rte_dev_remove(info.device);
 }
 
+int uroce_port_same_device(uint16_t one, uint16_t other)
+{
+	struct rte_eth_dev_info infos[2];
+
+	return rte_eth_dev_info_get(one, &infos[0]) == 0 &&
+	       rte_eth_dev_info_get(other, &infos[1]) == 0 && infos[0].device != NULL &&
+	       infos[0].device == infos[1].device;
+}
+
 int uroce_port_find(const char *name)
 {
 	struct rte_dev_iterator iterator;

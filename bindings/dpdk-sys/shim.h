@@ -121,6 +121,8 @@ int uroce_device_probe(const char *devargs);
 int uroce_port_remove(uint16_t port);
 /* Stops and closes the port. Its device stays on the bus. */
 int uroce_port_close(uint16_t port);
+/* Whether two ports are of one device of the bus. */
+int uroce_port_same_device(uint16_t one, uint16_t other);
 /* The number of the port with this port name or device name, or -ENODEV. */
 int uroce_port_find(const char *name);
 
@@ -153,7 +155,8 @@ int uroce_port_watch(uint16_t port, void (*moved)(uint16_t port));
 /* Makes EAL's interrupt thread call `gone` when the device is being removed from the machine, until
  * `uroce_port_unwatch_removal`. It may be called several times. */
 int uroce_port_watch_removal(uint16_t port, void (*gone)(uint16_t port));
-/* Ends the calls. To be called before the port is closed. */
+/* Ends the calls, unless one is under way: then they go on, for a port that is not known any more.
+ * To be called before the port is closed. */
 int uroce_port_unwatch_removal(uint16_t port, void (*gone)(uint16_t port));
 int uroce_port_stats(uint16_t port, struct uroce_port_stats *stats);
 /* Stores up to `capacity` statistics and returns how many the port has. */

@@ -1,4 +1,4 @@
-//! Changes of ports that are in use: links and addresses.
+//! Changes of ports that are in use: links, addresses, and the NICs behind them.
 
 use std::io::Write;
 
@@ -93,8 +93,8 @@ impl Thread {
     ///
     /// # Errors
     ///
-    /// [`DeviceError`]. If the device itself has failed, the port stays down, and may be reset
-    /// again. Otherwise nothing has changed.
+    /// [`DeviceError`]. If the device has failed or an lcore does not answer, the port stays down,
+    /// and may be reset again. Otherwise nothing has changed.
     pub(crate) fn reset_port(&mut self, port: u8) -> Result<(), DeviceError> {
         self.control.detach_port(port)?;
         self.watch_links();
@@ -124,12 +124,14 @@ impl Thread {
             let done = self.remove_port(port);
             let name = self.control.port(port).map(|port| port.capabilities().name.clone());
             let name = name.unwrap_or_default();
-            let end = done
-                .map_or_else(|error| format!(", and cannot be closed: {error}"), |()| "".into());
+            let end = match done {
+                Ok(()) => String::new(),
+                Err(error) => format!(", and cannot be given back: {error}"),
+            };
             // An error means that stderr is closed.
             let _ = writeln!(
                 std::io::stderr(),
-                "uroce: port {port} is down for good: {name} is being removed from the machine{end}"
+                "uroce: port {port} is down: {name} is being removed from the machine{end}"
             );
         }
     }

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import subprocess
+import threading
 
 from terminal import PATIENCE
 
@@ -181,14 +182,18 @@ def own_device(build, work):
             # An answer has no mark at its end, so that of `version` is one.
             process.stdin.write(f"{line}\nversion\n")
             process.stdin.flush()
-            said = []
-            for answer in process.stdout:
-                if re.match(r"uroce \d", answer) and line != "version":
-                    break
-                said.append(answer)
-                if line == "version" and len(said) == 2:
-                    break
-            return "".join(said)
+            said, marks = [], 2 if line == "version" else 1
+            timer = threading.Timer(PATIENCE, process.kill)
+            timer.start()
+            try:
+                for answer in process.stdout:
+                    marks -= re.match(r"uroce \d", answer) is not None
+                    if marks == 0:
+                        return "".join(said)
+                    said.append(answer)
+            finally:
+                timer.cancel()
+            raise AssertionError(f"{line}: no end of the answer: {said}")
 
         try:
             yield process, ask

@@ -69,6 +69,9 @@ def reset(ends):
             expect(over.near("wait link 0 up timeout 10000"))
         if not touched(over.near, over.qp, over.cq):
             return Outcome("no WRITE passes after the last reset")
+        told = expect(over.near("show events"))
+        if told.count("PortErr") != 3:
+            return Outcome("not three times down", log=told)
     return Outcome()
 
 

@@ -175,16 +175,27 @@ fn set_links(port: Select, is_up: bool, devices: &[Arc<Served>]) -> Result<(), F
     Ok(())
 }
 
-/// Does the same to the devices behind ports, one after the other.
+/// Does the same to the devices behind ports, one after the other. Of `all`, those that are no NICs
+/// or were removed before are passed over, unless there are no others.
 fn each_device(
     port: Select,
     devices: &[Arc<Served>],
     change: fn(&mut Thread, u8) -> Result<(), DeviceError>,
 ) -> Result<(), Failure> {
+    let (mut any, mut passed) = (false, None);
     for (served, number) in selected(port, devices)? {
-        served.calls.call(move |thread| Ok(change(thread, number)))?.map_err(not_changed)?;
+        match served.calls.call(move |thread| Ok(change(thread, number)))? {
+            Ok(()) => any = true,
+            Err(error) if port == Select::All && is_not_there(&error) => passed = Some(error),
+            Err(error) => return Err(not_changed(error)),
+        }
     }
-    Ok(())
+    passed.filter(|_| !any).map_or(Ok(()), |error| Err(not_changed(error)))
+}
+
+fn is_not_there(error: &DeviceError) -> bool {
+    use DeviceError::{NoHardware, Port};
+    matches!(error, NoHardware(_) | Port(PortError::Removed { .. }))
 }
 
 fn not_changed(error: DeviceError) -> Failure {
@@ -193,9 +204,10 @@ fn not_changed(error: DeviceError) -> Failure {
             (Errno::OPNOTSUPP, "`port stop` and `port start` take its link down and up")
         }
         DeviceError::Port(PortError::Removed { .. }) => {
-            (Errno::NODEV, "`show port info` has the ports that are left")
+            (Errno::NODEV, "start again when the machine has the NIC")
         }
-        _ => (Errno::IO, "if it goes on, bind the NIC to its driver again, and start again"),
+        DeviceError::Control(_) => (Errno::IO, "`port reset` it again when the lcore runs"),
+        _ => (Errno::IO, "`port reset` it again; if that fails, bind the NIC to its driver again"),
     };
     Failure::new(errno, error.to_string(), remedy)
 }

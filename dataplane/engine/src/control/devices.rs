@@ -32,19 +32,19 @@ impl Control {
     /// Takes a port, counted from 1, from the lcores. Its link is down from now on.
     ///
     /// # Errors
-    /// [`DeviceError::NoHardware`], or the error of an lcore that does not answer. The lcores have
-    /// the port again then.
+    /// [`DeviceError::NoHardware`], or [`DeviceError::Port`] if the device was removed; nothing has
+    /// changed then. [`DeviceError::Control`] if an lcore does not answer: the link stays down,
+    /// since that lcore may give its queue pair back later, and the port may be detached again.
     pub fn detach_port(&mut self, port: u8) -> Result<(), DeviceError> {
         let device = self.binding(port)?.port.resettable();
-        device.ok_or(DeviceError::NoHardware(port))?.set_away(true);
+        device.ok_or(DeviceError::NoHardware(port))?.begin_away()?;
         let at = usize::from(port) - 1;
+        let mut outcome = Ok(());
         for lcore in 0..self.lcores.len() {
-            if let Err(error) = self.call(lcore, TakeQueuePair { port: at }) {
-                self.attach(at);
-                return Err(error.into());
-            }
+            let taken = self.call(lcore, TakeQueuePair { port: at });
+            outcome = outcome.and(taken.map(drop));
         }
-        Ok(())
+        Ok(outcome?)
     }
 
     /// Resets the device of a port, counted from 1, that is detached, configures it as before, and
@@ -55,7 +55,17 @@ impl Control {
     pub fn reset_port(&mut self, port: u8) -> Result<(), DeviceError> {
         let device = self.binding(port)?.port.resettable();
         device.ok_or(DeviceError::NoHardware(port))?.reset()?;
-        self.attach(usize::from(port) - 1);
+        let at = usize::from(port) - 1;
+        let pairs = usize::from(self.ports[at].port.queue_pairs()).min(self.lcores.len());
+        for lcore in 0..pairs {
+            // The device was reset, so none is taken. An lcore that has died sends nothing more.
+            if let Ok(pair) = self.ports[at].port.queue_pair(lcore as u16) {
+                drop(self.call(lcore, GiveQueuePair { port: at, pair }));
+            }
+        }
+        if let Some(device) = self.ports[at].port.resettable() {
+            device.end_away();
+        }
         Ok(())
     }
 
@@ -84,20 +94,6 @@ impl Control {
             port.resettable().is_some_and(|device| device.take_gone() && !device.is_removed())
         };
         ports.find_map(|(binding, number)| is_gone(&binding.port).then_some(number))
-    }
-
-    /// Gives the lcores the queue pairs of a port, counted from 0, that they have not.
-    fn attach(&mut self, at: usize) {
-        let pairs = usize::from(self.ports[at].port.queue_pairs()).min(self.lcores.len());
-        for lcore in 0..pairs {
-            // Its owner has it still if it is taken.
-            let Ok(pair) = self.ports[at].port.queue_pair(lcore as u16) else { continue };
-            // An lcore that has died sends nothing more.
-            drop(self.call(lcore, GiveQueuePair { port: at, pair }));
-        }
-        if let Some(device) = self.ports[at].port.resettable() {
-            device.set_away(false);
-        }
     }
 }
 

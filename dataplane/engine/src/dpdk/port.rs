@@ -11,6 +11,7 @@
 //! Invariants
 //! - A queue pair has one owner at a time (`QueuePair` is not `Clone` and not `Sync`).
 //! - The device runs until the `Ethdev` and all its queue pairs are dropped, then stops and closes.
+//!   It is reset or closed earlier only while there is no queue pair ([`away`]).
 //! - Offloads are off: RoCEv2's own check is the ICRC, which no NIC computes for uroce.
 //!
 //! Not here: the content of packets; the kernel's interface behind a port; the assignment of queues
@@ -80,7 +81,8 @@ struct Device {
     watch: Arc<Watch>,
     /// Whether the link was taken down by an administrator. For a ring the cable is cut instead.
     is_down: AtomicBool,
-    /// Whether the lcores have given it back, for a reset or for good. Its link is down then.
+    /// Whether the lcores have given it back, for a reset or for good. Its link is down then, and
+    /// its driver is not asked for anything, since it may have failed.
     is_away: AtomicBool,
     /// Whether it is closed for good. Then its number may be another port's.
     is_removed: AtomicBool,
@@ -234,7 +236,7 @@ impl Ethdev {
     /// ring while neither end was taken down.
     pub fn link(&self) -> Link {
         let _control = lock(&self.device.taken);
-        if self.device.is_away.load(Ordering::Acquire) {
+        if self.device.is_away() {
             return Link { up: false, speed_mbps: None };
         }
         let Link { up, speed_mbps } = link(self.device.id);
@@ -286,11 +288,11 @@ impl Ethdev {
     pub fn stats(&self) -> PortStats {
         let mut stats = dpdk_sys::uroce_port_stats::default();
         let _control = lock(&self.device.taken);
-        if self.device.is_removed() {
+        if self.device.is_away() {
             return stats.into();
         }
-        // SAFETY: the port is open as long as `self`, and `stats` is writable. On failure it stays
-        // zero.
+        // SAFETY: the port is open, and stays so while the lock is held; `stats` is writable. On
+        // failure it stays zero.
         unsafe { dpdk_sys::uroce_port_stats(self.device.id, &mut stats) };
         stats.into()
     }
@@ -298,7 +300,7 @@ impl Ethdev {
     /// Returns the driver's own counters by name.
     pub fn xstats(&self) -> Vec<(String, u64)> {
         let _control = lock(&self.device.taken);
-        if self.device.is_removed() {
+        if self.device.is_away() {
             return Vec::new();
         }
         // SAFETY: the port is open; with capacity 0 nothing is written.
@@ -315,7 +317,7 @@ impl Ethdev {
     /// queue of each entry. `None` if the driver has no such table or does not tell it.
     pub fn rss_table(&self) -> Option<Vec<u16>> {
         let _control = lock(&self.device.taken);
-        if self.device.is_removed() {
+        if self.device.is_away() {
             return None;
         }
         // SAFETY: the port is open; with capacity 0 nothing is written.
@@ -355,11 +357,17 @@ impl Device {
         if let Some(link) = &self.under.link {
             link.detach();
         }
-        if self.capabilities.is_pci() {
+        let is_sibling = |&other: &u16| {
+            // SAFETY: both ports are open, since the lock of `open_ports` is held.
+            other != self.id && unsafe { dpdk_sys::uroce_port_same_device(other, self.id) } != 0
+        };
+        // A function may have several ports, and gives them up together.
+        let is_last = !open_ports.iter().any(is_sibling);
+        if self.capabilities.is_pci() && is_last {
             // SAFETY: the port is open.
             unsafe { dpdk_sys::uroce_port_unwatch_removal(self.id, Some(link::on_removal)) };
         }
-        Claimed { id: self.id, probed_here: is_given_back }.release();
+        Claimed { id: self.id, probed_here: is_given_back && is_last }.release();
         open_ports.remove(&self.id);
     }
 
@@ -393,8 +401,8 @@ impl Claimed {
             true => dpdk_sys::uroce_port_remove,
             false => dpdk_sys::uroce_port_close,
         };
-        // SAFETY: the port exists, and no thread polls it, since queue pairs keep the `Device`
-        // alive. The caller holds the lock of `open_ports`.
+        // SAFETY: the port exists, and no thread polls it: the caller has found no queue pair, or
+        // is the drop of the `Device`, which queue pairs keep alive. It holds `open_ports`.
         unsafe { close(self.id) };
     }
 }

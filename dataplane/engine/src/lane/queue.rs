@@ -71,10 +71,12 @@ impl Queue {
         }
     }
 
-    /// Takes a queue pair in place of the one that was given away. Returns it if none was.
+    /// Takes a queue pair in place of the one that was given away. Returns it if none was. Frames
+    /// that other lcores have handed over meanwhile are lost, as the link was down.
     pub(crate) fn take_back(&mut self, pair: QueuePair) -> Option<QueuePair> {
         match self {
             Queue::Away(guests) => {
+                guests.iter_mut().for_each(|guest| while guest.pop().is_ok() {});
                 *self = Queue::Own(pair, std::mem::take(guests));
                 None
             }

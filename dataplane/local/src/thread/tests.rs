@@ -365,6 +365,7 @@ fn a_member_takes_its_question_back_before_it_answers_one() {
         while peek(&socket) == Err(Errno::AGAIN) {
             assert!(begin.elapsed() < Duration::from_secs(10), "round {round}: no answer");
         }
+        assert_eq!(peek(&socket), Ok(1), "round {round}: a Welcome");
         assert_eq!(peek(&asked), Ok(0), "round {round}: the question is still open");
     }
 }

@@ -23,10 +23,20 @@ impl Ethdev {
         capabilities.is_pci() || RESTARTABLE.contains(&capabilities.driver.as_str())
     }
 
-    /// Takes the link down because the lcores give their queue pairs back, or lets it come up
-    /// again.
-    pub(crate) fn set_away(&self, is_away: bool) {
-        self.device.is_away.store(is_away, Ordering::Release);
+    /// Takes the link down, because the lcores are to give their queue pairs back.
+    ///
+    /// # Errors
+    /// [`PortError::Removed`].
+    pub(crate) fn begin_away(&self) -> Result<(), PortError> {
+        self.device.check_idle(&[])?;
+        self.device.is_away.store(true, Ordering::Release);
+        link::tell(self.device.id);
+        Ok(())
+    }
+
+    /// Lets the link come up again, as the lcores have queue pairs.
+    pub(crate) fn end_away(&self) {
+        self.device.is_away.store(false, Ordering::Release);
         link::tell(self.device.id);
     }
 
@@ -71,7 +81,7 @@ impl Ethdev {
 }
 
 impl super::Device {
-    /// Checks that the device is open and no queue pair is taken.
+    /// Checks that the device is open and none of these queue pairs is taken.
     fn check_idle(&self, taken: &[bool]) -> Result<(), PortError> {
         let device = || self.capabilities.name.clone();
         match taken.contains(&true) {
@@ -79,6 +89,10 @@ impl super::Device {
             true => Err(PortError::InUse { device: device() }),
             false => Ok(()),
         }
+    }
+
+    pub(super) fn is_away(&self) -> bool {
+        self.is_away.load(Ordering::Acquire)
     }
 
     pub(super) fn is_removed(&self) -> bool {
