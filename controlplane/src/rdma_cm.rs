@@ -39,8 +39,8 @@ pub(crate) use connection::Connection;
 pub(crate) use context::ServiceContext;
 pub(crate) use service::{Common, ConnSeen, Service};
 
-/// Identifier of a listener, a connection or a look-up. A value is not used again while the device
-/// is open.
+/// Identifier of a bound address, a listener, a connection, the look-up of a UD QP, or the
+/// resolution of a path. A value is not used again while the device is open.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct CmId(pub(crate) u64);
 

@@ -65,7 +65,8 @@ pub enum ConnEvent {
     TimewaitExit,
     /// The peer proposes another alternate path ([`AlternatePolicy::Ask`](super::AlternatePolicy)).
     AlternateRequest(AlternateRequest),
-    /// The alternate path that the peer proposed is accepted and loaded.
+    /// The alternate path that the peer proposed is accepted. It is loaded into the QP and armed,
+    /// unless the application modifies the QP.
     AlternateChanged(AlternateRequest),
     /// Outcome of [`cm_load_alternate`](crate::Device::cm_load_alternate).
     AlternateLoaded(Result<(), AlternateFailure>),

@@ -115,9 +115,9 @@ impl Outbox {
     }
 }
 
-/// Tries once to send each waiting item, in order. An item stays if it has to wait, or if an
-/// earlier one to the same peer stays. The cause for which the earlier one waits may end during
-/// this pass, and the later one must not overtake it.
+/// Tries once to send each waiting item, in order. An item stays if it cannot be sent yet, or if an
+/// earlier item to the same peer stays. Without the second rule, a later item would overtake the
+/// earlier one if a queue gets room during the pass.
 fn retry<T, P: PartialEq>(
     waiting: &mut VecDeque<T>,
     peer: impl Fn(&T) -> P,

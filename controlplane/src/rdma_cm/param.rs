@@ -32,7 +32,8 @@ pub struct ConnParam {
     /// READs and ATOMICs of this side that may be outstanding at the peer, 0 to 128. The lesser of
     /// this and the peer's `responder_resources` becomes `max_rd_atomic`.
     pub initiator_depth: u8,
-    /// This side respects the credits of its peer. Without an SRQ it always grants credits itself.
+    /// This side sends credits in its acknowledgements (end-to-end flow control). The value is
+    /// announced in the REQ or REP and has no effect on the QP.
     pub flow_control: bool,
     /// Transport retries of both QPs, 0 to 7. The connecting side decides.
     pub retry_count: u8,
@@ -46,18 +47,19 @@ pub struct ConnParam {
     pub own_ack_timeout: Option<u8>,
     /// Path MTU, at most the port's; `None` means the port's. The connecting side decides.
     pub path_mtu: Option<PathMtu>,
-    /// Time without a packet from the peer, in milliseconds, after which an RC QP with nothing
-    /// outstanding asks the peer for a sign of life; 0 means never. `None` means the time in the
-    /// device's configuration, or 10 s if there is none; at a port that reports the end of the
-    /// peer's process it means never.
+    /// Idle time of the RC QP's keepalive, in milliseconds. The QP sends a probe if nothing is
+    /// outstanding and no packet has arrived from the peer for this time. 0 means no keepalive.
+    ///
+    /// `None` means the time in the device's configuration. If none is configured, it means 10 s,
+    /// or 0 at a port that reports by itself that the peer's process has ended.
     pub keepalive_ms: Option<u32>,
     /// Access that the peer has to registered memory through the QP.
     pub access: AccessFlags,
     /// Treatment of an alternate path that the peer proposes.
     pub alternate_policy: AlternatePolicy,
-    /// When connecting: whether both sides connect and neither listens. The peer must connect to us
-    /// at this port number before our retries are used up. Both requests become one connection.
-    /// Linux's `rdma_cm` does not support this.
+    /// When connecting: both sides send a REQ and neither listens. The peer's REQ must have the
+    /// same service ID, which contains [`ConnectSpec::port`], and must arrive before our retries
+    /// are used up. The two REQs become one connection. Linux's `rdma_cm` does not support this.
     pub peer_to_peer: bool,
 }
 
@@ -110,8 +112,9 @@ pub enum AlternatePolicy {
 /// QP of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ConnQp {
-    /// A QP of the device in RESET or INIT (UD: or in RTS). The control plane takes it to INIT, RTR
-    /// and RTS, and to ERR when the connection ends.
+    /// An RC or UC QP of the device in RESET or INIT. The control plane takes it to INIT, RTR and
+    /// RTS, and to ERR when the connection ends. A UD QP may be in any state. The control plane
+    /// takes it to RTS if it is in RESET or INIT, and never to ERR.
     Driven(Qpn),
     /// A QP of the device that the control plane takes to RTS and the application modifies from
     /// then on, as with `librdmacm`. A disconnect does not flush the QP's outstanding work.
@@ -213,9 +216,9 @@ pub struct Agreed {
     pub flow_control: bool,
     /// The peer receives from an SRQ.
     pub peer_has_srq: bool,
-    /// Both sides use selective repeat (RC only). In a request: the peer offers it, and this device
-    /// accepts it. It is an attribute for INIT to RTR. The control plane itself adds it to Modify
-    /// QP of a QP that has this connection.
+    /// Both sides use selective repeat (RC only). In a [`ConnectRequest`](super::ConnectRequest):
+    /// the peer offers it, and this device can accept it. Modify QP takes it with the change from
+    /// INIT to RTR. If the application leaves it out there, the control plane adds it.
     pub selective_repeat: bool,
 }
 

@@ -8,15 +8,15 @@
 //! The control-plane thread runs the service; none of its functions blocks. A connection with
 //! unresolved neighbours is parked ([`Stage::Resolving`]) and tried again each turn.
 //!
-//! A call, a message or an event of a QP names its connection by an id. [`Service`] looks the
-//! connection up once ([`Service::call`], [`Service::with_known`]); all that follows are methods of
-//! [`Connection`], which use the other parts of the service as [`Common`].
+//! A call names its connection by [`CmId`], an event of `uroce-cm` by `ConnId`, and an event of a
+//! QP by QPN. [`Service`] finds the connection once ([`Service::call`], [`Service::with_known`]).
+//! Every later step is a method of [`Connection`], with the rest of the service as [`Common`].
 //!
 //! Invariants
-//! - The service alone creates connection ids. A connection of `uroce-cm` belongs to at most one
-//!   id, and a QP to at most one connection.
-//! - A QPN is held from the beginning of its connection until `uroce-cm` releases the connection,
-//!   even if the QP or the id is destroyed before.
+//! - Only the service creates [`CmId`]s. A `ConnId` of `uroce-cm` belongs to at most one of them.
+//! - An RC or UC QP belongs to at most one connection. Its QPN is held from the beginning of the
+//!   connection until `uroce-cm` releases the connection, even if the QP or the id is destroyed
+//!   before. A UD QP may be in several look-ups, and its QPN is not held.
 //! - Work caused by unknown senders is bounded by backlogs, by the limits of `uroce-cm` and by the
 //!   outbox.
 //!
@@ -104,9 +104,9 @@ impl Service {
         });
     }
 
-    /// Returns whether a QP that the application modifies and the peer's QP `dest` have agreed on
-    /// selective repeat. `None` if the QP has no connection, or if its connection is not agreed on
-    /// yet or is over.
+    /// Returns whether the connection of a QP that the application modifies has agreed on selective
+    /// repeat with the peer's QP `dest`. `None` if the QP has no connection, or if the connection
+    /// is over or has no agreed parameters yet.
     //= check A28 — a QP follows its connection, also if the application modifies the QP
     pub(crate) fn agreement(&self, qpn: Qpn, dest: Option<Qpn>) -> Option<bool> {
         let id = self.common.by_qpn.get(&qpn)?;

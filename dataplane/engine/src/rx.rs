@@ -10,19 +10,21 @@
 //!                 └ not RoCEv2 ─▶ the control plane's slow-path queue
 //! ```
 //!
-//! Frames that this lcore has sent to one of the device's own addresses are received first, by the
-//! same steps ([`looped`]).
+//! Looped frames are received first, by a shorter walk without the ICRC check ([`looped`]).
 //!
 //! Read first: IBA 9.6; Annex A17 for what RoCEv2 changes.
 //!
 //! Invariants
-//! - No packet reaches a QP or leaves the lcore before its invariant CRC is verified. Until then
-//!   its bytes only decide whether it is well formed and for this port or a group, what is
-//!   prefetched ([`ahead`]) and which frame is taken first ([`order`]). A packet that another lcore
-//!   handed over was verified by that lcore. A looped packet never left the host and is not
-//!   verified.
-//! - Each early exit has a [`DropReason`], which is counted. The lcore that drops a frame frees it;
-//!   all frames of a burst that are not held are freed together.
+//! - A packet from a port goes to no QP, no other lcore and no control-plane queue before its
+//!   invariant CRC is verified, by the lcore that received it or by the port. Two kinds of frames
+//!   are not verified: looped ones, which never left the host, and forwarded ones
+//!   ([`crate::lane::forward`]).
+//! - Before that, a packet's bytes decide only whether it is well formed, whether it is for this
+//!   port or a group, which injected fault applies, what is prefetched ([`ahead`]) and which frame
+//!   is taken first ([`order`]).
+//! - Each dropped frame is counted, most by a [`DropReason`].
+//! - The lcore that drops a frame frees it. The frames of a burst that neither leave the lcore nor
+//!   are held are freed together.
 //!
 //! Not here: checks of the source address, the QP's state and its P_Key (`Qp::handle_packet`).
 
@@ -59,8 +61,8 @@ use uroce_wire::{Frame, OuterSums, Packet, ParseError};
 /// turn. Packets are acknowledged at the end of a turn, so a peer's window should be larger than
 /// what one turn takes, or the two sides wait for each other.
 const BURSTS: usize = 2;
-/// Number of frames, ahead of the current one, at which a frame's bytes after its headers are
-/// prefetched.
+/// Distance, in frames, from the current frame to the one of which the rest (the bytes after the
+/// headers) is prefetched.
 const REST_AHEAD: usize = 2;
 /// Length in bytes of the shortest frame that counts as large: its checksum takes long enough to
 /// prefetch another frame meanwhile.
@@ -76,8 +78,8 @@ pub(crate) struct Receiver {
     exits: Arc<Exits>,
     /// The frames that are being handled.
     burst: MbufBatch,
-    /// For each port, the frames that follow `burst`. They are taken early, so that their bytes can
-    /// be prefetched; they may be handled only in the lcore's next turn.
+    /// For each port, a burst that was taken while `burst` is handled, so that its bytes can be
+    /// prefetched. It may stay here until the lcore's next turn.
     next: Box<[MbufBatch]>,
     /// Frames that are done with and are freed together.
     done: MbufBatch,

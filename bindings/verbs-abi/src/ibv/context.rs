@@ -37,7 +37,7 @@ pub(crate) fn open_on(device: &'static Device, cmd_fd: OwnedFd) -> Result<*mut i
     public.context.cmd_fd = number;
     public.context.async_fd = value.events.fd();
     public.context.num_comp_vectors = 1;
-    // This value tells programs that a `verbs_context` precedes the structure.
+    // This value tells programs that the structure is the last field of a `verbs_context`.
     public.context.abi_compat = std::ptr::without_provenance_mut(usize::MAX);
     set_ops(&mut public.context.ops);
     let entry = Context::registry().insert(public, value);

@@ -1,4 +1,5 @@
-//! `ibv_dm`: device memory. It is memory of this library that programs access by copies only.
+//! `ibv_dm`: device memory, which this library allocates in host memory. Programs access it with
+//! the copy functions of `ibv_dm`, and through regions registered with `ibv_reg_dm_mr`.
 
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
@@ -81,8 +82,8 @@ unsafe extern "C" fn memcpy_from_dm(
     })
 }
 
-/// `ibv_import_dm`: makes another handle of the device memory with this number that was allocated
-/// through the context's command file.
+/// `ibv_import_dm`: makes another `ibv_dm` for the device memory that has the number `handle`. The
+/// memory must have been allocated through a context with the same command file.
 pub(crate) unsafe extern "C" fn ibv_import_dm(
     context: *mut ibv_context,
     handle: u32,

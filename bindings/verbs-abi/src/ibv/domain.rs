@@ -31,8 +31,8 @@ pub(crate) unsafe extern "C" fn dealloc_td(td: *mut ibv_td) -> c_int {
     entry::code(|| Td::registry().remove(td).map(drop))
 }
 
-/// `verbs_context.alloc_parent_domain`. The program's allocators are not called, because queues are
-/// in memory of the engine, which its threads share.
+/// `verbs_context.alloc_parent_domain`. The program's allocators are not called: the engine
+/// allocates the queues in its own memory, because its threads access them too.
 pub(crate) unsafe extern "C" fn alloc_parent_domain(
     context: *mut ibv_context,
     attr: *mut ibv_parent_domain_init_attr,

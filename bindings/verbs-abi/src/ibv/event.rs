@@ -9,8 +9,9 @@
 //! contexts of the device. Whether the program's call blocks depends on the flags of the context's
 //! descriptor.
 //!
-//! Invariant: no queued event refers to a destroyed object ([`forget`]), so a queued event keeps no
-//! object busy.
+//! Invariant: when the destruction of an object has returned, no queued event refers to it, because
+//! [`forget`] removes its events. So an event that the program has not taken does not make the
+//! destruction wait.
 
 use std::ffi::c_int;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -135,8 +136,8 @@ fn taken(context: &Context) -> Option<ibv_async_event> {
 
 /// Counts an acknowledgement at the event's object.
 fn acknowledge(event: &ibv_async_event) -> Result<(), Errno> {
-    // SAFETY: all members of the union have the size of a pointer or less; the pointer is only
-    // looked up.
+    // SAFETY: the union is as large as a pointer, and its bytes are those of the program. The value
+    // is only looked up in a registry, never dereferenced.
     let object = unsafe { event.element.qp };
     match event.event_type {
         IBV_EVENT_CQ_ERR => Cq::registry().get(object.cast())?.async_events.acknowledge(1),

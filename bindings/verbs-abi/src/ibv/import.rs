@@ -2,8 +2,8 @@
 //!
 //! A context's command file identifies the objects that were made in the context. A program that
 //! duplicates the file's descriptor can open the device again through it and name these objects.
-//! Another process may have the descriptor, too, but not the memory of the objects. None of its
-//! contexts has that file, so its import is refused.
+//! A process that receives only the descriptor does not have the memory of the objects. It has no
+//! context with that command file, so `ibv_import_device` fails there with EINVAL.
 
 use std::ffi::c_int;
 use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd};
@@ -17,7 +17,8 @@ use crate::objects::context::{self, Context, FileId};
 use crate::objects::mr::Mr;
 use crate::objects::pd::{self, Pd};
 
-/// `ibv_import_device`. Takes ownership of the descriptor if it succeeds.
+/// `ibv_import_device`. Takes ownership of the descriptor once the checks below have passed. If
+/// opening then fails, it closes the descriptor.
 pub(crate) unsafe extern "C" fn ibv_import_device(cmd_fd: c_int) -> *mut ibv_context {
     entry::object(|| {
         if cmd_fd < 0 {

@@ -1,7 +1,8 @@
 //! Addressing by LID, for programs that do not use GIDs.
 //!
-//! A port's LID ([`runtime::lid`]) is the low half of an IPv4 address, so it stands for a host on
-//! that address's link.
+//! A port's LID ([`runtime::lid`]) is the low half of its first IPv4 address. A peer's LID is the
+//! low half of the peer's IPv4 address; the high half is the port's own. The peer must be in the
+//! subnet of the port's address.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -30,7 +31,7 @@ fn named(config: &PortConfig, lid: u16) -> Result<(Ipv4Addr, Ipv4Addr), Errno> {
 ///
 /// # Errors
 ///
-/// EINVAL for LID 0, for a LID outside the port's link, and for a port without a LID.
+/// EINVAL for LID 0, for a LID outside the port's subnet, and for a port without a LID.
 pub(crate) fn resolve(device: &Device, port: &PortAttr, lid: u16) -> Result<(u8, Gid), Errno> {
     let (from, to) = named(&port::config(device, port.number)?, lid)?;
     let at = port.gids.iter().position(|gid| gid.to_ipv4() == Some(from));

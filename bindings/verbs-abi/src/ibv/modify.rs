@@ -165,8 +165,8 @@ pub(crate) fn modify(qp: &Entry<Qp>, attr: &ibv_qp_attr, mask: u32) -> Result<()
     modify_connected(qp, attr, mask, None)
 }
 
-/// Modify QP with C's attributes, and with an attribute that C does not have: what the connection
-/// has agreed on selective repeat.
+/// Like [`modify`], and also sets whether the queue pair uses selective repeat. C's structure has
+/// no field for it. The two sides agree on it when they connect. `None` leaves it unchanged.
 ///
 /// # Errors
 ///

@@ -72,7 +72,8 @@ impl Access {
     }
 }
 
-/// Registers a handle of a region and returns the program's pointer.
+/// Adds a region to the registry and returns the program's pointer to it. Its memory is already
+/// registered with the engine.
 fn add(kind: Kind, state: State, addr: *mut c_void) -> Result<*mut ibv_mr, Errno> {
     let key = state.registration.as_ref().ok_or(Errno::EINVAL)?.lkey().0;
     // Peers must not use the key of a region without memory.
@@ -224,8 +225,9 @@ pub(crate) unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
     entry::code(|| Mr::registry().remove_if(mr, Mr::deregister).map(drop))
 }
 
-/// `ibv_rereg_mr`. After an error the region is unchanged. The returned code tells whether the
-/// arguments are invalid or the device refuses the change.
+/// `ibv_rereg_mr`. After an error the region is unchanged. Returns `IBV_REREG_MR_ERR_INPUT` if the
+/// region, the domain, an unknown flag or an argument without its flag is refused. Returns
+/// `IBV_REREG_MR_ERR_CMD` for all other errors, also for no flags and for invalid access flags.
 pub(crate) unsafe extern "C" fn ibv_rereg_mr(
     mr: *mut ibv_mr,
     flags: c_int,

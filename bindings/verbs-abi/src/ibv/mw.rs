@@ -1,8 +1,8 @@
 //! `ibv_mw`: memory windows.
 //!
-//! Each binding changes a window's key. The new key is stored in the public structure, where the
-//! program may restore an earlier key after a binding has failed. Work requests use the key in the
-//! structure; the engine checks whether it is right.
+//! Each binding changes a window's key. For a window of type 1, `bind_mw` stores the new key in the
+//! public structure. For type 2 the program stores it. The program may restore an earlier key after
+//! a binding has failed. Work requests use the key in the structure, and the engine checks it.
 //!
 //! Not here: posting the work requests ([`super::post`]).
 

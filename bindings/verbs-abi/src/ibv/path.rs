@@ -25,7 +25,7 @@ pub(crate) fn from_raw(gid: &ibv_gid) -> Gid {
 ///
 /// # Errors
 ///
-/// EINVAL if there is no such port, or if the LID is not one of the port's link.
+/// EINVAL if there is no such port, or if the LID is not in the port's subnet.
 pub(crate) fn vector(device: &'static Device, attr: &ibv_ah_attr) -> Result<AddressVector, Errno> {
     let port = port::find(device, attr.port_num.into())?;
     if attr.is_global != 0 {
@@ -44,9 +44,9 @@ pub(crate) fn vector(device: &'static Device, attr: &ibv_ah_attr) -> Result<Addr
     Ok(global(&attr))
 }
 
-/// Converts address attributes with a GID. Fields that RoCE does not use are ignored and other
-/// fields are masked, as drivers of NICs do: programs written for InfiniBand leave arbitrary values
-/// in them.
+/// Converts address attributes with a GID. Fields that RoCE does not use are ignored. The service
+/// level and the flow label are cut to their widths, and an unknown rate means no limit. Drivers
+/// of NICs do the same: programs written for InfiniBand leave arbitrary values in these fields.
 fn global(attr: &ibv_ah_attr) -> AddressVector {
     /// Mask of the Ethernet priority, which has three bits.
     const SERVICE_LEVEL: u8 = 7;

@@ -1,6 +1,9 @@
-//! `ibv_poll_cq` and `ibv_req_notify_cq`, which programs call most often. Nothing here locks,
-//! allocates or makes a system call. If pollers drive the device, a poll that finds no completion
-//! runs a turn of the lcores before it returns.
+//! `ibv_poll_cq` and `ibv_req_notify_cq`, which programs call most often. Taking a completion
+//! allocates nothing and makes no system call. It locks only the list of completions that
+//! `Cq::purge` has set aside.
+//!
+//! If pollers drive the device (`driver = "poller"`), a poll that finds no completion runs a turn
+//! of the lcores and tries again. If there is still none, it may yield the CPU.
 
 use std::ffi::c_int;
 

@@ -118,7 +118,7 @@ impl Connection {
     }
 
     /// Handles a LAP.
-    //= check I12 — a path that is the current one, or leads nowhere, is refused for that
+    //= check I12 — the APR's status tells that the path is the current one, or leads nowhere
     pub(super) fn alternate_proposed(
         &mut self,
         lap: &Lap,

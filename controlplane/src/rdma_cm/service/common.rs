@@ -30,7 +30,7 @@ uroce_transport::counted! {
         AlternateRefused "cm_alternate_refused" "A peer's alternate path refused."
         CommEst "cm_comm_est" "A connection established by a packet before its RTU."
         Migrated "cm_path_migrated" "A connection moved to the alternate path of its QP."
-        NotFound "cm_not_found" "A connection named by a message or a QP that does not exist."
+        NotFound "cm_not_found" "A connection that an index names and that does not exist."
     }
 }
 

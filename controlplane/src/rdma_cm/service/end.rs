@@ -20,8 +20,9 @@ use crate::rdma_cm::{CmId, ConnError, ConnEvent, PortSpace};
 const DREQ_DATA: usize = 220;
 
 impl Service {
-    /// Ends all connections of a port to a peer's process that has ended. Their QPs go to ERR.
-    /// Connections to the device's own addresses stay.
+    /// Ends all connections of a port to a peer's process that has ended. Each QP goes to ERR if
+    /// the service modifies it or `stops_with_peer` is set. After [`EndedPeer::Only`], connections
+    /// to the device's own addresses stay.
     pub(crate) fn peer_ended(
         &mut self,
         port: u8,
@@ -55,7 +56,7 @@ impl Service {
     }
 
     /// Ends the connection of a QP that has got no answer from its peer in all its retries.
-    //= check J15 — the connection ends as if the peer's process had told its end
+    //= check J15 — the connection ends as it does when the peer's process is reported as ended
     pub(super) fn peer_lost(&mut self, id: CmId, context: &mut ServiceContext<'_>) {
         self.with_known(id, |connection, common| {
             let peer = connection.peer;

@@ -222,7 +222,7 @@ impl Connection {
             own.psn = psn;
         }
         agreed.rq_psn = own.psn;
-        //= check A28 — accepted only if the QP uses it, or goes to RTR after this
+        //= check A28 — accepted only if the QP uses selective repeat, or is still to go to RTR
         agreed.selective_repeat =
             agreed.selective_repeat && (own.is_driven || context.uses_selective_repeat(own.qpn));
         (self.qp, self.agreed) = (Some(own), Some(agreed));
@@ -282,7 +282,7 @@ impl Connection {
 
     /// Turns on the keepalive of a QP that the application took to RTR before it accepted the
     /// request. Any other QP gets its keepalive with the change to RTR.
-    //= check J15 — a QP that the application modifies asks, too
+    //= check J15 — the keepalive also covers a QP that the application modifies
     fn keep_alive(&self, context: &mut ServiceContext<'_>) {
         let idle = self.keepalive_ms(context);
         let Some(own) = self.qp.filter(|own| own.qp_type == QpType::Rc && !own.is_driven) else {

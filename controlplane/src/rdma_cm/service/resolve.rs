@@ -1,4 +1,5 @@
-//! Resolution of the neighbours of connections.
+//! Neighbour resolution for connections: the Ethernet addresses of the next hops of the primary and
+//! the alternate path.
 
 use super::{Common, Service};
 use crate::path::PathError;

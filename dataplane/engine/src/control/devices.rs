@@ -23,7 +23,8 @@ pub enum DeviceError {
     /// The port is no NIC.
     #[error("port {0} is no NIC: there is no hardware to be reset or removed")]
     NoHardware(u8),
-    /// The device failed. If it was to be reset, it is stopped, and may be reset again.
+    /// The device was removed, a thread still has one of its queue pairs, or the driver failed.
+    /// After a failed reset the device is stopped and can be reset again.
     #[error(transparent)]
     Port(#[from] PortError),
 }
@@ -32,9 +33,11 @@ impl Control {
     /// Takes a port, counted from 1, from the lcores. Its link is down from now on.
     ///
     /// # Errors
-    /// [`DeviceError::NoHardware`], or [`DeviceError::Port`] if the device was removed; nothing has
-    /// changed then. [`DeviceError::Control`] if an lcore does not answer: the link stays down,
-    /// since that lcore may give its queue pair back later, and the port may be detached again.
+    /// [`DeviceError::NoHardware`]; [`DeviceError::Port`] if the device was removed;
+    /// [`DeviceError::Control`] if there is no such port. Nothing has changed then.
+    ///
+    /// [`DeviceError::Control`] also if an lcore does not answer. The link then stays down, because
+    /// that lcore may still give its queue pair back. The port can be detached again.
     pub fn detach_port(&mut self, port: u8) -> Result<(), DeviceError> {
         let device = self.binding(port)?.port.resettable();
         device.ok_or(DeviceError::NoHardware(port))?.begin_away()?;
@@ -47,8 +50,8 @@ impl Control {
         Ok(outcome?)
     }
 
-    /// Resets the device of a port, counted from 1, that is detached, configures it as before, and
-    /// gives it to the lcores again. Its link comes up when the NIC has found it.
+    /// Resets the device of a detached port (counted from 1), configures it as before, and gives
+    /// queue pairs to the lcores again. The link comes up once the NIC has a link to its peer.
     ///
     /// # Errors
     /// [`DeviceError::Port`] if the driver fails: the port stays detached, and may be reset again.
@@ -69,8 +72,8 @@ impl Control {
         Ok(())
     }
 
-    /// Closes the device of a port, counted from 1, that is detached, for good. Returns whether it
-    /// was the last one: then the application has got the fatal event of the whole.
+    /// Closes the device of a detached port (counted from 1) for good. Returns whether all ports
+    /// are now removed. If so, the application has been sent the RDMA device's fatal event.
     ///
     /// # Errors
     /// [`DeviceError::Port`] if it is not detached, or was removed before.
@@ -88,7 +91,7 @@ impl Control {
     /// last call; `None` when there is no other. The caller detaches and removes the port. The
     /// machine waits for that.
     pub fn next_removal(&mut self) -> Option<u8> {
-        // A device has at most 255 ports.
+        // An RDMA device has at most 255 ports.
         let mut ports = self.ports.iter().zip(1..);
         let is_gone = |port: &Port| {
             port.resettable().is_some_and(|device| device.take_gone() && !device.is_removed())

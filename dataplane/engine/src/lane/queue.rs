@@ -71,8 +71,9 @@ impl Queue {
         }
     }
 
-    /// Takes a queue pair in place of the one that was given away. Returns it if none was. Frames
-    /// that other lcores have handed over meanwhile are lost, as the link was down.
+    /// Takes `pair` in place of the queue pair that was given away. Returns `pair` if the queue is
+    /// not [`Away`](Queue::Away). Frames in the rings of other lcores are dropped, because the link
+    /// was down when they were sent.
     pub(crate) fn take_back(&mut self, pair: QueuePair) -> Option<QueuePair> {
         match self {
             Queue::Away(guests) => {

@@ -1,10 +1,13 @@
-//! Prefetches what the QPs of the next frames will need while earlier frames are handled.
+//! Prefetch for later frames: while one frame is handled, the data that the QPs of the next frames
+//! use is prefetched.
 //!
 //! The pieces are the QP's context, the ring of its receive queue, the posted receives, and their
 //! memory. Each piece has the address of the next, so each is prefetched some frames after the
-//! piece before it. No QP is looked up while all frames are for one QP. Where several frames for
-//! one QP follow each other, only some of them are looked at. The first frames of the next burst
-//! are looked at during this one, because a peer often turns to another QP at the end of a burst.
+//! piece before it. QPs are looked up only if one of the last four bursts ended with another QP
+//! than the burst before it. Otherwise all frames are taken to be for one QP, which is in the cache
+//! already. Where several frames for one QP follow each other, only some of them are looked at. The
+//! first frames of the next burst are looked at during this one, because a peer often turns to
+//! another QP at the end of a burst.
 //!
 //! Not here: the frames themselves ([`super`]).
 

@@ -1,5 +1,5 @@
-//! Destination: where a received frame goes, decided once and carried out in one place
-//! ([`Receiver`](super::Receiver)).
+//! Destination: where a received frame goes. A frame for a QP of this lcore is delivered while its
+//! destination is decided. [`Receiver`](super::Receiver) then acts on the result.
 
 use crate::lane::binding::PortAddresses;
 use crate::limits::MAX_LCORES;

@@ -1,6 +1,7 @@
-//! Gives packets that came early to their QP once they are due, as if they had arrived then.
+//! Gives a QP the packets that arrived before their turn (a PSN after the expected one), once all
+//! packets before them have come.
 //!
-//! Not here: keeping the packets until they are due ([`crate::qp::held`]).
+//! Not here: keeping the packets until then ([`crate::qp::held`]).
 
 use super::deliver::may_consume;
 use crate::dpdk::mbuf::Mbuf;

@@ -3,8 +3,8 @@
 use crate::dpdk::mbuf::Mbuf;
 use uroce_shared::copy::prefetch::prefetch_read;
 
-/// Number of frames, ahead of the current one, at which a frame's headers are prefetched. It is
-/// large because the headers may still be in the cache of the sender's core.
+/// Distance, in frames, from the current frame to the one of which the headers are prefetched. It
+/// is large because the headers may still be in the cache of the sender's core.
 pub(super) const HEADERS_AHEAD: usize = 12;
 /// Largest number of bytes at the beginning of a frame that are prefetched as its headers.
 pub(super) const HEADERS: usize = 128;

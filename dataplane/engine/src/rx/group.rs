@@ -1,4 +1,4 @@
-//! Datagrams to multicast groups: one copy for each QP of the group.
+//! Datagrams to multicast groups: each QP of the group receives the datagram.
 //!
 //! The lcore that received the datagram gives it to its own QPs in place, and hands a copy of the
 //! frame to each other lcore that has QPs in the group. That lcore gives the copy to its own QPs.
@@ -6,9 +6,8 @@
 //! Read first: IBA 10.5 (multicast).
 //!
 //! Invariants
-//! - A QP that refuses its copy has no effect on the others; each refusal is counted.
-//! - The received frame stays with its lcore; a copy belongs to the queue it was put in, or is
-//!   freed.
+//! - If one QP refuses the datagram, the others still receive it. Each refusal is counted.
+//! - The received frame stays with its lcore. A copy of it is in one lcore's queue, or is freed.
 
 use super::destination::{Arrival, Destination, is_in_vlan};
 use super::exits::Exits;

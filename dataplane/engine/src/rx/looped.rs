@@ -1,13 +1,13 @@
 //! Loopback: frames that an lcore has sent to one of the device's own addresses, received as if
 //! they had arrived at the port that has the address.
 //!
-//! A packet's path decides whether it is looped ([`HeaderTemplate::is_loopback`]), not its
-//! addresses: behind a tap or a vhost socket the kernel may have the same addresses.
+//! The sending QP's path decides whether a packet is looped ([`HeaderTemplate::is_loopback`]). The
+//! destination address cannot: a kernel behind a TAP port or a vhost socket may have the same one.
 //!
 //! Invariants
 //! - The Ethernet header of a looped frame is ignored: ports of different VLANs of one device reach
 //!   each other.
-//! - A tap records a looped frame twice: as sent and as received.
+//! - The lane's packet tap records a looped frame twice: as sent and as received.
 //! - Injected loss applies to a looped frame as to any other; other faults do not. A link that is
 //!   set down does not stop a looped frame, which passes no link.
 //!

@@ -63,7 +63,8 @@ impl Ethdev {
         let device = &self.device;
         let taken = lock(&device.taken);
         device.check_idle(&taken)?;
-        // The machine waits for the device even if EAL had it before the port was opened.
+        // `true`: detach the device from its bus, even if EAL had probed it before this port was
+        // opened. The machine's removal waits for that.
         device.close(true);
         device.is_removed.store(true, Ordering::Release);
         Ok(())

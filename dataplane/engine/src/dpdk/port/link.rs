@@ -9,8 +9,8 @@
 //! ```
 //!
 //! Invariants
-//! - A port is looked up under a lock that closing it also takes, so no report reaches a port that
-//!   is gone.
+//! - A report finds its port's watch under the lock that [`unwatch`] takes. A report that found it
+//!   before may still set a flag of that watch; it never reaches a later port of the same number.
 //!
 //! Not here: the control plane's reaction.
 
