@@ -39,7 +39,8 @@ def main():
         return 1 if flaws else 0
     try:
         with tempfile.TemporaryDirectory(prefix="uroce-checks-") as captures:
-            verdicts, lost = verdicts_of(found, wanted, captures if asked.pcap else None)
+            before = results.passed_before(asked.passed)
+            verdicts, lost = verdicts_of(found, wanted, captures if asked.pcap else None, before)
             if asked.pcap:
                 write_captures(verdicts, wanted, Path(captures), asked.pcap)
     except CheckFailure as failure:
@@ -62,6 +63,8 @@ def parse():
     parser.add_argument("--pcap", type=Path, metavar="DIR",
                         help="write the packets of each row to DIR/ID.pcapng; a relative DIR is "
                              "taken from the repository's root")
+    parser.add_argument("--passed", type=Path, metavar="LOG", nargs="*", default=[],
+                        help="do not run again what passed in the runs of nextest with these logs")
     parser.add_argument("--citations", action="store_true",
                         help="run nothing; tell which rows lack a citation at a test or at code")
     parser.add_argument("--features", action="store_true",
@@ -78,15 +81,18 @@ def one_sided(found, rows):
     return flaws
 
 
-def verdicts_of(found, wanted, captures):
-    """For each row its tests and whether they passed; and citations that belong to no test."""
+def verdicts_of(found, wanted, captures, before):
+    """For each row its tests and whether they passed; and citations that belong to no test. Tests
+    in `before` have passed and are not run."""
     verdicts = collections.defaultdict(dict)
     tests = results.listed(REPOSITORY)
     cited = {
         citation: results.resolve(citation, tests, REPOSITORY)
         for citation in found if citation.is_test and citation.row in wanted
     }
-    passed = results.run(REPOSITORY, {test for tests in cited.values() for test in tests}, captures)
+    wanted_tests = {test for tests in cited.values() for test in tests}
+    passed = results.run(REPOSITORY, wanted_tests - before, captures)
+    passed.update((test, True) for test in before)
     for citation, tests in cited.items():
         for test in tests:
             verdicts[citation.row][test] = passed.get(test, False)

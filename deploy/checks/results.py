@@ -1,4 +1,5 @@
-"""Which test a citation means, and what became of it: nextest is asked for both."""
+"""Which test a citation means, and what became of it: nextest is asked for both. What passed in a
+run before, by its log, is not run again."""
 
 import json
 import os
@@ -13,6 +14,8 @@ PROFILE = "checks"
 # Where .config/nextest.toml has this profile's report; CARGO_TARGET_DIR does not move it.
 JUNIT = f"target/nextest/{PROFILE}/junit.xml"
 CAPTURE_DIR = "UROCE_CAPTURE_DIR"
+# A line of nextest's log: time, place in the run, binary and name.
+PASSED = re.compile(r"^ *PASS \[[^\]]*\] \([ \d]+/\d+\) (\S+) (\S+)$", re.MULTILINE)
 
 
 @dataclass(frozen=True, order=True)
@@ -74,8 +77,15 @@ def place(path, repository):
     return package, binary, "".join(f"{part}::" for part in parts)
 
 
+def passed_before(logs):
+    """The tests that passed in the runs of these logs."""
+    return {Test(*found) for log in logs for found in PASSED.findall(log.read_text())}
+
+
 def run(repository, tests, captures):
     """Runs these tests and tells of each whether it passed."""
+    if not tests:
+        return {}
     junit = repository / JUNIT
     junit.unlink(missing_ok=True)
     environment = dict(os.environ)
