@@ -136,7 +136,7 @@ def injected_udp(session):
     podman = session.podman
     load_application(session)
     program = (injected(session), application.TAG, "/uroce/uroce-run", "--udp", "eth0",
-               "ib_write_bw", "-D", "1")
+               "ib_write_bw", "-D", "1", "-u", "18")
     with Link(podman) as link:
         with podman.started("server", "", *link.options("server"), *program, rights=CONFINED):
             process = podman.main_process("server")
