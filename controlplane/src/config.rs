@@ -327,6 +327,13 @@ pub enum Ethdev {
     Udp(String),
 }
 
+impl Ethdev {
+    /// Returns whether the queues have descriptors, which are DPDK's.
+    pub(crate) fn has_descriptors(&self) -> bool {
+        !matches!(self, Ethdev::Local(_) | Ethdev::Udp(_))
+    }
+}
+
 /// A port of a device. Its IP addresses are its GIDs, in the given order.
 ///
 /// Ports of a device may be on one network or on several: a path uses the port and the source

@@ -22,7 +22,7 @@ pub use bench::Bench;
 pub use capture::Capture;
 pub use detail::{DeviceDetail, PortDetail};
 pub use fault::Fault;
-pub use latency::{Latency, Times};
+pub use latency::{Bucket, Distribution, Latency, Times};
 pub use objects::{Completion, Connected, FwdStats, Made, Memory};
 pub use paths::{Connection, Group, Migration, Rate, Route};
 pub use ping::Ping;
@@ -129,6 +129,8 @@ pub enum Answer {
     Errors(Vec<DropCount>),
     /// Answer to `show latency`.
     Latency(Vec<Latency>),
+    /// Answer to `show latency distribution`.
+    Distribution(Vec<Distribution>),
     /// Answer to `show events`.
     Events(Vec<Event>),
     /// Answer to `show capture` and `capture stop`.
@@ -179,7 +181,8 @@ impl Answer {
             };
         }
         join!(PortInfo PortSummary PortStats PortXstats PortCap PortReta Device Gid Qp QpDetail Path
-            Migration Rate Cm Mcast Route Count Neigh Cores Settings Counters Errors Latency Events
+            Migration Rate Cm Mcast Route Count Neigh Cores Settings Counters Errors Latency
+            Distribution Events
             Capture Trace Fault Runtime Scraped);
         true
     }

@@ -54,6 +54,7 @@ pub fn text(answer: &Answer) -> String {
         Answer::Counters(counters) => statistics::counters(counters),
         Answer::Errors(drops) => of_drops(drops),
         Answer::Latency(qps) => latency::list(qps),
+        Answer::Distribution(devices) => latency::distributions(devices),
         Answer::Events(events) => of_events(events),
         Answer::Capture(captures) => capture::list(captures),
         Answer::Trace(traces) => traces.iter().map(trace::packets).collect(),

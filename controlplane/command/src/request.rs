@@ -236,8 +236,15 @@ pub enum Show {
     /// Round trips of queue pairs: from sending a request to its acknowledgement
     Latency {
         /// Number of a queue pair, or `all`
-        #[cfg_attr(feature = "tree", arg(long, value_name = "QPN|all"))]
+        #[cfg_attr(
+            feature = "tree",
+            arg(long, value_name = "QPN|all", conflicts_with = "distribution")
+        )]
         qp: Option<Select>,
+        /// Percentiles of all queue pairs of each device, also of those that are destroyed
+        #[cfg_attr(feature = "tree", arg(long))]
+        #[serde(default)]
+        distribution: bool,
     },
     /// The last events of QPs and ports, at most 256 of each device
     Events {

@@ -217,7 +217,7 @@ fn named(request: &Request) -> Option<String> {
                 | Show::Migration { qp: Select::One(qpn) }
                 | Show::Rate { qp: Select::One(qpn) }
                 | Show::Counters { qp: Some(Select::One(qpn)), .. }
-                | Show::Latency { qp: Some(Select::One(qpn)) },
+                | Show::Latency { qp: Some(Select::One(qpn)), .. },
             ),
             _,
         ) => Some(format!("no QP {qpn:#08x}")),
@@ -255,8 +255,18 @@ fn part(
         Request::Clear(Clear::Counters | Clear::Errors | Clear::Runtime) => {
             statistics::clear(served, request, &mut marks.statistics).map(Part::whole)
         }
-        Request::Show(Show::Latency { qp }) => latency::show(served, qp.unwrap_or(Select::All), at),
-        Request::Clear(Clear::Latency) => latency::clear(served, at),
+        Request::Show(Show::Latency { distribution: true, .. }) => {
+            let before = marks.statistics.round_trips.get(&served.key);
+            let of_device = latency::distribution(served, before);
+            Ok(Part::whole(Answer::Distribution(vec![of_device])))
+        }
+        Request::Show(Show::Latency { qp, distribution: false }) => {
+            latency::show(served, qp.unwrap_or(Select::All), at)
+        }
+        Request::Clear(Clear::Latency) => {
+            marks.statistics.round_trips.insert(served.key, served.engine.round_trips());
+            latency::clear(served, at)
+        }
         Request::Show(Show::Migration { qp }) => paths::migrations(served, qp, at),
         Request::Show(Show::Rate { qp }) => paths::rates(served, qp, at),
         Request::Show(Show::Cm { cm }) => paths::connections(served, cm, at),

@@ -103,8 +103,20 @@ impl Thread {
         done
     }
 
-    /// Closes the device of a port, counted from 1, until the process ends. Its link is down from
-    /// then on.
+    /// Opens a device in place of one that was closed, of a port counted from 1. The port's link
+    /// comes up with that of the device.
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceError`]; nothing has changed then.
+    pub(crate) fn attach_port(&mut self, port: u8, devargs: &str) -> Result<(), DeviceError> {
+        self.control.attach_port(port, devargs)?;
+        self.watch_links();
+        Ok(())
+    }
+
+    /// Closes the device of a port, counted from 1. Its link is down until another device is
+    /// attached.
     ///
     /// # Errors
     ///

@@ -29,6 +29,8 @@ pub(crate) struct PortSeen {
     /// Number in the process, from 0.
     pub(crate) id: u16,
     pub(crate) queue_pairs: u16,
+    /// Whether its device is closed, so that another may be attached.
+    pub(crate) is_removed: bool,
     pub(crate) capabilities: Capabilities,
     pub(crate) link: Link,
     pub(crate) stats: PortStats,
@@ -43,6 +45,7 @@ impl Thread {
                 number,
                 id: port.id(),
                 queue_pairs: port.queue_pairs(),
+                is_removed: port.is_removed(),
                 capabilities: port.capabilities().clone(),
                 link: port.link(),
                 stats: port.stats(),

@@ -6,6 +6,7 @@
 //!
 //! Not here: names of the transport's counters and drop reasons (they come with their enums).
 
+use crate::distribution::RoundTripBlock;
 use uroce_shared::sync::{AtomicU64, Ordering};
 use uroce_transport::{Counter, DropReason};
 
@@ -55,11 +56,16 @@ const ALL: usize = ENGINE + TRANSPORT + DROPS;
 #[derive(Debug)]
 pub(crate) struct CounterBlock {
     values: [AtomicU64; ALL],
+    /// Round trips of the lcore's QPs.
+    pub(crate) round_trips: RoundTripBlock,
 }
 
 impl CounterBlock {
     pub(crate) fn new() -> CounterBlock {
-        CounterBlock { values: std::array::from_fn(|_| AtomicU64::new(0)) }
+        CounterBlock {
+            values: std::array::from_fn(|_| AtomicU64::new(0)),
+            round_trips: RoundTripBlock::new(),
+        }
     }
 
     /// Adds 1 to a counter of the engine. Called by the owner only.

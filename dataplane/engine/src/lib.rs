@@ -39,6 +39,7 @@
 
 mod control;
 mod counters;
+mod distribution;
 mod dpdk;
 mod lane;
 mod lcore;
@@ -53,6 +54,7 @@ pub use control::memory::OwnedRegion;
 pub use control::poller::Poller;
 pub use control::{Control, ControlError, DeviceError, QpHandle, QpInfo, QpSpec, SendFrameError};
 pub use counters::{Counters, EngineCounter};
+pub use distribution::RoundTripDistribution;
 pub use dpdk::{eal, mbuf, telemetry};
 pub use lane::binding::{PortAddresses, PortBinding, ROCE_OVERHEAD, path_mtu_of};
 pub use lane::bottleneck::{BottleneckConfig, BottleneckError};

@@ -211,6 +211,18 @@ impl Port {
         }
     }
 
+    /// Returns whether the port's device is closed for good, as the machine lost it or it was
+    /// detached.
+    pub fn is_removed(&self) -> bool {
+        self.resettable().is_some_and(Ethdev::is_removed)
+    }
+
+    /// Puts a device in place of the port's own, which is closed for good. The port keeps its
+    /// number.
+    pub(crate) fn replace(&mut self, ethdev: Ethdev) {
+        self.kind = Kind::Ethdev(ethdev);
+    }
+
     /// Returns whether the link reports its changes, so that it need not be looked at often.
     pub(crate) fn tells_of_link(&self) -> bool {
         match &self.kind {

@@ -271,6 +271,9 @@ pub trait Output {
 
     /// Reports an asynchronous event to the application.
     fn event(&mut self, event: AsyncEvent);
+
+    /// Reports a measured round trip of a request, in nanoseconds, for a distribution of all QPs.
+    fn round_trip(&mut self, _nanos: u32) {}
 }
 
 /// A QP's whole environment: memory, wire, reports and outside receives.

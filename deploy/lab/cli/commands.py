@@ -90,6 +90,7 @@ ROWS = (
     ("show capture", r"frames\.pcapng"),
     ("capture stop", r""),
     ("show latency qp {qp}", r"(?i){qp}"),
+    ("show latency distribution", r"99\.9 %"),
     ("clear latency", r""),
     ("show counters qp {qp}", r"(?i)packets"),
     ("show errors", r"rx_unknown_qpn"),
@@ -113,6 +114,8 @@ ROWS = (
     # Settings.
     ("set qp {qp} rate 1", r""),
     ("set port 0 rate off", r""),
+    ("set port 0 dscp 10", r""),
+    ("set port 0 vlan_pcp 1", r"has no VLAN \(EOPNOTSUPP\)"),
     ("set fault port 1 tx loss 0.5 seed 1", r""),
     ("show fault", r"0\.5"),
     ("clear faults", r""),
@@ -152,6 +155,9 @@ ROWS = (
     ("port reset 1 force", r"Resetting ports"),
     ("port close 1 force", r"Closing ports"),
     ("port detach 1 force", r"is gone.*\(ENODEV\)"),
+    ("port attach net_null9,no-rx=1", r"Port 1 is attached\. Now total ports is 2"),
+    ("wait link 1 up", r""),
+    ("port attach net_null8", r"no port is without a device.*\(EOPNOTSUPP\)"),
 )
 
 # Commands that the program itself carries out, at either prompt, and one that waits for an event:

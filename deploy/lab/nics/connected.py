@@ -60,7 +60,8 @@ def failover(ends):
 
 
 def reset(ends):
-    """Resets the NIC under a connection, three times. Its WRITEs go on."""
+    """Resets the NIC under a connection, three times, then closes and opens it again. Its WRITEs go
+    on each time."""
     with connection(ends, 1) as over:
         for time_of in range(1, 4):
             if not touched(over.near, over.qp, over.cq):
@@ -69,9 +70,15 @@ def reset(ends):
             expect(over.near("wait link 0 up timeout 10000"))
         if not touched(over.near, over.qp, over.cq):
             return Outcome("no WRITE passes after the last reset")
+        nic = having(json.loads(expect(over.near("-j show port info 0"))), "name")["name"]
+        expect(over.near("port detach 0 --force"))
+        expect(over.near(f"port attach {nic}"))
+        expect(over.near("wait link 0 up timeout 10000"))
+        if not touched(over.near, over.qp, over.cq):
+            return Outcome("no WRITE passes over the NIC that was opened again")
         told = expect(over.near("show events"))
-        if told.count("PortErr") != 3:
-            return Outcome("not three times down", log=told)
+        if told.count("PortErr") != 4:
+            return Outcome("not four times down", log=told)
     return Outcome()
 
 
@@ -114,8 +121,12 @@ def touched(near, qp, cq):
 
 def attributes(near, qp):
     """Returns the attributes of a QP."""
-    answer = json.loads(expect(near(f"-j query qp {qp}")))
-    while not (isinstance(answer, dict) and "migrations" in answer):
+    return having(json.loads(expect(near(f"-j query qp {qp}"))), "migrations")
+
+
+def having(answer, key):
+    """Returns the first object with this key that an answer has."""
+    while not (isinstance(answer, dict) and key in answer):
         answer = answer[0] if isinstance(answer, list) else next(iter(answer.values()))
     return answer
 

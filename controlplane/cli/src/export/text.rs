@@ -9,11 +9,14 @@ use std::collections::BTreeMap;
 use std::fmt::{Display, Write};
 use std::time::Duration;
 
-use uroce_command::answer::{LcoreRuntime, PortInfo, PortStats, Scraped};
+use uroce_command::answer::{Distribution, LcoreRuntime, PortInfo, PortStats, Scraped};
 use uroce_command::render::harmless;
 
 use super::collect::Told;
 
+/// Bounds of the buckets of round trips: powers of two in nanoseconds, 256 ns to 4.3 s.
+const FIRST_BOUND: u32 = 8;
+const LAST_BOUND: u32 = 32;
 /// Largest number of values of one process.
 const VALUES: usize = 20_000;
 
@@ -21,13 +24,14 @@ const VALUES: usize = 20_000;
 enum Kind {
     Counter,
     Gauge,
+    Histogram,
 }
 
 #[derive(Debug)]
 struct Family {
     kind: Kind,
     help: String,
-    /// Values as text, by their labels.
+    /// Values as text, by their labels. That of a histogram is all its lines.
     values: BTreeMap<String, String>,
 }
 
@@ -55,10 +59,12 @@ impl Metrics {
             let kind = match family.kind {
                 Kind::Counter => "counter",
                 Kind::Gauge => "gauge",
+                Kind::Histogram => "histogram",
             };
             let _ = writeln!(text, "# HELP {name} {}\n# TYPE {name} {kind}", family.help);
             for (labels, value) in &family.values {
                 let _ = match labels.as_str() {
+                    _ if family.kind == Kind::Histogram => write!(text, "{value}"),
                     "" => writeln!(text, "{name} {value}"),
                     labels => writeln!(text, "{name}{{{labels}}} {value}"),
                 };
@@ -139,6 +145,7 @@ impl Metrics {
             let labels = [("service", group.service.as_str()), ("state", group.state.as_str())];
             self.gauge("roce_qps", "Queue pairs by service and state.", &labels, group.count);
         }
+        of.round_trips.iter().for_each(|of| self.round_trips(of));
         for qp in &of.top {
             let qpn = format!("{:#08x}", qp.qpn);
             let labels = [("qpn", qpn.as_str())];
@@ -156,6 +163,33 @@ impl Metrics {
                 qp.rx_bytes,
             );
         }
+    }
+
+    /// Adds the distribution of a device's round trips.
+    fn round_trips(&mut self, of: &Distribution) {
+        let name = "roce_request_round_trip_seconds";
+        let help = "Time from sending an RC request to its acknowledgement; one request in 16 is \
+                    measured.";
+        let scope = self.scope.clone();
+        // Each line is a value.
+        let Some(left) = self.left.checked_sub((LAST_BOUND - FIRST_BOUND + 3) as usize) else {
+            return;
+        };
+        self.left = left;
+        let mut lines = String::new();
+        // A bound is written as it is: a float has no digits that are not its own.
+        let seconds = |nanos: u64| nanos as f64 / 1e9;
+        for bits in FIRST_BOUND..=LAST_BOUND {
+            let bound = 1u64 << bits;
+            let within = of.buckets.iter().filter(|bucket| bucket.le_ns <= bound);
+            let count = within.fold(0u64, |sum, bucket| sum.saturating_add(bucket.count));
+            let le = seconds(bound);
+            let _ = writeln!(lines, "{name}_bucket{{{scope},le=\"{le}\"}} {count}");
+        }
+        let (sum, count) = (seconds(of.sum_ns), of.samples());
+        let _ = writeln!(lines, "{name}_bucket{{{scope},le=\"+Inf\"}} {count}");
+        let _ = writeln!(lines, "{name}_sum{{{scope}}} {sum}\n{name}_count{{{scope}}} {count}");
+        self.add(name, Kind::Histogram, help, &[], lines);
     }
 
     fn port(&mut self, port: &PortInfo) {
@@ -250,7 +284,7 @@ fn metric_name(counter: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use uroce_command::answer::{Counter, DropCount, Process};
+    use uroce_command::answer::{Bucket, Counter, DropCount, Process};
 
     fn told(counters: &[(&str, &str)]) -> Told {
         let counter = |(name, meaning): &(&str, &str)| Counter {
@@ -301,6 +335,33 @@ mod tests {
         );
         assert!(!text.contains("roce_rx_bad"), "a drop is counted once");
         assert!(text.contains(r#"program="a\"b\\c\nd""#), "{text}");
+    }
+
+    #[test]
+    fn round_trips_are_a_histogram_of_cumulative_buckets() {
+        let mut told = told(&[]);
+        let buckets = [(256, 1), (1536, 2), (2048, 3), (1 << 32, 4)];
+        told.devices[0].round_trips = Some(Distribution {
+            device: "d".into(),
+            sum_ns: 1_500_000_000,
+            buckets: buckets.map(|(le_ns, count)| Bucket { le_ns, count }).to_vec(),
+        });
+        let mut metrics = Metrics::new();
+        metrics.process("1", &told);
+        let text = metrics.text();
+        let name = "roce_request_round_trip_seconds";
+        assert!(text.contains(&format!("# TYPE {name} histogram\n")), "{text}");
+        let of = "pid=\"1\",device=\"d\"";
+        for line in [
+            format!("{name}_bucket{{{of},le=\"0.000000256\"}} 1\n"),
+            format!("{name}_bucket{{{of},le=\"0.000001024\"}} 1\n"),
+            format!("{name}_bucket{{{of},le=\"0.000002048\"}} 6\n"),
+            format!("{name}_bucket{{{of},le=\"4.294967296\"}} 10\n"),
+            format!("{name}_bucket{{{of},le=\"+Inf\"}} 10\n{name}_sum{{{of}}} 1.5\n"),
+            format!("{name}_count{{{of}}} 10\n"),
+        ] {
+            assert!(text.contains(&line), "{line}{text}");
+        }
     }
 
     #[test]

@@ -88,6 +88,7 @@ fn traffic_drops_lcores_and_queue_pairs_are_exported() {
     assert!(own("roce_dropped_packets_total", "reason=\"rx_unknown_qpn\",lcore=\"0\"") == 0.0);
     assert!(own("roce_lcore_turns_total", left) > 0.0);
     assert!(own("roce_lcore_seconds_total", "activity=\"transmit\"") > 0.0);
+    assert!(own("roce_request_round_trip_seconds_count", left) >= 1.0);
     assert_eq!(own("roce_qps", "service=\"RC\",state=\"RTS\""), 1.0);
     let qpn = format!("device=\"left\",qpn=\"{:#08x}\"", lab.left.qp.qpn().value());
     assert!(own("roce_qp_transmitted_bytes_total", &qpn) > 20.0 * 65536.0);

@@ -43,7 +43,6 @@ fn ports_are_stopped_and_started_and_a_program_keeps_its_own() {
 fn what_is_set_at_the_start_says_so() {
     let _lab = Lab::new();
     for (line, remedy) in [
-        ("port attach net_null7", "name it at the start: --vdev or -a"),
         ("port config 0 mtu 9000", "start again with --mtu"),
         ("port config all rxq 4", "start again with --mtu"),
         ("set burst 64", "up to 64 frames"),
@@ -109,6 +108,27 @@ fn a_device_is_reset_and_closed_while_lcores_poll_it() {
     assert_eq!(says("port reset all --force"), "Resetting ports...\nDone\n");
     receives(1);
     assert!(!says("show events").contains("DeviceFatal"));
+
+    let mac = || infos("show port info 0")[0].mac.clone();
+    let before = mac();
+    for (line, cause, remedy) in [
+        ("port attach net_null3 0", "\"net_null3\" is already open (EBUSY)\n", "port detach"),
+        ("port attach net_null4 1", "\"net_null3\" is already open (EBUSY)\n", "port detach"),
+        ("port attach net_nothing0", "no device \"net_nothing0\"", "a driver's name"),
+        ("port attach net_null4 9", "no port 9 (ENOENT)\n", "show port"),
+    ] {
+        let refused = fails(line);
+        assert!(refused.contains(cause) && refused.contains(remedy), "{line}: {refused}");
+    }
+    let attached = "Attaching a new port...\nPort 0 is attached. Now total ports is 2\nDone\n";
+    assert_eq!(says("port attach net_null4,size=128"), attached);
+    receives(0);
+    receives(1);
+    eventually("a link that is up", || infos("show port info 0")[0].up);
+    assert_eq!((mac(), infos("show port info 0")[0].name.as_str()), (before, "net_null4"));
+    assert!(fails("port attach net_null5").contains("no port is without a device, and an RDMA"));
+    assert_eq!(says("port detach 0 --force"), "Closing ports...\nDone\n");
+
     assert_eq!(says("port detach 1 --force"), "Closing ports...\nDone\n");
     assert!(says("show events").contains("device  DeviceFatal"));
     let told = std::iter::from_fn(|| context.poll_async_event().expect("events"));

@@ -147,7 +147,20 @@ fn round_trips_of_requests_are_measured_and_cleared() {
     let said = says(&format!("show latency qp {right}"));
     assert!(said.contains("of right has no sample: the peer has acknowledged nothing"), "{said}");
 
+    let distribution = || match answer("show latency distribution") {
+        Answer::Distribution(devices) => devices,
+        other => panic!("{other:?}"),
+    };
+    let of = distribution();
+    assert_eq!((of.len(), of[1].samples()), (2, 0), "{of:?}");
+    assert_eq!(of[0].samples(), u64::from(one.samples));
+    assert!(of[0].percentile(1.0) >= Some(times.max_ns.into()), "{of:?}");
+    assert!(of[0].percentile(0.01) >= Some(times.min_ns.into()), "{of:?}");
+    let shown = says("show latency distribution");
+    assert!(shown.contains("99.9 %") && shown.contains("right   none"), "{shown}");
+
     assert_eq!(says("clear latency"), "");
+    assert!(distribution().iter().all(|of| of.samples() == 0));
     assert!(latency("show latency").iter().all(|qp| qp.samples == 0));
     let samples = || latency(&format!("show latency qp {left}"))[0].samples;
     lab.write(1);

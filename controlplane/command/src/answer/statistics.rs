@@ -63,6 +63,9 @@ pub struct Scraped {
     pub qps: Vec<QpGroup>,
     /// QPs with the most bytes, in descending order.
     pub top: Vec<QpTraffic>,
+    /// Round trips of requests; `None` from an earlier release.
+    #[serde(default)]
+    pub round_trips: Option<super::Distribution>,
 }
 
 /// Number of QPs of a service in a state.

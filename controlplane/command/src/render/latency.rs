@@ -1,7 +1,7 @@
 //! Texts of round trips.
 
 use super::table::Table;
-use crate::answer::{Latency, Times};
+use crate::answer::{Distribution, Latency, Times};
 
 /// What is measured. Stands below the table.
 const MEANING: &str = "Microseconds from sending a request to its acknowledgement, with the peer's \
@@ -13,7 +13,7 @@ pub(super) fn list(qps: &[Latency]) -> String {
     let mut table = Table::new(&["Device", "QPN", "Type", "Samples", "Min", "Mean", "Max", "Last"]);
     for of in qps {
         let samples = if of.samples == 0 { "none".to_owned() } else { of.samples.to_string() };
-        let [min, mean, max, last] = of.times.map_or([(); 4].map(|()| "-".to_owned()), micros);
+        let [min, mean, max, last] = of.times.map_or([(); 4].map(|()| "-".to_owned()), micros_of);
         let qpn = format!("{:#08x}", of.qpn);
         let (device, service) = (of.device.clone(), of.service.clone());
         table.row([device, qpn, service, samples, min, mean, max, last]);
@@ -29,15 +29,58 @@ pub(super) fn list(qps: &[Latency]) -> String {
     text
 }
 
-fn micros(times: Times) -> [String; 4] {
+/// Returns one line for each device.
+pub(super) fn distributions(devices: &[Distribution]) -> String {
+    let head = ["Device", "Samples", "Mean", "50 %", "90 %", "99 %", "99.9 %", "Max"];
+    let mut table = Table::new(&head);
+    for of in devices {
+        let samples = of.samples();
+        let [mean, median, most, p99, p999, max] = [
+            of.sum_ns.checked_div(samples),
+            of.percentile(0.5),
+            of.percentile(0.9),
+            of.percentile(0.99),
+            of.percentile(0.999),
+            of.percentile(1.0),
+        ]
+        .map(|nanos| nanos.map_or("-".to_owned(), micros));
+        let samples = if samples == 0 { "none".to_owned() } else { samples.to_string() };
+        table.row([of.device.clone(), samples, mean, median, most, p99, p999, max]);
+    }
+    format!("{}{MEANING}A percentile is at most 25 % above the time itself.\n", table.text())
+}
+
+fn micros(nanos: u64) -> String {
+    format!("{}.{:02}", nanos / 1000, nanos % 1000 / 10)
+}
+
+fn micros_of(times: Times) -> [String; 4] {
     let Times { min_ns, mean_ns, max_ns, last_ns } = times;
-    [min_ns, mean_ns, max_ns, last_ns]
-        .map(|nanos| format!("{}.{:02}", nanos / 1000, nanos % 1000 / 10))
+    [min_ns, mean_ns, max_ns, last_ns].map(|nanos| micros(nanos.into()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::answer::Bucket;
+
+    #[test]
+    fn percentiles_are_bounds_of_buckets() {
+        let buckets = [(1024, 90), (2048, 9), (1 << 32, 1)];
+        let buckets = buckets.map(|(le_ns, count)| Bucket { le_ns, count }).to_vec();
+        let of = Distribution { device: "a".into(), sum_ns: 200_000, buckets };
+        let none = Distribution { device: "b".into(), sum_ns: 0, buckets: Vec::new() };
+        let golden = "\
+Device  Samples  Mean  50 %  90 %  99 %  99.9 %      Max
+a       100      2.00  1.02  1.02  2.04  4294967.29  4294967.29
+b       none     -     -     -     -     -           -
+";
+        let text = distributions(&[of, none]);
+        assert!(text.starts_with(golden), "{text}");
+        let hostile = [(1, u64::MAX), (2, u64::MAX)];
+        let buckets = hostile.map(|(le_ns, count)| Bucket { le_ns, count }).to_vec();
+        distributions(&[Distribution { device: "c".into(), sum_ns: u64::MAX, buckets }]);
+    }
 
     #[test]
     fn times_are_microseconds_and_a_qp_without_a_sample_says_so() {

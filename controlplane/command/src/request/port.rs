@@ -30,10 +30,17 @@ pub enum Port {
         #[serde(default)]
         force: bool,
     },
-    /// Open a port
-    #[cfg_attr(feature = "tree", command(hide = true))]
-    Attach(Fixed),
-    /// Close the devices of ports until the process ends; for NICs
+    /// Open a device in place of one that was detached, closed or unplugged
+    Attach {
+        /// DPDK's name of the device, with its arguments after a comma: `0000:01:00.0`
+        #[cfg_attr(feature = "tree", arg(value_name = "DEVARGS"))]
+        devargs: String,
+        /// Number of the port that gets the device; the first one without a device if not given
+        #[cfg_attr(feature = "tree", arg(value_name = "PORT", value_parser = number::<u16>))]
+        #[serde(default)]
+        port: Option<u16>,
+    },
+    /// Close the devices of ports, until others are attached; for NICs
     Detach {
         /// Number of a port, or `all`
         #[cfg_attr(feature = "tree", arg(value_name = "PORT|all"))]
@@ -116,6 +123,7 @@ mod tests {
     fn lines_are_as_testpmds() {
         let port = |port| Line::Request(Request::Port(port));
         let one = Select::One(0);
+        let attach = |devargs: &str, to| port(Port::Attach { devargs: devargs.into(), port: to });
         for (line, expected) in [
             ("port start all", port(Port::Start { port: Select::All })),
             ("port stop 0", port(Port::Stop { port: one, force: false })),
@@ -123,6 +131,8 @@ mod tests {
             ("port reset all", port(Port::Reset { port: Select::All, force: false })),
             ("port close 0 force", port(Port::Close { port: one, force: true })),
             ("port det 0", port(Port::Detach { port: one, force: false })),
+            ("port attach net_null0,no-rx=1", attach("net_null0,no-rx=1", None)),
+            ("port att 0000:01:00.0 0x1", attach("0000:01:00.0", Some(1))),
             (
                 "show rxq info 1 0x2",
                 Line::Request(Request::Show(Show::Rxq(ShowQueue::Info { port: 1, queue: 2 }))),
@@ -159,14 +169,13 @@ mod tests {
 
     #[test]
     fn what_cannot_change_is_understood_and_not_offered() {
-        let words = ["net_null0,no-rx=1"].map(str::to_owned).to_vec();
-        let attach = Line::Request(Request::Port(Port::Attach(Fixed { words })));
-        assert_eq!(parse("port attach net_null0,no-rx=1").unwrap(), Some(attach));
-        assert!(parse("port config 0 mtu 1500").unwrap().is_some());
+        let words = ["0", "mtu", "1500"].map(str::to_owned).to_vec();
+        let config = Line::Request(Request::Port(Port::Config(Fixed { words })));
+        assert_eq!(parse("port config 0 mtu 1500").unwrap(), Some(config));
         let offered: Vec<String> =
             complete("port ").words.into_iter().map(|candidate| candidate.word).collect();
-        assert_eq!(offered, ["start", "stop", "detach", "close", "reset"]);
+        assert_eq!(offered, ["start", "stop", "attach", "detach", "close", "reset"]);
         assert_eq!(parse("port x").unwrap_err().expected, offered);
-        assert!(!crate::tree::help(&["port".into()]).unwrap().contains("attach"));
+        assert!(!crate::tree::help(&["port".into()]).unwrap().contains("config"));
     }
 }

@@ -9,12 +9,12 @@ use uroce_command::answer::{
 };
 use uroce_command::{Answer, Clear, Request, Scrape, Select};
 use uroce_engine::port::PortStats;
-use uroce_engine::{Counters, LcoreProfile, Stage};
+use uroce_engine::{Counters, LcoreProfile, RoundTripDistribution, Stage};
 use uroce_transport::DropReason;
 
 use super::super::Served;
 use super::port::{self, PortMarks};
-use super::{Part, device, qp};
+use super::{Part, device, latency, qp};
 use crate::call::RequestError;
 
 /// Time for which lcores measure their turns after `show runtime`.
@@ -33,6 +33,7 @@ pub(super) struct Cleared {
     errors: HashMap<u64, Vec<Counters>>,
     /// For each lcore, the profile of its turns.
     runtime: HashMap<u64, Vec<LcoreProfile>>,
+    pub(super) round_trips: HashMap<u64, RoundTripDistribution>,
 }
 
 impl Cleared {
@@ -42,6 +43,7 @@ impl Cleared {
         self.counters.retain(|key, _| is_open(key));
         self.errors.retain(|key, _| is_open(key));
         self.runtime.retain(|key, _| is_open(key));
+        self.round_trips.retain(|key, _| is_open(key));
     }
 }
 
@@ -283,5 +285,6 @@ pub(super) fn scrape(
         objects: device::objects(served).into(),
         qps: census.groups,
         top: census.top,
+        round_trips: Some(latency::distribution(served, None)),
     }])))
 }

@@ -12,9 +12,8 @@ use uroce_engine::DeviceError;
 use uroce_engine::port::PortError;
 
 use super::{Console, Failure, Served, find_port, or_nothing};
-use crate::config::Ethdev;
 use crate::path::prefix::IpPrefix;
-use crate::thread::{AddressError, Thread};
+use crate::thread::{AddressError, PortSeen, Thread};
 
 /// Where a port's addresses are found.
 const LIST: &str = "`show gid` has its addresses";
@@ -41,10 +40,7 @@ impl Console {
                 each_device(*port, devices, Thread::remove_port)?;
                 Ok(Answer::Text("Closing ports...\nDone".to_owned()))
             }
-            Port::Attach(_) => Err(fixed(
-                "ports are opened when a device is",
-                "name it at the start: --vdev or -a, or `ethdev` in the configuration file",
-            )),
+            Port::Attach { devargs, port } => attach(devargs, *port, devices),
             Port::Config(_) => Err(fixed(
                 "MTU, queues and descriptors are set when a port is opened",
                 "start again with --mtu, or `mtu`, `lcores`, `rx_descriptors`, `tx_descriptors` in \
@@ -128,13 +124,12 @@ impl Console {
             let kind = if is_tx { "TX queue" } else { "RX queue" };
             return Err(Failure::absent(kind, &queue.to_string(), "show config rxtx"));
         }
-        let has_descriptors = !matches!(config.ethdev, Ethdev::Local(_) | Ethdev::Udp(_));
         let descriptors = if is_tx { config.tx_descriptors } else { config.rx_descriptors };
         Ok(Answer::QueueInfo(QueueInfo {
             port: port.into(),
             queue,
             is_tx,
-            descriptors: has_descriptors.then_some(descriptors),
+            descriptors: config.ethdev.has_descriptors().then_some(descriptors),
             mbufs: config.mbufs,
             // An lcore polls the queue with its own number.
             lcore: queue.into(),
@@ -154,12 +149,64 @@ fn selected(port: Select, devices: &[Arc<Served>]) -> Result<Vec<(Arc<Served>, u
         let of = u16::try_from(number).map_err(|_| absent(number))?;
         return Ok(vec![find_port(of, devices)?]);
     }
+    let all = all_ports(devices)?;
+    Ok(all.into_iter().map(|(served, port)| (served, port.number)).collect())
+}
+
+/// Returns all ports of the process.
+fn all_ports(devices: &[Arc<Served>]) -> Result<Vec<(Arc<Served>, PortSeen)>, Failure> {
     let mut all = Vec::new();
     for served in devices {
         let ports = or_nothing(served.calls.call(|thread| Ok(thread.ports_seen())))?;
-        all.extend(ports.iter().map(|port| (Arc::clone(served), port.number)));
+        all.extend(ports.into_iter().map(|port| (Arc::clone(served), port)));
     }
     Ok(all)
+}
+
+/// Opens a DPDK device in place of a port's closed one.
+fn attach(devargs: &str, port: Option<u16>, devices: &[Arc<Served>]) -> Result<Answer, Failure> {
+    let all = all_ports(devices)?;
+    let of = |id: u16| all.iter().find(|(_, seen)| seen.id == id).ok_or_else(|| absent(id.into()));
+    let (served, closed) = match port {
+        Some(id) => of(id)?,
+        None => all.iter().find(|(_, seen)| seen.is_removed).ok_or_else(|| {
+            let remedy = "`port detach` the port that is to get it, or name it at the start: \
+                          --vdev or -a, or `ethdev` in the configuration file";
+            let cause =
+                "no port is without a device, and an RDMA device's number of ports is fixed";
+            Failure::new(Errno::OPNOTSUPP, cause, remedy)
+        })?,
+    };
+    let (number, named) = (closed.number, devargs.to_owned());
+    let attached = served.calls.call(move |thread| Ok(thread.attach_port(number, &named)))?;
+    attached.map_err(|error| not_attached(&error))?;
+    let text = format!(
+        "Attaching a new port...\nPort {} is attached. Now total ports is {}\nDone",
+        closed.id,
+        all.len()
+    );
+    Ok(Answer::Text(text))
+}
+
+fn not_attached(error: &DeviceError) -> Failure {
+    let text = error.to_string();
+    let (errno, remedy) = match error {
+        DeviceError::NoHardware(_) => {
+            (Errno::OPNOTSUPP, "`port stop` and `port start` take its link down and up")
+        }
+        DeviceError::Port(PortError::AlreadyOpen { .. }) => {
+            (Errno::BUSY, "`port detach` it first, from the port that has it")
+        }
+        DeviceError::Port(PortError::QueuePairs { .. }) => {
+            (Errno::INVAL, "each lcore needs a queue pair: name a device that has as many")
+        }
+        DeviceError::Port(PortError::NoDevice { .. }) => {
+            (Errno::NODEV, "name a device that DPDK has: a PCI address, or a driver's name")
+        }
+        _ => (Errno::IO, "the port stays without a device; attach this or another one again"),
+    };
+    // DPDK's log follows the cause; the remedy that is known for it is the better one.
+    Failure::new(errno, uroce_engine::eal::explained(&text).unwrap_or(text), remedy)
 }
 
 fn absent(port: u32) -> Failure {
@@ -204,7 +251,7 @@ fn not_changed(error: DeviceError) -> Failure {
             (Errno::OPNOTSUPP, "`port stop` and `port start` take its link down and up")
         }
         DeviceError::Port(PortError::Removed { .. }) => {
-            (Errno::NODEV, "start again when the machine has the NIC")
+            (Errno::NODEV, "`port attach` a device in its place when the machine has one")
         }
         DeviceError::Control(_) => (Errno::IO, "`port reset` it again when the lcore runs"),
         _ => (Errno::IO, "`port reset` it again; if that fails, bind the NIC to its driver again"),

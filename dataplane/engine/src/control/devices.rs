@@ -1,9 +1,11 @@
-//! Devices of ports: reset, and removal from the machine, while no lcore has their queues.
+//! Devices of ports: reset, removal from the machine, and replacement, while no lcore has their
+//! queues.
 //!
 //! ```text
 //!   detach_port: lcores give their queue pairs back, the link is down
 //!     ├─▶ reset_port: the device is reset, and the lcores get new queue pairs
 //!     └─▶ remove_port: the device is closed for good
+//!           └─▶ attach_port: another device takes its place
 //! ```
 //!
 //! Frames for a port that is detached are lost, as those for a link that is down.
@@ -12,6 +14,7 @@ use super::{Control, ControlError};
 use crate::lcore::Fatal;
 use crate::lcore::command::{GiveQueuePair, TakeQueuePair};
 use crate::port::{Port, PortError};
+use std::sync::Arc;
 
 /// The reason why a device was not reset or removed.
 #[derive(Debug, thiserror::Error)]
@@ -58,10 +61,33 @@ impl Control {
     pub fn reset_port(&mut self, port: u8) -> Result<(), DeviceError> {
         let device = self.binding(port)?.port.resettable();
         device.ok_or(DeviceError::NoHardware(port))?.reset()?;
+        self.give_queue_pairs(port);
+        Ok(())
+    }
+
+    /// Opens the DPDK device that `devargs` names in place of a port's device that was removed
+    /// (port counted from 1). The port keeps its Ethernet address, MTU, descriptors and number of
+    /// queue pairs.
+    ///
+    /// # Errors
+    /// [`DeviceError::Port`] if the port's device was not removed, or the new one cannot be
+    /// opened or has fewer queue pairs; nothing has changed then.
+    pub fn attach_port(&mut self, port: u8, devargs: &str) -> Result<(), DeviceError> {
+        let removed = self.binding(port)?.port.resettable();
+        let opened = removed.ok_or(DeviceError::NoHardware(port))?.successor(devargs)?;
+        let replaced = &mut self.ports[usize::from(port) - 1].port;
+        replaced.replace(opened);
+        replaced.set_waker(Some(Arc::clone(&self.exits.waker)));
+        self.give_queue_pairs(port);
+        Ok(())
+    }
+
+    /// Gives the queue pairs of a device that was started to the lcores, and lets its link be up.
+    fn give_queue_pairs(&mut self, port: u8) {
         let at = usize::from(port) - 1;
         let pairs = usize::from(self.ports[at].port.queue_pairs()).min(self.lcores.len());
         for lcore in 0..pairs {
-            // The device was reset, so none is taken. An lcore that has died sends nothing more.
+            // The device was started, so none is taken. An lcore that has died sends nothing more.
             if let Ok(pair) = self.ports[at].port.queue_pair(lcore as u16) {
                 drop(self.call(lcore, GiveQueuePair { port: at, pair }));
             }
@@ -69,7 +95,6 @@ impl Control {
         if let Some(device) = self.ports[at].port.resettable() {
             device.end_away();
         }
-        Ok(())
     }
 
     /// Closes the device of a detached port (counted from 1) for good. Returns whether all ports
@@ -80,7 +105,7 @@ impl Control {
     pub fn remove_port(&mut self, port: u8) -> Result<bool, DeviceError> {
         let device = self.binding(port)?.port.resettable();
         device.ok_or(DeviceError::NoHardware(port))?.remove()?;
-        let is_last = self.ports.iter().all(|binding| is_removed(&binding.port));
+        let is_last = self.ports.iter().all(|binding| binding.port.is_removed());
         if is_last {
             self.fatal.iter().for_each(Fatal::raise);
         }
@@ -98,8 +123,4 @@ impl Control {
         };
         ports.find_map(|(binding, number)| is_gone(&binding.port).then_some(number))
     }
-}
-
-fn is_removed(port: &Port) -> bool {
-    port.resettable().is_some_and(|device| device.is_removed())
 }

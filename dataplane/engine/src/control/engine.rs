@@ -13,6 +13,7 @@
 use crate::control::Control;
 use crate::control::config::EngineConfig;
 use crate::counters::{CounterBlock, Counters};
+use crate::distribution::RoundTripDistribution;
 use crate::dpdk::eal::Eal;
 use crate::lane::binding::PortBinding;
 use crate::lane::bottleneck::BottleneckError;
@@ -271,6 +272,12 @@ impl Engine {
     /// Returns all counters, summed over the lcores.
     pub fn counters(&self) -> Counters {
         Counters::read(self.shared.counters.iter().map(|block| &**block))
+    }
+
+    /// Returns the round trips of all QPs, also of those that are destroyed.
+    pub fn round_trips(&self) -> RoundTripDistribution {
+        let blocks = self.shared.counters.iter().map(|block| &block.round_trips);
+        RoundTripDistribution::read(blocks)
     }
 
     /// Returns the counters of one lcore.

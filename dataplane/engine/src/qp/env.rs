@@ -229,6 +229,10 @@ impl Output for QpEnv<'_> {
         self.counters.count_transport(counter);
     }
 
+    fn round_trip(&mut self, nanos: u32) {
+        self.counters.round_trips.record(nanos);
+    }
+
     fn event(&mut self, event: AsyncEvent) {
         self.path.migrated |= event == AsyncEvent::PathMig;
         if event != AsyncEvent::PeerLost {

@@ -70,7 +70,8 @@ pub(super) fn deliver_verified(
     };
     let bth = bth_of(&datagram)?;
     if bth.dest_qpn == Qpn::MULTICAST {
-        return group::deliver(&datagram, arrival, shard, turn).map(|()| Handled::Done);
+        return group::deliver(mbuf.as_slice(), &datagram, arrival, shard, turn)
+            .map(|()| Handled::Done);
     }
     // Since the packet was handed over, the QP may have gone, and another QP may have its number.
     let place = arrival.finder.find(bth.dest_qpn).ok_or(DropReason::UnknownQpn)?;

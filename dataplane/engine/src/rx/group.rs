@@ -57,13 +57,14 @@ pub(super) fn spread(
             None => shard.counters.count_drop(DropReason::NoBuffer),
         }
     }
-    if let Err(reason) = deliver(&datagram, arrival, shard, turn) {
+    if let Err(reason) = deliver(mbuf.as_slice(), &datagram, arrival, shard, turn) {
         shard.counters.count_drop(reason);
     }
 }
 
 /// Delivers a verified datagram to those QPs of its group that this lcore owns.
 pub(super) fn deliver(
+    frame: &[u8],
     datagram: &Datagram<'_>,
     arrival: &Arrival<'_>,
     shard: &mut Shard,
@@ -71,8 +72,7 @@ pub(super) fn deliver(
 ) -> Result<(), DropReason> {
     let packet = Packet::parse(datagram.transport)?;
     let &Datagram { src, dst, l3, .. } = datagram;
-    // A datagram to a group is not answered, so its frame is not needed.
-    let inbound = Inbound { src, dst, port: arrival.number(), l3, frame: &[], packet };
+    let inbound = Inbound { src, dst, port: arrival.number(), l3, frame, packet };
     let (memory, tables) = (turn.memory, turn.tables);
     // There are no members if the last QP has left the group since the datagram was received.
     let members = tables.groups.find(dst, memory.turn()).unwrap_or(&[]);

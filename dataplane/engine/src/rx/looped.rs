@@ -68,7 +68,7 @@ impl Receiver {
         }
         let arrival = Arrival { port, lcore: self.lcore, finder: &self.finder };
         count_packet(mbuf.as_slice(), &shard.counters);
-        match destination(&datagram, &arrival, shard, turn) {
+        match destination(mbuf.as_slice(), &datagram, &arrival, shard, turn) {
             Destination::Done => {}
             Destination::Held => {
                 turn.held.keep(mbuf);
@@ -103,6 +103,7 @@ fn port_of(datagram: &Datagram<'_>, sent_by: usize, lanes: &[Lane]) -> Option<us
 
 /// Decides the destination of a looped frame, and delivers it if its QP is this lcore's.
 fn destination(
+    frame: &[u8],
     datagram: &Datagram<'_>,
     arrival: &Arrival<'_>,
     shard: &mut Shard,
@@ -112,8 +113,7 @@ fn destination(
         return Destination::Group;
     }
     match Packet::parse(datagram.transport) {
-        // No switch has set the packet's ECN mark, so no CNP is made from the frame.
-        Ok(packet) => deliver_here(&[], datagram, packet, arrival, shard, turn),
+        Ok(packet) => deliver_here(frame, datagram, packet, arrival, shard, turn),
         Err(error) => Destination::Drop(error.into()),
     }
 }

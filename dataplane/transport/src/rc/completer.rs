@@ -283,7 +283,7 @@ impl Requester {
         if is_last {
             self.succeed_front(context.by.qpn, env);
         }
-        self.made_progress(context);
+        self.made_progress(context, env);
     }
 
     /// Notes that the peer has received everything before `limit`: completes SENDs and WRITEs up to
@@ -313,7 +313,7 @@ impl Requester {
             self.succeed_front(context.by.qpn, env);
         }
         if self.unacked_psn != before {
-            self.made_progress(context);
+            self.made_progress(context, env);
         }
         if acked == Acked::Gap {
             self.handle_implied_nak(limit, context, env)?;
@@ -382,12 +382,12 @@ impl Requester {
     }
 
     /// Notes that `unacked_psn` has moved. Packets before it need not be sent again.
-    fn made_progress(&mut self, context: &Context<'_>) {
+    fn made_progress(&mut self, context: &Context<'_>, out: &mut impl Output) {
         if self.next_psn.is_before(self.unacked_psn) {
             self.rewind(self.unacked_psn);
         }
         if self.trip.is_attentive()
-            && self.trip.acknowledged(self.unacked_psn, context.now, &mut self.trips)
+            && self.trip.acknowledged(self.unacked_psn, context.now, &mut self.trips, out)
         {
             self.retry.set_probe(context.attr, self.trip.quiet());
         }

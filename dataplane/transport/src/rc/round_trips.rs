@@ -1,7 +1,8 @@
 //! Record of the round trips that [`super::rtt`] measures.
 //!
 //! Invariants
-//! - It is small, because every RC QP has one: there is no room for a distribution.
+//! - It is small, because every RC QP has one. The distribution is that of all QPs of an lcore,
+//!   which gets each sample by [`Output::round_trip`](crate::env::Output::round_trip).
 
 /// Round trips of a QP's requests, in nanoseconds.
 ///

@@ -19,6 +19,7 @@ use bitflags::bitflags;
 use uroce_wire::Psn;
 
 use super::round_trips::RoundTrips;
+use crate::env::Output;
 use crate::time::{Instant, Stamp};
 
 /// Number of request packets that may be unacknowledged at once. Keeps the queues of a slow
@@ -181,10 +182,11 @@ impl RoundTrip {
         limit: Psn,
         now: Instant,
         trips: &mut RoundTrips,
+        out: &mut impl Output,
     ) -> bool {
         let is_sampled = self.flags.contains(Flags::TIMING) && self.timed.is_before(limit);
         if is_sampled {
-            self.sample(now, trips);
+            self.sample(now, trips, out);
         }
         if self.is_lossy() && limit.distance_from(self.fresh_from) > CALM {
             self.flags -= Flags::LOSSY;
@@ -206,10 +208,11 @@ impl RoundTrip {
     }
 
     /// Takes the answer to the timed packet as a sample.
-    pub(super) fn sample(&mut self, now: Instant, trips: &mut RoundTrips) {
+    pub(super) fn sample(&mut self, now: Instant, trips: &mut RoundTrips, out: &mut impl Output) {
         self.flags -= Flags::TIMING;
         let sample = self.timed_at.age(now).max(1);
         trips.record(sample);
+        out.round_trip(sample);
         self.mean = match self.mean {
             0 => sample,
             // A queue that grows must not look like silence.

@@ -1,5 +1,5 @@
 //! A device that no lcore polls: while the control plane has all its queue pairs, it can be reset,
-//! or closed for good.
+//! or closed for good and succeeded by another one.
 //!
 //! Invariants
 //! - A device is reset or closed under the lock of its queue pairs, and only if none is taken. So
@@ -7,7 +7,7 @@
 //!
 //! Not here: how lcores give their queue pairs back ([`crate::control`]).
 
-use super::{Ethdev, PortError, config, link};
+use super::{Ethdev, PortConfig, PortError, config, link};
 use crate::dpdk::eal::lock;
 use uroce_shared::sync::Ordering;
 
@@ -68,6 +68,31 @@ impl Ethdev {
         device.close(true);
         device.is_removed.store(true, Ordering::Release);
         Ok(())
+    }
+
+    /// Opens the device that `devargs` names in place of this one, which is closed for good: with
+    /// the same Ethernet address, MTU, descriptors, mempool and number of queue pairs. Its link is
+    /// down if this one's was taken down.
+    ///
+    /// # Errors
+    /// [`PortError::AlreadyOpen`] if this device is not closed; [`PortError::QueuePairs`] if the
+    /// new one has fewer; those of [`Ethdev::open`].
+    pub(crate) fn successor(&self, devargs: &str) -> Result<Ethdev, PortError> {
+        let device = &self.device;
+        if !device.is_removed() {
+            return Err(PortError::AlreadyOpen { device: device.capabilities.name.clone() });
+        }
+        let queue_pairs = self.queue_pairs();
+        let same = device.config.clone();
+        let mac = Some(device.mac);
+        let config = PortConfig { device: devargs.to_owned(), queue_pairs, mac, ..same };
+        let opened = Ethdev::open(device.eal, &config, &device.pool)?;
+        let max = opened.queue_pairs();
+        if max < queue_pairs {
+            return Err(PortError::QueuePairs { asked: queue_pairs, max });
+        }
+        opened.set_link(!device.is_down.load(Ordering::Acquire));
+        Ok(opened)
     }
 
     /// Returns whether the machine has begun to remove the device since the last call.

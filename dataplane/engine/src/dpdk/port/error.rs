@@ -31,7 +31,7 @@ pub enum PortError {
         device: String,
     },
     /// The device was removed.
-    #[error("{device:?} is gone, until it is opened by another start")]
+    #[error("{device:?} is gone, and its port has no device")]
     Removed {
         /// The name.
         device: String,

@@ -59,7 +59,7 @@ impl Requester {
             return self.handle_gap_at_rest(is_probed, env);
         }
         if self.trip.timed().is_some_and(|timed| sent.holds(timed)) {
-            self.trip.sample(context.now, &mut self.trips);
+            self.trip.sample(context.now, &mut self.trips, env);
             if let Some(pace) = self.trip.take_pace() {
                 sent.grow(pace);
             }
