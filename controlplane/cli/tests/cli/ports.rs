@@ -188,7 +188,7 @@ fn a_port_sends_at_the_rate_that_is_set() {
     says("set port 0 rate 0.0996");
     assert_eq!(infos("show port info 0")[0].tx_rate_mbps, Some(100), "rounded");
     says("set port 0 rate off");
-    assert!(fails("set port 0").contains("add link-up, link-down or rate"));
+    assert!(fails("set port 0").contains("add link-up, link-down, rate, tclass"));
 }
 
 #[test]

@@ -100,7 +100,7 @@ fn the_class_changes_at_a_prompt_of_its_own_with_a_vlan() {
 
     own.type_line("set port 0 dscp 8 vlan_pcp 3");
     own.type_line("show config roce");
-    own.until("port 1 vlan_pcp: 3");
+    assert!(own.until("port 1 vlan_pcp:").trim_end().ends_with(" 3"));
     let later = connected(&mut own, ["32", "3"]);
     let pcap = folder.file("class.pcapng");
     own.type_line(&format!("capture start port 0 file {pcap}"));
