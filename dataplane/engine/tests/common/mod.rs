@@ -98,7 +98,7 @@ pub fn eventually(mut done: impl FnMut() -> bool) -> bool {
     false
 }
 
-/// The running test once more, in a child process that sees `UROCE_TEST_PEER`.
+/// The running test of module `port` once more, in a child process that sees `UROCE_TEST_PEER`.
 pub struct Peer {
     child: Child,
     output: BufReader<ChildStdout>,
@@ -107,7 +107,13 @@ pub struct Peer {
 impl Peer {
     pub fn start(test: &str, argument: &Path) -> Self {
         let mut child = Command::new(std::env::current_exe().expect("we are running"))
-            .args(["--exact", test, "--include-ignored", "--nocapture", "--test-threads=1"])
+            .args([
+                "--exact",
+                &format!("port::{test}"),
+                "--include-ignored",
+                "--nocapture",
+                "--test-threads=1",
+            ])
             .env("UROCE_TEST_PEER", argument)
             .stdout(Stdio::piped())
             .spawn()

@@ -1,0 +1,230 @@
+//! Ports over drivers with a kernel, a vhost or a chaining peer behind them.
+
+use crate::common::{LONG, eal, eventually, pool, read_frame, send, socket_path};
+use std::process::Command;
+use std::time::Duration;
+use uroce_engine::mbuf::{MbufBatch, Mempool};
+use uroce_engine::port::vdev::{self, MemifRole};
+use uroce_engine::port::{Port, PortConfig, PortError};
+
+fn open(device: String, mtu: u16, pool: &Mempool) -> Port {
+    let config = PortConfig { mtu, ..PortConfig::new(device) };
+    Port::open(eal(), &config, pool).expect("the driver is installed")
+}
+
+/// Sends frames of `len` bytes from one port to the other and checks each.
+fn cross(from: &Port, to: &Port, pool: &Mempool, len: usize) {
+    const FRAMES: u64 = 500;
+    let (mut tx, mut rx) = (from.queue_pair(0).expect("free"), to.queue_pair(0).expect("free"));
+    let (mut batch, mut expected) = (MbufBatch::new(), 0);
+    assert!(eventually(|| from.link().up && to.link().up), "no link");
+    let mut poll = || {
+        rx.rx_burst(&mut batch);
+        for mbuf in batch.drain() {
+            // Kernels also send frames by themselves.
+            if mbuf.len() == len {
+                assert_eq!(read_frame(mbuf.as_slice()), expected);
+                expected += 1;
+            }
+        }
+        expected
+    };
+    // A memif client offers its buffers in its first burst.
+    assert_eq!(poll(), 0);
+    // A few at a time: a kernel silently drops frames for which there is no room.
+    for round in 1..=FRAMES / 10 {
+        let sent = send(&mut tx, pool, round * 10 - 10, len, 10, Duration::from_secs(5));
+        assert_eq!(sent, 10);
+        assert!(eventually(|| poll() == 10 * round), "{} of {}", poll(), 10 * round);
+    }
+    assert_eq!(rx.multi_segment_drops(), 0);
+}
+
+#[test]
+fn long_frames_cross_vhost_and_virtio_user() {
+    let pool = pool(eal(), 4095, 9216);
+    let socket = socket_path("vhost");
+    let switch = open(vdev::vhost(0, &socket, 1), LONG as u16, &pool);
+    let guest = open(vdev::virtio_user(0, &socket, 1, 1024, None), LONG as u16, &pool);
+    cross(&guest, &switch, &pool, LONG);
+    cross(&switch, &guest, &pool, LONG);
+}
+
+#[test]
+fn a_frame_in_several_memif_buffers_arrives_in_one_segment() {
+    let pool = pool(eal(), 4095, 9216);
+    let socket = socket_path("chained");
+    let short = |device: String| device.replace("bsize=4352", "bsize=2048");
+    let server = short(vdev::memif(0, MemifRole::Server, &socket, LONG as u16, 512));
+    let client = short(vdev::memif(1, MemifRole::Client, &socket, LONG as u16, 512));
+    assert!(server.contains("bsize=2048"));
+    let server = open(server, LONG as u16, &pool);
+    let client = open(client, LONG as u16, &pool);
+    cross(&client, &server, &pool, LONG);
+    cross(&server, &client, &pool, LONG);
+}
+
+#[test]
+fn a_frame_longer_than_an_mbuf_is_dropped_and_counted() {
+    let (long, short) = (pool(eal(), 2047, 9216), pool(eal(), 2047, 1600));
+    let socket = socket_path("longer");
+    let server = vdev::memif(0, MemifRole::Server, &socket, 1500, 512);
+    let server = open(server, 1500, &short);
+    let client = vdev::memif(1, MemifRole::Client, &socket, LONG as u16, 512);
+    let client = open(client, LONG as u16, &long);
+    let (mut tx, mut rx) =
+        (client.queue_pair(0).expect("free"), server.queue_pair(0).expect("free"));
+    assert!(eventually(|| client.link().up && server.link().up), "no link");
+    assert_eq!(send(&mut tx, &long, 0, LONG, 3, Duration::from_secs(5)), 3);
+    assert_eq!(send(&mut tx, &long, 3, 1500, 1, Duration::from_secs(5)), 1);
+    let mut batch = MbufBatch::new();
+    assert!(eventually(|| rx.rx_burst(&mut batch) == 1));
+    assert_eq!(read_frame(batch.as_slice()[0].as_slice()), 3);
+    assert_eq!(rx.multi_segment_drops(), 3);
+    drop(batch);
+    assert_eq!(short.available(), short.count());
+}
+
+/// Runs the calling test in its own network namespace. Returns true inside.
+fn in_a_namespace(test: &str) -> bool {
+    if std::env::var_os("UROCE_TEST_NAMESPACE").is_some() {
+        return true;
+    }
+    let status = Command::new("unshare")
+        .args(["--net", "--mount"])
+        .arg(std::env::current_exe().expect("we are running"))
+        .args(["--exact", &format!("port_drivers::{test}"), "--include-ignored", "--nocapture"])
+        .env("UROCE_TEST_NAMESPACE", "1")
+        .status()
+        .expect("util-linux is installed");
+    assert!(status.success());
+    false
+}
+
+fn ip(arguments: &str) {
+    let status = Command::new("ip").args(arguments.split(' ')).status().expect("iproute2");
+    assert!(status.success(), "ip {arguments}");
+}
+
+#[test]
+#[ignore = "needs root: makes network interfaces in a namespace of its own"]
+fn long_frames_cross_a_veth_pair_by_af_packet() {
+    if !in_a_namespace("long_frames_cross_a_veth_pair_by_af_packet") {
+        return;
+    }
+    ip("link add ua mtu 4200 type veth peer name ub mtu 4200");
+    ip("link set ua up");
+    ip("link set ub up");
+    let pool = pool(eal(), 4095, 9216);
+    let a = open(vdev::af_packet(0, "ua", LONG as u16, 1, 512), LONG as u16, &pool);
+    let b = open(vdev::af_packet(1, "ub", LONG as u16, 1, 512), LONG as u16, &pool);
+    cross(&a, &b, &pool, LONG);
+    cross(&b, &a, &pool, LONG);
+}
+
+fn is_promiscuous(interface: &str) -> bool {
+    let flags = std::fs::read_to_string(format!("/sys/class/net/{interface}/flags"));
+    let flags = flags.expect("sysfs of the namespace");
+    let flags = u32::from_str_radix(flags.trim().trim_start_matches("0x"), 16).expect("a number");
+    flags & 0x100 != 0
+}
+
+/// Runs the calling test with CAP_NET_RAW as its only privilege. Returns true inside.
+fn unprivileged_port(test: &str) -> bool {
+    if std::env::var_os("UROCE_TEST_NET_RAW").is_some() {
+        return true;
+    }
+    let only = ["--bounding-set", "-all,+net_raw", "--inh-caps", "-all,+net_raw"];
+    let status = Command::new("setpriv")
+        .args(only)
+        .arg(std::env::current_exe().expect("we are running"))
+        .args(["--exact", &format!("port_drivers::{test}"), "--include-ignored", "--nocapture"])
+        .env("UROCE_TEST_NET_RAW", "1")
+        .status()
+        .expect("util-linux is installed");
+    assert!(status.success());
+    false
+}
+
+#[test]
+#[ignore = "needs root: makes network interfaces in a namespace of its own"]
+fn af_packet_needs_no_more_than_cap_net_raw_and_leaves_the_interface_alone() {
+    const NAME: &str = "af_packet_needs_no_more_than_cap_net_raw_and_leaves_the_interface_alone";
+    if !in_a_namespace(NAME) {
+        return;
+    }
+    if std::env::var_os("UROCE_TEST_NET_RAW").is_none() {
+        ip("link add ua mtu 4200 type veth peer name ub mtu 4200");
+        ip("link set ua up promisc on");
+        ip("link set ub up");
+        let mount = Command::new("mount").args(["-t", "sysfs", "none", "/sys"]).status();
+        assert!(mount.expect("mount is installed").success());
+    }
+    if !unprivileged_port(NAME) {
+        return;
+    }
+    let pool = pool(eal(), 4095, 9216);
+    // The driver's default rings have too short slots.
+    let a = open("net_af_packet0,iface=ua".into(), LONG as u16, &pool);
+    let b = open("net_af_packet1,iface=ub".into(), LONG as u16, &pool);
+    cross(&a, &b, &pool, LONG);
+    cross(&b, &a, &pool, LONG);
+    // The administrator's setting is kept; the port's own socket requests the frames to other
+    // addresses.
+    assert!(is_promiscuous("ua"));
+    drop((a, b));
+    assert!(is_promiscuous("ua"));
+    // The driver has one pair unless its arguments say otherwise.
+    let config = PortConfig { queue_pairs: 4, ..PortConfig::new("net_af_packet2,iface=ua") };
+    assert_eq!(Port::open(eal(), &config, &pool).expect("opens").queue_pairs(), 1);
+}
+
+#[test]
+fn af_packet_is_refused_rings_that_are_too_short_with_the_argument_to_give() {
+    let pool = pool(eal(), 511, 9216);
+    let config =
+        PortConfig { mtu: 4200, ..PortConfig::new("net_af_packet0,iface=lo,framesz=2048") };
+    let said = Port::open(eal(), &config, &pool).expect_err("refused").to_string();
+    assert!(said.contains("give framesz=5120"), "{said}");
+}
+
+#[test]
+#[ignore = "needs root: makes network interfaces in a namespace of its own"]
+fn frames_cross_a_veth_pair_by_af_xdp() {
+    if !in_a_namespace("frames_cross_a_veth_pair_by_af_xdp") {
+        return;
+    }
+    ip("link add ua type veth peer name ub");
+    ip("link set ua up");
+    ip("link set ub up");
+    let device = "net_af_xdp0,iface=ua";
+    let room = vdev::mbuf_room(device).expect("mbufs of one size");
+    let own = pool(eal(), u32::from(vdev::mbufs_held(device)) + 2047, room);
+    let other = pool(eal(), 4095, 9216);
+    let a = open(device.into(), 1500, &own);
+    let b = open(vdev::af_packet(1, "ub", 1500, 1, 512), 1500, &other);
+    cross(&a, &b, &own, 1514);
+    cross(&b, &a, &other, 1514);
+    drop(a);
+    // A chunk of the socket's memory is a page at most.
+    let long = PortConfig { mtu: 4200, ..PortConfig::new(device) };
+    let refused = Port::open(eal(), &long, &other).expect_err("refused");
+    assert!(matches!(refused, PortError::Mtu { max: 3434, .. }), "{refused}");
+}
+
+#[test]
+#[ignore = "needs root: makes network interfaces in a namespace of its own"]
+fn frames_cross_a_tap() {
+    if !in_a_namespace("frames_cross_a_tap") {
+        return;
+    }
+    let pool = pool(eal(), 8191, 9216);
+    let device = vdev::tap(0, "utap");
+    let refused = Port::open(eal(), &PortConfig { mtu: 4200, ..PortConfig::new(&device) }, &pool);
+    assert!(matches!(refused, Err(PortError::Mtu { max: 1504, .. })), "{refused:?}");
+    let tap = open(device, 1500, &pool);
+    ip("link set utap up");
+    let kernel = open(vdev::af_packet(0, "utap", 1500, 1, 512), 1500, &pool);
+    cross(&kernel, &tap, &pool, 1500);
+    cross(&tap, &kernel, &pool, 1500);
+}

@@ -1,0 +1,159 @@
+//! Impossible configurations are refused with a precise error, change nothing, and leave nothing
+//! behind. One process per test.
+
+use crate::lab;
+use crate::lab::{Lab, LabConfig, QpWish};
+use std::sync::Arc;
+use uroce_engine::mbuf::{Mempool, PoolConfig};
+use uroce_engine::port::ring::ring_pair;
+use uroce_engine::{
+    BottleneckConfig, ControlError, Engine, EngineConfig, EngineError, LossConfig, PortAddresses,
+    PortBinding, QpSpec, ThreadError,
+};
+use uroce_transport::{ModifyError, QpCaps, QpChange, QpState, QpType};
+use uroce_wire::{Gid, PathMtu, Qpn};
+
+/// Makes a new port and its mempool.
+fn binding(name: &str) -> (PortBinding, Mempool) {
+    let eal = lab::eal();
+    let geometry = PoolConfig { count: 511, cache: 0, room: 2048, ..PoolConfig::default() };
+    let pool = Mempool::create(eal, &geometry).expect("mempool");
+    let (port, _) = ring_pair(eal, name, 1, 64, 1500, &pool).expect("rings");
+    let addresses = PortAddresses::default();
+    let binding = PortBinding {
+        port,
+        pool: pool.clone(),
+        addresses,
+        loss: LossConfig::default(),
+        bottleneck: None,
+    };
+    (binding, pool)
+}
+
+#[test]
+fn a_configuration_out_of_its_limits_is_refused_by_name() {
+    type Case = (fn(&mut EngineConfig, &mut PortBinding), fn(&EngineError) -> bool);
+    let cases: [Case; 8] = [
+        (|c, _| c.lcores.clear(), |e| matches!(e, EngineError::Lcores(0))),
+        (|c, _| c.lcores = vec![None; 65], |e| matches!(e, EngineError::Lcores(65))),
+        (|c, _| c.max_qps = 0, |e| matches!(e, EngineError::Qps(0))),
+        (|c, _| c.max_mrs = u32::MAX, |e| matches!(e, EngineError::Mrs(u32::MAX))),
+        (|_, p| p.loss.tx = 1.5, |e| matches!(e, EngineError::Loss(1))),
+        (
+            |_, p| p.bottleneck = Some(BottleneckConfig::new(0, 1)),
+            |e| e.to_string() == "port 1: bottleneck.rate: 0 Mb/s is not from 1 Mb/s to 400 Gb/s",
+        ),
+        (|_, p| p.addresses.vlan = Some(4095), |e| matches!(e, EngineError::Addresses(1))),
+        (
+            |_, p| p.addresses.gids = vec![Gid::default(); 65],
+            |e| matches!(e, EngineError::Addresses(1)),
+        ),
+    ];
+    for (number, (change, expected)) in cases.into_iter().enumerate() {
+        let (mut port, pool) = binding(&format!("case{number}"));
+        let mut config = EngineConfig { max_qps: 16, max_mrs: 16, ..EngineConfig::default() };
+        change(&mut config, &mut port);
+        let error = Engine::start(config, vec![port]).expect_err("refused");
+        assert!(expected(&error), "case {number}: {error}");
+        assert_eq!(pool.available(), pool.count());
+    }
+    lab::eal();
+    let error = Engine::start(EngineConfig::default(), Vec::new()).expect_err("refused");
+    assert!(matches!(error, EngineError::Ports(0)));
+}
+
+#[test]
+fn an_lcore_on_a_cpu_that_does_not_exist_is_an_error_and_the_others_stop() {
+    let eal = lab::eal();
+    let geometry = PoolConfig { count: 511, cache: 0, room: 2048, ..PoolConfig::default() };
+    let pool = Mempool::create(eal, &geometry).expect("mempool");
+    for cpu in [1023, 1024, usize::MAX] {
+        let (port, _) =
+            ring_pair(eal, &format!("cpu{}", cpu % 99), 2, 64, 1500, &pool).expect("rings");
+        let (addresses, loss) = (PortAddresses::default(), LossConfig::default());
+        let binding = PortBinding { port, pool: pool.clone(), addresses, loss, bottleneck: None };
+        let lcores = vec![None, Some(cpu)];
+        let config = EngineConfig { lcores, max_qps: 16, ..EngineConfig::default() };
+        let error = Engine::start(config, vec![binding]).expect_err("refused");
+        let named = |error: &ThreadError| matches!(error, ThreadError::Cpu(id) if *id == cpu);
+        let right = matches!(&error, EngineError::Thread { lcore: 1, error } if named(error));
+        assert!(right, "{error}");
+        assert_eq!(pool.available(), pool.count());
+    }
+    let tasks = std::fs::read_dir("/proc/self/task").expect("proc");
+    let lcores = tasks.filter(|task| {
+        let comm = task.as_ref().expect("an entry").path().join("comm");
+        std::fs::read_to_string(comm).is_ok_and(|name| name.starts_with("uroce-lcore"))
+    });
+    assert_eq!(lcores.count(), 0, "its threads have ended");
+}
+
+#[test]
+fn control_calls_are_refused_by_name_and_change_nothing() {
+    let mut lab = Lab::new(&LabConfig { max_qps: 2, ..LabConfig::default() });
+    let control = &mut lab.a.control;
+    let unknown = Qpn::new(77);
+    assert_eq!(control.query_qp(unknown), Err(ControlError::UnknownQp(unknown)));
+    assert_eq!(control.destroy_qp(unknown), Err(ControlError::UnknownQp(unknown)));
+
+    let cq = lab.a.engine.create_cq(4, None).expect("CQ");
+    let (send_cq, recv_cq) = (Arc::clone(&cq), cq);
+    let caps = QpWish::default().caps;
+    let pd = lab.a.engine.alloc_pd();
+    let qp_type = QpType::Rc;
+    let (srq, lcore, notices, congestion) = (None, None, false, None);
+    let spec = QpSpec { qp_type, pd, caps, send_cq, recv_cq, srq, lcore, notices, congestion };
+    let bad = [
+        QpCaps { max_send_wr: 0, ..caps },
+        QpCaps { max_send_wr: (1 << 16) + 1, ..caps },
+        QpCaps { max_recv_wr: (1 << 16) + 1, ..caps },
+        QpCaps { max_send_sge: 0, ..caps },
+        QpCaps { max_recv_sge: 33, ..caps },
+        QpCaps { max_inline_data: 1025, ..caps },
+    ];
+    for caps in bad {
+        let error = control.create_qp(&QpSpec { caps, ..spec.clone() }).expect_err("refused");
+        assert_eq!(error, ControlError::Caps(caps));
+    }
+    let on = QpSpec { lcore: Some(1), ..spec.clone() };
+    assert_eq!(control.create_qp(&on).err(), Some(ControlError::NoSuchLcore(1)));
+    let qps = [(); 2].map(|()| control.create_qp(&spec).expect("two fit"));
+    assert_eq!(control.create_qp(&spec).err(), Some(ControlError::NoQpLeft));
+    assert_eq!(control.qps().count(), 2);
+    control.destroy_qp(qps[0].qpn).expect("destroys");
+    let again = control.create_qp(&spec).expect("there is room again");
+    assert_ne!(again.qpn, qps[0].qpn);
+
+    let init = QpChange { access: Some(Default::default()), ..QpChange::to_init(2) };
+    assert_eq!(control.modify_qp(again.qpn, &init), Err(ControlError::NoSuchPort(2)));
+    let init = QpChange { port: Some(0), ..init };
+    assert_eq!(control.modify_qp(again.qpn, &init), Err(ControlError::NoSuchPort(0)));
+    let rts = QpChange::to(QpState::Rts);
+    let transition = ModifyError::Transition { from: QpState::Reset, to: QpState::Rts };
+    assert_eq!(control.modify_qp(again.qpn, &rts), Err(transition.into()));
+    assert_eq!(control.query_qp(again.qpn).expect("there").attr.state, QpState::Reset);
+    let addresses = PortAddresses::default();
+    assert_eq!(control.set_addresses(2, addresses), Err(ControlError::NoSuchPort(2)));
+    lab.finish();
+}
+
+#[test]
+fn a_path_mtu_that_the_port_cannot_carry_is_refused() {
+    let (port, _pool) = binding("mtu");
+    let config = EngineConfig { max_qps: 16, max_mrs: 16, ..EngineConfig::default() };
+    let (engine, mut control) = Engine::start(config, vec![port]).expect("starts");
+    let cq = engine.create_cq(4, None).expect("CQ");
+    let pd = engine.alloc_pd();
+    let (send_cq, recv_cq) = (Arc::clone(&cq), cq);
+    let QpWish { qp_type, caps, .. } = QpWish::default();
+    let (srq, lcore, notices, congestion) = (None, None, false, None);
+    let spec = QpSpec { qp_type, pd, caps, send_cq, recv_cq, srq, lcore, notices, congestion };
+    let qpn = control.create_qp(&spec).expect("QP").qpn;
+    let own = PortAddresses { gids: vec![Gid::default()], ..PortAddresses::default() };
+    let [init, rtr, _] = lab::changes(&own, &own, Qpn::new(2), &QpWish::default());
+    control.modify_qp(qpn, &init).expect("INIT");
+    let refused = ControlError::PathMtu { path_mtu: PathMtu::B4096, mtu: 1500 };
+    assert_eq!(control.modify_qp(qpn, &rtr), Err(refused));
+    let rtr = QpChange { path_mtu: Some(PathMtu::B1024), ..rtr };
+    assert_eq!(control.modify_qp(qpn, &rtr), Ok(()));
+}
