@@ -26,8 +26,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <rte_bus.h>
 #include <rte_cycles.h>
 #include <rte_dev.h>
+#include <rte_devargs.h>
 #include <rte_eal.h>
 #include <rte_errno.h>
 #include <rte_eth_ring.h>
@@ -387,6 +389,21 @@ void uroce_mbuf_free(struct rte_mbuf **mbufs, uint16_t count)
 int uroce_device_probe(const char *devargs)
 {
 	return rte_dev_probe(devargs);
+}
+
+#if RTE_VERSION < RTE_VERSION_NUM(22, 11, 0, 0)
+#define rte_bus_name(bus) ((bus)->name)
+#endif
+
+int uroce_device_remove(const char *devargs)
+{
+	struct rte_devargs parsed = {0};
+	int result = rte_devargs_parse(&parsed, devargs);
+
+	if (result == 0)
+		result = rte_eal_hotplug_remove(rte_bus_name(parsed.bus), parsed.name);
+	free(parsed.data);
+	return result;
 }
 
 int uroce_port_close(uint16_t port)

@@ -117,6 +117,8 @@ struct uroce_xstat {
 
 /* Creates or probes the device that a devargs string names. */
 int uroce_device_probe(const char *devargs);
+/* Removes the device that a devargs string names, if it has no port. */
+int uroce_device_remove(const char *devargs);
 /* Stops and closes the port and removes its device from the bus. */
 int uroce_port_remove(uint16_t port);
 /* Stops and closes the port. Its device stays on the bus. */

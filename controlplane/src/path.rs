@@ -67,15 +67,6 @@ impl AddressVector {
     }
 }
 
-/// Class of a port's paths with an address vector that names none.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct PathDefaults {
-    /// Traffic class where the vector has 0.
-    pub(crate) traffic_class: u8,
-    /// Service level where the vector has 0, 0 to 7.
-    pub(crate) service_level: u8,
-}
-
 /// Alternate path for Modify QP, which a connection uses after a migration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AlternateVector {
@@ -230,16 +221,13 @@ impl Route {
     /// Builds the path of packets from QP `qpn` to QP `dest`.
     pub(crate) fn path(&self, neighbours: &Neighbours, mac: Mac, qpn: Qpn, dest: Qpn) -> PathAttr {
         let vector = &self.vector;
-        let defaults = neighbours.path_defaults();
-        let or = |value: u8, default: u8| if value == 0 { default } else { value };
-        let priority = or(vector.service_level, defaults.service_level);
         let encap = Encap {
             src_mac: neighbours.mac(),
             dst_mac: mac,
-            vlan: neighbours.vlan().map(|vid| Vlan { vid, pcp: priority }),
+            vlan: neighbours.vlan().map(|vid| Vlan { vid, pcp: vector.service_level }),
             src: self.source,
             dst: vector.dgid,
-            traffic_class: or(vector.traffic_class, defaults.traffic_class),
+            traffic_class: vector.traffic_class,
             flow_label: vector.flow_label & 0xf_ffff,
             hop_limit: if vector.hop_limit > 1 { vector.hop_limit } else { HOP_LIMIT },
             src_port: match vector.udp_source_port {

@@ -255,16 +255,18 @@ fn part(
         Request::Clear(Clear::Counters | Clear::Errors | Clear::Runtime) => {
             statistics::clear(served, request, &mut marks.statistics).map(Part::whole)
         }
-        Request::Show(Show::Latency { distribution: true, .. }) => {
+        Request::Show(Show::Latency { qp: None, distribution: true }) => {
             let before = marks.statistics.round_trips.get(&served.key);
             let of_device = latency::distribution(served, before);
             Ok(Part::whole(Answer::Distribution(vec![of_device])))
         }
-        Request::Show(Show::Latency { qp, distribution: false }) => {
+        Request::Show(Show::Latency { qp, .. }) => {
             latency::show(served, qp.unwrap_or(Select::All), at)
         }
         Request::Clear(Clear::Latency) => {
-            marks.statistics.round_trips.insert(served.key, served.engine.round_trips());
+            if at == 0 {
+                marks.statistics.round_trips.insert(served.key, served.engine.round_trips());
+            }
             latency::clear(served, at)
         }
         Request::Show(Show::Migration { qp }) => paths::migrations(served, qp, at),

@@ -24,7 +24,7 @@ use super::client::Client;
 
 const HOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
-const REQUESTS: [Request; 21] = [
+const REQUESTS: &[Request] = &[
     Request::Show(Show::Process),
     Request::Show(Show::Counters { qp: None, port: None }),
     Request::Show(Show::Runtime),

@@ -35,7 +35,6 @@ use uroce_transport::Instant;
 use uroce_wire::Mac;
 use uroce_wire::ethernet::EtherType;
 
-use crate::path::PathDefaults;
 use crate::path::prefix::is_unicast;
 use crate::path::route::Routes;
 use frame::Link;
@@ -64,7 +63,6 @@ pub struct Neighbours {
     routes: Routes,
     table: Table,
     groups: Groups,
-    path_defaults: PathDefaults,
     /// The Ethernet address that stands for an IP address, where the kernel finds neighbours.
     of_kernel: Option<fn(IpAddr) -> Mac>,
     ignored: [u64; Ignored::ALL.len()],
@@ -74,15 +72,9 @@ impl Neighbours {
     /// Creates the state of a port with this Ethernet address, VLAN and routes.
     pub fn new(mac: Mac, vlan: Option<u16>, routes: Routes) -> Self {
         let link = Link { mac, vlan };
-        Self {
-            link,
-            routes,
-            table: Table::default(),
-            groups: Groups::default(),
-            path_defaults: PathDefaults::default(),
-            of_kernel: None,
-            ignored: [0; Ignored::ALL.len()],
-        }
+        let (table, groups) = (Table::default(), Groups::default());
+        let ignored = [0; Ignored::ALL.len()];
+        Self { link, routes, table, groups, of_kernel: None, ignored }
     }
 
     /// Creates the state of a port behind which the kernel finds routes and neighbours. Frames to
@@ -120,16 +112,6 @@ impl Neighbours {
     /// Returns the VLAN ID of the port's frames; `None` if they are untagged.
     pub fn vlan(&self) -> Option<u16> {
         self.link.vlan
-    }
-
-    /// Returns the class of paths that name none.
-    pub(crate) fn path_defaults(&self) -> PathDefaults {
-        self.path_defaults
-    }
-
-    /// Sets the class of paths that name none, from now on.
-    pub(crate) fn set_path_defaults(&mut self, defaults: PathDefaults) {
-        self.path_defaults = defaults;
     }
 
     /// Returns the number of frames ignored for `reason`.

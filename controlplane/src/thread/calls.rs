@@ -11,8 +11,7 @@ use uroce_wire::Qpn;
 
 use super::Thread;
 use crate::call::{Job, PortStatus, Reply, RequestError};
-use crate::path::neighbour::Neighbours;
-use crate::path::{PathDefaults, PathError};
+use crate::path::PathError;
 
 /// Largest number of jobs that are run before frames are handled again.
 const JOBS: usize = 16;
@@ -69,21 +68,6 @@ impl Thread {
 
     pub(crate) fn set_loss(&mut self, port: u8, loss: LossConfig) -> Result<(), RequestError> {
         Ok(self.control.set_loss(port, loss)?)
-    }
-
-    /// Returns the class of the paths of each port that name none.
-    pub(crate) fn path_defaults(&self) -> Vec<PathDefaults> {
-        self.ports.neighbours.iter().map(Neighbours::path_defaults).collect()
-    }
-
-    /// Sets the class of a port's paths that name none, from now on.
-    pub(crate) fn set_path_defaults(&mut self, port: u8, defaults: PathDefaults) {
-        self.ports.neighbours[usize::from(port) - 1].set_path_defaults(defaults);
-    }
-
-    /// Returns the VLAN of a port.
-    pub(crate) fn vlan(&self, port: u8) -> Option<u16> {
-        self.ports.neighbours[usize::from(port) - 1].vlan()
     }
 
     pub(crate) fn set_bottleneck(

@@ -130,7 +130,7 @@ impl Thread {
         Ok(())
     }
 
-    /// Handles NICs that the machine loses: their ports go down for good, and other ports go on.
+    /// Handles NICs that the machine loses: their ports go down, and other ports go on.
     pub(super) fn watch_removals(&mut self) {
         while let Some(port) = self.control.next_removal() {
             let done = self.remove_port(port);

@@ -131,7 +131,7 @@ impl Port {
     }
 
     /// Returns the port's number, which no other open port of the process has: DPDK's number of
-    /// it, or the smallest free one if that is taken or the port is none of DPDK's.
+    /// its first device, or the smallest free one if that is taken or the port is none of DPDK's.
     pub fn id(&self) -> u16 {
         self.id.value()
     }

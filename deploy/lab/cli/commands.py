@@ -114,8 +114,6 @@ ROWS = (
     # Settings.
     ("set qp {qp} rate 1", r""),
     ("set port 0 rate off", r""),
-    ("set port 0 dscp 10", r""),
-    ("set port 0 vlan_pcp 1", r"has no VLAN \(EOPNOTSUPP\)"),
     ("set fault port 1 tx loss 0.5 seed 1", r""),
     ("show fault", r"0\.5"),
     ("clear faults", r""),

@@ -1,7 +1,7 @@
 //! Two devices of one process on a ring link, each with a protection domain, a completion queue and
 //! a QP.
 
-#![allow(dead_code, unreachable_pub, reason = "each test file uses its part")]
+#![allow(unreachable_pub, reason = "a module of a program has no public items")]
 
 use std::time::{Duration, Instant};
 

@@ -127,8 +127,8 @@ fn idle_peer(fabric: &Fabric) -> (Member, Queue) {
 }
 
 /// Prints the time of an engine's turn without traffic, by number of linked peers, and that of
-/// opening a local port beside a ring's: `cargo nextest run -p uroce --test local --run-ignored
-/// only --no-capture`.
+/// opening a local port beside a ring's: `cargo nextest run -p uroce --test verbs local::
+/// --run-ignored only --no-capture`.
 #[test]
 #[ignore = "it measures, and judges nothing"]
 fn idle_turns_and_the_time_of_joining() {

@@ -121,6 +121,22 @@ fn a_looped_datagram_follows_its_network_header() {
 }
 
 #[test]
+fn a_looped_datagram_with_a_mark_is_counted_and_sends_no_notification() {
+    const CE: u8 = 3;
+    let context = alone(&Setup::default());
+    let mut left = End::new(&context, 0, 1);
+    let own = context.ports()[0].gids[0];
+    let marked = AddressVector { traffic_class: CE, ..AddressVector::to(own) };
+    let way = left.pd.create_ah(1, &marked).expect("a way");
+    let qpn = left.qp.qpn();
+    left.send(&way, qpn, b"marked");
+    left.hears(qpn, b"marked");
+    assert_eq!(count(&context, "np_ecn_marked_roce_packets"), 1);
+    assert_eq!(count(&context, "np_cnp_sent"), 0);
+    assert_eq!(count(&context, "rdma_tx_packets"), 1);
+}
+
+#[test]
 fn a_datagram_to_an_unused_qpn_of_the_device_is_counted() {
     let context = alone(&Setup::default());
     let mut end = End::new(&context, 0, 1);

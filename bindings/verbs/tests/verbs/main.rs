@@ -1,5 +1,5 @@
-//! The Rust API over DPDK's virtual devices, one process per test. One program, because each links
-//! DPDK.
+//! The Rust API over DPDK's virtual devices, one process per test. It is one program, because each
+//! one has to be linked with DPDK.
 
 #[path = "../common/mod.rs"]
 mod common;

@@ -168,8 +168,8 @@ impl Metrics {
     /// Adds the distribution of a device's round trips.
     fn round_trips(&mut self, of: &Distribution) {
         let name = "roce_request_round_trip_seconds";
-        let help = "Time from sending an RC request to its acknowledgement; one request in 16 is \
-                    measured.";
+        let help = "Time from sending an RC request to its acknowledgement; of requests that ask \
+                    for one, one in 16 is measured.";
         let scope = self.scope.clone();
         // Each line is a value.
         let Some(left) = self.left.checked_sub((LAST_BOUND - FIRST_BOUND + 3) as usize) else {
@@ -177,7 +177,7 @@ impl Metrics {
         };
         self.left = left;
         let mut lines = String::new();
-        // A bound is written as it is: a float has no digits that are not its own.
+        // `Display` of a float is exact and has no exponent.
         let seconds = |nanos: u64| nanos as f64 / 1e9;
         for bits in FIRST_BOUND..=LAST_BOUND {
             let bound = 1u64 << bits;

@@ -61,9 +61,11 @@ fn what_is_no_nic_is_neither_reset_nor_closed() {
     for line in ["port reset 0", "port close all", "port detach 0"] {
         assert!(fails(line).contains("left serves a program, which would get no packet (EPERM)\n"));
         let refused = fails(&format!("{line} --force"));
-        let cause = "port 1 is no NIC: there is no hardware to be reset or removed (EOPNOTSUPP)\n";
+        let cause = "port 1 is no NIC: there is no hardware to be reset, removed or replaced (EOPNOTSUPP)\n";
         assert!(refused.contains(cause) && refused.contains("`port stop`"), "{line}: {refused}");
     }
+    let refused = fails("port attach net_null9 0");
+    assert!(refused.contains("or replaced (EOPNOTSUPP)\nname a port that was"), "{refused}");
     lab.write(1);
 }
 
@@ -109,12 +111,18 @@ fn a_device_is_reset_and_closed_while_lcores_poll_it() {
     receives(1);
     assert!(!says("show events").contains("DeviceFatal"));
 
+    let socket = format!("/tmp/uroce-attach-{}", std::process::id());
+    let vhost = |queues| format!("port attach net_vhost4,iface={socket},queues={queues}");
     let mac = || infos("show port info 0")[0].mac.clone();
     let before = mac();
     for (line, cause, remedy) in [
         ("port attach net_null3 0", "\"net_null3\" is already open (EBUSY)\n", "port detach"),
         ("port attach net_null4 1", "\"net_null3\" is already open (EBUSY)\n", "port detach"),
         ("port attach net_nothing0", "no device \"net_nothing0\"", "a driver's name"),
+        ("port attach class=eth", "no device \"class=eth\"", "a driver's name"),
+        (&vhost(1), "2 queue pairs asked for, the device has 1", "as many"),
+        (&vhost(2), "\"net_vhost4\" is no NIC, and only", "name a NIC"),
+        (&vhost(2), "\"net_vhost4\" is no NIC, and only", "name a NIC"),
         ("port attach net_null4 9", "no port 9 (ENOENT)\n", "show port"),
     ] {
         let refused = fails(line);
@@ -127,12 +135,21 @@ fn a_device_is_reset_and_closed_while_lcores_poll_it() {
     eventually("a link that is up", || infos("show port info 0")[0].up);
     assert_eq!((mac(), infos("show port info 0")[0].name.as_str()), (before, "net_null4"));
     assert!(fails("port attach net_null5").contains("no port is without a device, and an RDMA"));
+    says("set port 0 link-down");
+    assert_eq!(says("port detach 0 --force"), "Closing ports...\nDone\n");
+    assert_eq!(says("port attach net_null4,size=128 0"), attached);
+    receives(1);
+    assert!(!infos("show port info 0")[0].up, "an administrator's wish outlives the device");
+    says("set port 0 link-up");
+    eventually("a link that is up", || infos("show port info 0")[0].up);
     assert_eq!(says("port detach 0 --force"), "Closing ports...\nDone\n");
 
     assert_eq!(says("port detach 1 --force"), "Closing ports...\nDone\n");
     assert!(says("show events").contains("device  DeviceFatal"));
     let told = std::iter::from_fn(|| context.poll_async_event().expect("events"));
     assert_eq!(told.filter(|event| event.source == EventSource::Device).count(), 1);
+    assert_eq!(says("port attach net_null6,size=128"), attached);
+    receives(0);
 }
 
 #[test]
@@ -188,7 +205,7 @@ fn a_port_sends_at_the_rate_that_is_set() {
     says("set port 0 rate 0.0996");
     assert_eq!(infos("show port info 0")[0].tx_rate_mbps, Some(100), "rounded");
     says("set port 0 rate off");
-    assert!(fails("set port 0").contains("add link-up, link-down, rate, tclass"));
+    assert!(fails("set port 0").contains("add link-up, link-down or rate"));
 }
 
 #[test]

@@ -151,5 +151,12 @@ fn a_device_of_its_own_sends_to_itself() {
     own.type_line(&format!("post send qp {} len 8", first.0));
     own.type_line("sleep 50\npoll cq 0 timeout 10000");
     own.until("success");
+    // Frames that never leave the device count as others do.
+    for (qp, counter) in [(&first.0, "tx_bytes"), (&second.0, "rx_bytes")] {
+        own.type_line(&format!("show counters qp {qp}"));
+        let line = own.until(counter);
+        let mut words = line.split_whitespace().skip_while(|word| *word != counter);
+        assert!(words.nth(1).and_then(|value| value.parse().ok()) > Some(8u64), "{line}");
+    }
     assert!(own.quit());
 }

@@ -27,7 +27,7 @@ pub enum Set {
         #[cfg_attr(feature = "tree", arg(value_name = "MODE"))]
         mode: FwdMode,
     },
-    /// Change a queue pair: its class in SQD
+    /// Change a queue pair
     Qp {
         /// Its number
         #[cfg_attr(feature = "tree", arg(value_name = "QPN", value_parser = number::<u32>))]
@@ -41,8 +41,7 @@ pub enum Set {
         #[serde(default)]
         class: Class,
     },
-    /// Change a port: its class is that of QPs' paths and address handles which are made from then
-    /// on with traffic class 0, or service level 0
+    /// Change a port
     Port {
         /// Number of the port
         #[cfg_attr(feature = "tree", arg(value_name = "PORT", value_parser = number::<u16>))]
@@ -58,10 +57,6 @@ pub enum Set {
         #[cfg_attr(feature = "tree", arg(long, value_name = "GBPS|off", value_parser = rate))]
         #[serde(default)]
         rate: Option<u32>,
-        /// Class of the paths that are made from now on and name none
-        #[cfg_attr(feature = "tree", command(flatten))]
-        #[serde(default)]
-        class: Class,
     },
     /// Take a link up
     #[cfg_attr(feature = "tree", command(name = "link-up", subcommand))]
@@ -117,19 +112,19 @@ pub enum Set {
     Allmulti(Fixed),
 }
 
-/// Class of the packets of a path.
+/// Class of a queue pair's packets on its path, which changes in SQD.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "tree", derive(clap::Args))]
 #[serde(default)]
 pub struct Class {
-    /// Traffic class of its packets, IPv4's TOS: DSCP and ECN
+    /// Traffic class of its packets, IPv4's TOS: DSCP and ECN. For the path in use, in SQD
     #[cfg_attr(feature = "tree", arg(long, value_name = "N", value_parser = number::<u8>,
         conflicts_with = "dscp"))]
     pub tclass: Option<u8>,
-    /// DSCP of its packets, 0 to 63; the bits of ECN stay
+    /// DSCP of its packets, 0 to 63; the bits of ECN stay. In SQD
     #[cfg_attr(feature = "tree", arg(long, value_name = "N", value_parser = dscp))]
     pub dscp: Option<u8>,
-    /// Priority of its frames, 0 to 7, on a port with a VLAN
+    /// Priority of its frames, 0 to 7, on a port with a VLAN. In SQD
     #[cfg_attr(feature = "tree", arg(long = "vlan_pcp", value_name = "N", value_parser = priority))]
     pub vlan_pcp: Option<u8>,
 }

@@ -171,13 +171,7 @@ fn objects_and_their_attributes_are_named_by_words() {
     assert_eq!(parse("load al").unwrap(), Some(load("al")));
     assert_eq!(request("migrate qp 7 --force"), request("mig qp 7 force"));
     assert_eq!(request("migrate port 1"), Request::Migrate(Migrate::Port { port: 1 }));
-    let down = Request::Set(Set::Port {
-        port: 0,
-        up: false,
-        down: true,
-        rate: None,
-        class: Class::default(),
-    });
+    let down = Request::Set(Set::Port { port: 0, up: false, down: true, rate: None });
     assert_eq!(request("set port 0 link-down"), down);
     assert_eq!(
         request("set qp 1 rate 2.5"),

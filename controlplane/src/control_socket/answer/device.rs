@@ -13,7 +13,6 @@ use super::super::Served;
 use super::{Part, ShowConfig, detail, paths, port, word};
 use crate::call::RequestError;
 use crate::config::{Config, Lcores, PortConfig};
-use crate::path::PathDefaults;
 use crate::thread::{About, Happened};
 
 /// Describes this process. The number of QPs is 0 for a device that does not answer.
@@ -58,7 +57,7 @@ pub(super) fn show(served: &Served, show: Show) -> Result<Answer, RequestError> 
         Show::Mcast => paths::groups(served)?,
         Show::Route => paths::routes(served)?,
         Show::Config(ShowConfig::Cores) => Answer::Cores(cores(served)?),
-        Show::Config(ShowConfig::Roce) => Answer::Settings(vec![roce(served)?]),
+        Show::Config(ShowConfig::Roce) => Answer::Settings(vec![roce(served)]),
         Show::Config(ShowConfig::Rxtx) => Answer::Settings(vec![rxtx(served)]),
         // These are answered elsewhere.
         Show::Process
@@ -196,7 +195,7 @@ pub(super) fn cores(served: &Served) -> Result<Vec<Core>, RequestError> {
     Ok(qps(served)?.into_iter().enumerate().map(core).collect())
 }
 
-fn roce(served: &Served) -> Result<Settings, RequestError> {
+fn roce(served: &Served) -> Settings {
     let config = &served.config;
     let congestion = &config.congestion;
     let settings = [
@@ -210,14 +209,8 @@ fn roce(served: &Served) -> Result<Settings, RequestError> {
         ("max_mrs", config.max_mrs.to_string()),
         ("max_ahs", config.max_ahs.to_string()),
     ];
-    let mut settings = settings.map(|(name, value)| (name.to_owned(), value)).to_vec();
-    let of_ports = served.calls.call(|thread| Ok(thread.path_defaults()))?;
-    for (defaults, port) in of_ports.iter().zip(1..) {
-        let PathDefaults { traffic_class, service_level } = defaults;
-        settings.push((format!("port {port} tclass"), traffic_class.to_string()));
-        settings.push((format!("port {port} vlan_pcp"), service_level.to_string()));
-    }
-    Ok(Settings { device: config.name.clone(), settings })
+    let settings = settings.map(|(name, value)| (name.to_owned(), value));
+    Settings { device: config.name.clone(), settings: settings.into() }
 }
 
 fn rxtx(served: &Served) -> Settings {

@@ -1,4 +1,4 @@
-//! Traffic class and priority of packets: `set qp|port … tclass`, `dscp`, `vlan_pcp`.
+//! Traffic class and priority of a queue pair's packets: `set qp … tclass`, `dscp`, `vlan_pcp`.
 
 use std::sync::Arc;
 
@@ -15,8 +15,6 @@ use crate::path::AddressVector;
 const ECN: u8 = 3;
 /// Highest DSCP.
 const DSCP_MAX: u8 = 63;
-/// Highest priority of a VLAN tag.
-const PRIORITY_MAX: u8 = 7;
 
 impl Console {
     /// Changes the class of a QP's path, and of nothing else of it.
@@ -27,55 +25,13 @@ impl Console {
         change: QpChange,
         devices: &[Arc<Served>],
     ) -> Result<Begun, Failure> {
-        check(class)?;
+        if class.tclass.is_some() && class.dscp.is_some() {
+            return Err(only_one("tclass", "dscp"));
+        }
         let found = self.find_qp(qp, devices)?;
         let vector = vector(&found, class)?;
         begin_modify(&found, change, Some(vector), None)
     }
-}
-
-/// Sets the class of a port's paths that name none. The port is counted from 1.
-pub(super) fn set_default_class(served: &Served, port: u8, class: Class) -> Result<(), Failure> {
-    check(class)?;
-    let (mut defaults, vlan) = served.calls.call(move |thread| {
-        Ok((thread.path_defaults()[usize::from(port) - 1], thread.vlan(port)))
-    })?;
-    if class.vlan_pcp.is_some() && vlan.is_none() {
-        return Err(no_vlan(served, port));
-    }
-    defaults.traffic_class = traffic_class(class, defaults.traffic_class);
-    defaults.service_level = class.vlan_pcp.unwrap_or(defaults.service_level);
-    served.calls.call(move |thread| {
-        thread.set_path_defaults(port, defaults);
-        Ok(())
-    })?;
-    Ok(())
-}
-
-/// Checks what the grammar refuses, but a program may send.
-fn check(class: Class) -> Result<(), Failure> {
-    if class.tclass.is_some() && class.dscp.is_some() {
-        return Err(only_one("tclass", "dscp"));
-    }
-    if let Some(dscp) = class.dscp.filter(|dscp| *dscp > DSCP_MAX) {
-        let cause = format!("DSCP {dscp} has more than 6 bits");
-        return Err(Failure::new(Errno::INVAL, cause, format!("choose 0 to {DSCP_MAX}")));
-    }
-    if let Some(priority) = class.vlan_pcp.filter(|priority| *priority > PRIORITY_MAX) {
-        let cause = format!("priority {priority} has more than 3 bits");
-        return Err(Failure::new(Errno::INVAL, cause, format!("choose 0 to {PRIORITY_MAX}")));
-    }
-    Ok(())
-}
-
-fn traffic_class(class: Class, before: u8) -> u8 {
-    class.tclass.or(class.dscp.map(|dscp| dscp << 2 | before & ECN)).unwrap_or(before)
-}
-
-fn no_vlan(served: &Served, port: u8) -> Failure {
-    let cause = format!("port {port} of {} has no VLAN", served.config.name);
-    let remedy = "start again with `vlan` of the port in the configuration file";
-    Failure::new(Errno::OPNOTSUPP, cause, remedy)
 }
 
 /// Returns the vector of a QP's path with another class.
@@ -96,15 +52,22 @@ fn vector(found: &FoundQp, class: Class) -> Result<AddressVector, Failure> {
         return Err(Failure::new(Errno::INVAL, cause, remedy));
     }
     if class.vlan_pcp.is_some() && path.vlan.is_none() {
-        return Err(no_vlan(&found.served, attr.port));
+        let cause = format!("port {} of {} has no VLAN", attr.port, found.served.config.name);
+        let remedy = "start again with `vlan` of the port in the configuration file";
+        return Err(Failure::new(Errno::OPNOTSUPP, cause, remedy));
+    }
+    if let Some(dscp) = class.dscp.filter(|dscp| *dscp > DSCP_MAX) {
+        let cause = format!("DSCP {dscp} has more than 6 bits");
+        return Err(Failure::new(Errno::INVAL, cause, format!("choose 0 to {DSCP_MAX}")));
     }
     let (port, own) = (attr.port, path.src.to_ip());
     let index = found.served.calls.call(move |thread| Ok(thread.gid_index(port, own)))?;
     let gone = || Failure::absent("address", &own.to_string(), "show gid");
+    let of_dscp = class.dscp.map(|dscp| dscp << 2 | path.traffic_class & ECN);
     let level = path.vlan.map_or(0, |vlan| vlan.pcp);
     Ok(AddressVector {
         sgid_index: index.ok_or_else(gone)?,
-        traffic_class: traffic_class(class, path.traffic_class),
+        traffic_class: class.tclass.or(of_dscp).unwrap_or(path.traffic_class),
         flow_label: path.flow_label,
         udp_source_port: path.src_port,
         hop_limit: path.hop_limit,

@@ -9,7 +9,6 @@ use uroce_command::request::{AltPath, LinkOf, LogLevel, Migrate, Rearm, Set};
 use uroce_transport::{PathMigState, QpChange};
 use uroce_wire::{Gid, Pkey};
 
-use super::class::set_default_class;
 use super::modify::begin_modify;
 use super::ports::fixed;
 use super::{Begun, Console, Failure, FoundQp, Served, find_port};
@@ -151,16 +150,10 @@ impl Console {
             }
             Set::LinkUp(LinkOf::Port { port }) => (port, true),
             Set::LinkDown(LinkOf::Port { port }) => (port, false),
-            Set::Port { up: false, down: false, rate: None, class, .. } if class.is_empty() => {
-                return Err(nothing("link-up, link-down, rate, tclass, dscp or vlan_pcp"));
-            }
-            Set::Port { port, up, down, rate, class } => {
+            Set::Port { port, up, down, rate } if up || down || rate.is_some() => {
                 let (served, number) = find_port(port, devices)?;
                 if up && down {
                     return Err(only_one("link-up", "link-down"));
-                }
-                if !class.is_empty() {
-                    set_default_class(&served, number, class)?;
                 }
                 if let Some(kbits) = rate {
                     let rate = mbits(kbits)?;
@@ -171,6 +164,7 @@ impl Console {
                 }
                 (port, up)
             }
+            Set::Port { .. } => return Err(nothing("link-up, link-down or rate")),
             Set::StatsPeriod { .. } => {
                 let cause = "statistics are shown by the program that is asked, which is `uroce`";
                 let remedy = "set it at a prompt: uroce -s PID";

@@ -189,18 +189,23 @@ fn attach(devargs: &str, port: Option<u16>, devices: &[Arc<Served>]) -> Result<A
 }
 
 fn not_attached(error: &DeviceError) -> Failure {
+    use PortError::{AlreadyOpen, Mtu, NoDevice, NoNic, PoolRoom, QueuePairs};
     let text = error.to_string();
     let (errno, remedy) = match error {
         DeviceError::NoHardware(_) => {
-            (Errno::OPNOTSUPP, "`port stop` and `port start` take its link down and up")
+            (Errno::OPNOTSUPP, "name a port that was detached, closed or unplugged")
         }
-        DeviceError::Port(PortError::AlreadyOpen { .. }) => {
+        DeviceError::Port(AlreadyOpen { .. }) => {
             (Errno::BUSY, "`port detach` it first, from the port that has it")
         }
-        DeviceError::Port(PortError::QueuePairs { .. }) => {
+        DeviceError::Port(QueuePairs { .. }) => {
             (Errno::INVAL, "each lcore needs a queue pair: name a device that has as many")
         }
-        DeviceError::Port(PortError::NoDevice { .. }) => {
+        DeviceError::Port(NoNic { .. }) => (Errno::INVAL, "name a NIC by its PCI address"),
+        DeviceError::Port(Mtu { .. } | PoolRoom { .. }) => {
+            (Errno::INVAL, "the port keeps its MTU: name a device that carries it")
+        }
+        DeviceError::Port(NoDevice { .. }) => {
             (Errno::NODEV, "name a device that DPDK has: a PCI address, or a driver's name")
         }
         _ => (Errno::IO, "the port stays without a device; attach this or another one again"),

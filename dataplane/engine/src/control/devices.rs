@@ -16,15 +16,15 @@ use crate::lcore::command::{GiveQueuePair, TakeQueuePair};
 use crate::port::{Port, PortError};
 use std::sync::Arc;
 
-/// The reason why a device was not reset or removed.
+/// The reason why a device was not reset, removed or attached.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DeviceError {
     /// There is no such port, or an lcore did not answer.
     #[error(transparent)]
     Control(#[from] ControlError),
-    /// The port is no NIC.
-    #[error("port {0} is no NIC: there is no hardware to be reset or removed")]
+    /// The port's device is no NIC.
+    #[error("port {0} is no NIC: there is no hardware to be reset, removed or replaced")]
     NoHardware(u8),
     /// The device was removed, a thread still has one of its queue pairs, or the driver failed.
     /// After a failed reset the device is stopped and can be reset again.
@@ -65,13 +65,13 @@ impl Control {
         Ok(())
     }
 
-    /// Opens the DPDK device that `devargs` names in place of a port's device that was removed
-    /// (port counted from 1). The port keeps its Ethernet address, MTU, descriptors and number of
-    /// queue pairs.
+    /// Opens the NIC that `devargs` names in place of a port's device that was removed (port
+    /// counted from 1). The port keeps its Ethernet address, MTU, descriptors and number of queue
+    /// pairs. This is possible after the RDMA device's fatal event, too.
     ///
     /// # Errors
     /// [`DeviceError::Port`] if the port's device was not removed, or the new one cannot be
-    /// opened or has fewer queue pairs; nothing has changed then.
+    /// opened, has fewer queue pairs, or is no NIC; nothing has changed then.
     pub fn attach_port(&mut self, port: u8, devargs: &str) -> Result<(), DeviceError> {
         let removed = self.binding(port)?.port.resettable();
         let opened = removed.ok_or(DeviceError::NoHardware(port))?.successor(devargs)?;

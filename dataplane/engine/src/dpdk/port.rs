@@ -112,6 +112,10 @@ impl Ethdev {
     pub fn open(eal: &'static Eal, config: &PortConfig, pool: &Mempool) -> Result<Self, PortError> {
         let mut open_ports = lock(&eal.open_ports);
         let name = config.device.split(',').next().unwrap_or_default();
+        if name.contains('=') {
+            // DPDK takes it for a search among all devices.
+            return Err(PortError::probe(name, libc::EINVAL, String::new()));
+        }
         let found = find(name);
         let probed_here = found.is_none();
         let mut under = Under::default();
@@ -441,7 +445,15 @@ fn probe(devargs: &str, name: &str) -> Result<u16, PortError> {
     let code = unsafe { dpdk_sys::uroce_device_probe(arguments.as_ptr()) };
     match find(name) {
         Some(id) if code == 0 => Ok(id),
-        _ => Err(PortError::probe(name, -code, take_log())),
+        _ => {
+            let error = PortError::probe(name, -code, take_log());
+            if code == 0 {
+                // SAFETY: EAL runs; the string is NUL-terminated and only read. Nothing uses the
+                // device, which is none of Ethernet.
+                unsafe { dpdk_sys::uroce_device_remove(arguments.as_ptr()) };
+            }
+            Err(error)
+        }
     }
 }
 

@@ -1,8 +1,8 @@
 //! Common parts of the port tests: EAL, frames, and a second process.
 
-#![allow(dead_code, unreachable_pub)]
+#![allow(unreachable_pub, reason = "a module of a program has no public items")]
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -98,6 +98,18 @@ pub fn eventually(mut done: impl FnMut() -> bool) -> bool {
     false
 }
 
+/// Returns the arguments of this program that run one test of a module, which `module_path!` names.
+pub fn only(module: &str, test: &str) -> Vec<String> {
+    let (_, module) = module.split_once("::").expect("tests are in modules");
+    let name = format!("{module}::{test}");
+    ["--exact", &name, "--include-ignored", "--nocapture"].map(str::to_owned).to_vec()
+}
+
+/// Checks that a run of [`only`] has run the test.
+pub fn check_passed(output: &str) {
+    assert!(output.contains("1 passed"), "{output}");
+}
+
 /// The running test of module `port` once more, in a child process that sees `UROCE_TEST_PEER`.
 pub struct Peer {
     child: Child,
@@ -107,13 +119,8 @@ pub struct Peer {
 impl Peer {
     pub fn start(test: &str, argument: &Path) -> Self {
         let mut child = Command::new(std::env::current_exe().expect("we are running"))
-            .args([
-                "--exact",
-                &format!("port::{test}"),
-                "--include-ignored",
-                "--nocapture",
-                "--test-threads=1",
-            ])
+            .args(only("engine::port", test))
+            .arg("--test-threads=1")
             .env("UROCE_TEST_PEER", argument)
             .stdout(Stdio::piped())
             .spawn()
@@ -141,7 +148,10 @@ impl Peer {
 
     /// Waits for the child's success.
     pub fn join(mut self) {
+        let mut output = String::new();
+        self.output.read_to_string(&mut output).expect("text");
         assert!(self.child.wait().expect("it is our child").success());
+        check_passed(&output);
     }
 
     /// Ends the child as if it had crashed.

@@ -1,5 +1,6 @@
-//! The engine over DPDK's virtual devices, one process per test. One program, because each links DPDK.
-//! `many` and `steady` count allocations, and are programs of their own.
+//! The engine over DPDK's virtual devices, one process per test. It is one program, because each
+//! one has to be linked with DPDK. `many` and `steady` count allocations, and are programs of their
+//! own.
 
 #[path = "../common/mod.rs"]
 mod common;

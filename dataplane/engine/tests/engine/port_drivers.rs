@@ -90,14 +90,16 @@ fn in_a_namespace(test: &str) -> bool {
     if std::env::var_os("UROCE_TEST_NAMESPACE").is_some() {
         return true;
     }
-    let status = Command::new("unshare")
+    let output = Command::new("unshare")
         .args(["--net", "--mount"])
         .arg(std::env::current_exe().expect("we are running"))
-        .args(["--exact", &format!("port_drivers::{test}"), "--include-ignored", "--nocapture"])
+        .args(only(module_path!(), test))
         .env("UROCE_TEST_NAMESPACE", "1")
-        .status()
+        .stderr(Stdio::inherit())
+        .output()
         .expect("util-linux is installed");
-    assert!(status.success());
+    assert!(output.status.success());
+    check_passed(&String::from_utf8_lossy(&output.stdout));
     false
 }
 
@@ -135,14 +137,16 @@ fn unprivileged_port(test: &str) -> bool {
         return true;
     }
     let only = ["--bounding-set", "-all,+net_raw", "--inh-caps", "-all,+net_raw"];
-    let status = Command::new("setpriv")
+    let output = Command::new("setpriv")
         .args(only)
         .arg(std::env::current_exe().expect("we are running"))
-        .args(["--exact", &format!("port_drivers::{test}"), "--include-ignored", "--nocapture"])
+        .args(only(module_path!(), test))
         .env("UROCE_TEST_NET_RAW", "1")
-        .status()
+        .stderr(Stdio::inherit())
+        .output()
         .expect("util-linux is installed");
-    assert!(status.success());
+    assert!(output.status.success());
+    check_passed(&String::from_utf8_lossy(&output.stdout));
     false
 }
 

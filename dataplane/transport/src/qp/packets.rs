@@ -7,7 +7,7 @@
 //! - A packet is checked for service, state, addresses and P_Key, in this order, before any role
 //!   handles it.
 
-use uroce_wire::{Bth, Datagram, Encap, Frame, Gid, Operation, Packet, Psn, udp_source_port};
+use uroce_wire::{Bth, Datagram, Encap, Frame, Gid, Mac, Operation, Packet, Psn, udp_source_port};
 
 use super::Qp;
 use super::migration::Origin;
@@ -45,14 +45,14 @@ pub struct Inbound<'a> {
 
 impl Inbound<'_> {
     /// The path back to the source of a datagram, over the router that it came by; `None` if it was
-    /// sent to a group or came without its frame.
+    /// sent to a group, never left its device, or came without its frame.
     pub(super) fn way_back(&self) -> Option<Encap> {
         const HOPS: u8 = 64;
         let Ok(Frame::Roce(datagram)) = Frame::parse(self.frame) else { return None };
         let Datagram { src_mac, dst_mac, vlan, .. } = datagram;
         let (ours, theirs) = (self.packet.bth.dest_qpn, self.packet.ext.deth.src_qpn);
-        let is_to_us = !self.dst.to_ip().is_multicast();
-        is_to_us.then(|| Encap {
+        let has_way = !self.dst.to_ip().is_multicast() && dst_mac != Mac::LOOPBACK;
+        has_way.then(|| Encap {
             src_mac: dst_mac,
             dst_mac: src_mac,
             vlan,

@@ -76,7 +76,7 @@ impl Ethdev {
     ///
     /// # Errors
     /// [`PortError::AlreadyOpen`] if this device is not closed; [`PortError::QueuePairs`] if the
-    /// new one has fewer; those of [`Ethdev::open`].
+    /// new one has fewer; [`PortError::NoNic`]; those of [`Ethdev::open`]. Nothing is left open.
     pub(crate) fn successor(&self, devargs: &str) -> Result<Ethdev, PortError> {
         let device = &self.device;
         if !device.is_removed() {
@@ -91,6 +91,11 @@ impl Ethdev {
         if max < queue_pairs {
             return Err(PortError::QueuePairs { asked: queue_pairs, max });
         }
+        if !opened.can_be_reset() {
+            return Err(PortError::NoNic { device: opened.device.capabilities.name.clone() });
+        }
+        // The lcores sleep on what the queue pairs of this device had.
+        lock(&opened.device.sleepers).clone_from(&lock(&device.sleepers));
         opened.set_link(!device.is_down.load(Ordering::Acquire));
         Ok(opened)
     }

@@ -36,6 +36,12 @@ pub enum PortError {
         /// The name.
         device: String,
     },
+    /// The device has another end, so it cannot be put in place of a NIC.
+    #[error("{device:?} is no NIC, and only a NIC can take the place of one")]
+    NoNic {
+        /// The name.
+        device: String,
+    },
     /// The device has no queue pair, or none was requested.
     #[error("{asked} queue pairs asked for, the device has {max}")]
     QueuePairs {
@@ -130,6 +136,7 @@ impl PortError {
             Self::AlreadyOpen { .. }
             | Self::InUse { .. }
             | Self::Removed { .. }
+            | Self::NoNic { .. }
             | Self::QueuePairs { .. }
             | Self::Mtu { .. }
             | Self::PoolRoom { .. }
