@@ -1,7 +1,9 @@
 //! Ports over drivers with a kernel, a vhost or a chaining peer behind them.
 
-use crate::common::{LONG, eal, eventually, pool, read_frame, send, socket_path};
-use std::process::Command;
+use crate::common::{
+    LONG, check_passed, eal, eventually, only, pool, read_frame, send, socket_path,
+};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 use uroce_engine::mbuf::{MbufBatch, Mempool};
 use uroce_engine::port::vdev::{self, MemifRole};
@@ -136,9 +138,9 @@ fn unprivileged_port(test: &str) -> bool {
     if std::env::var_os("UROCE_TEST_NET_RAW").is_some() {
         return true;
     }
-    let only = ["--bounding-set", "-all,+net_raw", "--inh-caps", "-all,+net_raw"];
+    let raw = ["--bounding-set", "-all,+net_raw", "--inh-caps", "-all,+net_raw"];
     let output = Command::new("setpriv")
-        .args(only)
+        .args(raw)
         .arg(std::env::current_exe().expect("we are running"))
         .args(only(module_path!(), test))
         .env("UROCE_TEST_NET_RAW", "1")
