@@ -69,22 +69,31 @@ fn what_is_no_nic_is_neither_reset_nor_closed() {
     lab.write(1);
 }
 
-#[test]
-fn a_device_is_reset_and_closed_while_lcores_poll_it() {
+/// Opens a device of two lcores and two ports that receive frames without end.
+fn nulls() -> Context {
     let null = |at: u8| {
         let port = PortConfig::vdev(format!("net_null{at},size=128"));
         port.ip(&format!("192.0.{at}.1/24")).expect("an address")
     };
     let device = DeviceConfig::new("nulls").lcores(Lcores::Count(2)).port(null(2)).port(null(3));
-    let context = Context::open(&Config::new().device(device), "nulls").expect("no privilege");
-    let received = |port: usize| match answer("show port stats all") {
+    Context::open(&Config::new().device(device), "nulls").expect("no privilege")
+}
+
+fn received(port: usize) -> u64 {
+    match answer("show port stats all") {
         Answer::PortStats(ports) => ports[port].rx_packets,
         other => panic!("{other:?}"),
-    };
-    let receives = |port: usize| {
-        let before = received(port);
-        eventually("frames", || received(port) > before);
-    };
+    }
+}
+
+fn receives(port: usize) {
+    let before = received(port);
+    eventually("frames", || received(port) > before);
+}
+
+#[test]
+fn a_device_is_reset_and_closed_while_lcores_poll_it() {
+    let context = nulls();
     receives(0);
     assert!(fails("port reset all").contains("serves a program"));
     says("clear events");
@@ -110,7 +119,16 @@ fn a_device_is_reset_and_closed_while_lcores_poll_it() {
     assert_eq!(says("port reset all --force"), "Resetting ports...\nDone\n");
     receives(1);
     assert!(!says("show events").contains("DeviceFatal"));
+    assert_eq!(says("port detach 1 --force"), "Closing ports...\nDone\n");
+    assert!(says("show events").contains("device  DeviceFatal"));
+    let told = std::iter::from_fn(|| context.poll_async_event().expect("events"));
+    assert_eq!(told.filter(|event| event.source == EventSource::Device).count(), 1);
+}
 
+#[test]
+fn a_device_is_attached_in_place_of_a_closed_one() {
+    let _context = nulls();
+    assert_eq!(says("port close 0 --force"), "Closing ports...\nDone\n");
     let socket = format!("/tmp/uroce-attach-{}", std::process::id());
     let vhost = |queues| format!("port attach net_vhost4,iface={socket},queues={queues}");
     let mac = || infos("show port info 0")[0].mac.clone();
@@ -143,11 +161,9 @@ fn a_device_is_reset_and_closed_while_lcores_poll_it() {
     says("set port 0 link-up");
     eventually("a link that is up", || infos("show port info 0")[0].up);
     assert_eq!(says("port detach 0 --force"), "Closing ports...\nDone\n");
-
     assert_eq!(says("port detach 1 --force"), "Closing ports...\nDone\n");
+    // After the fatal event of the RDMA device.
     assert!(says("show events").contains("device  DeviceFatal"));
-    let told = std::iter::from_fn(|| context.poll_async_event().expect("events"));
-    assert_eq!(told.filter(|event| event.source == EventSource::Device).count(), 1);
     assert_eq!(says("port attach net_null6,size=128"), attached);
     receives(0);
 }
