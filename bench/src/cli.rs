@@ -16,7 +16,7 @@ pub(crate) use device::{CpuList, DeviceArgs, Idle};
 pub(crate) use ends::{EndsArgs, Role};
 pub(crate) use loss::{LossArgs, Peers};
 pub(crate) use nic_check::{NicArgs, NicCheckArgs};
-pub(crate) use perftest::PerfArgs;
+pub(crate) use perftest::{PerfArgs, refusal};
 pub(crate) use pingpong::PingpongArgs;
 pub(crate) use rping::RpingArgs;
 

@@ -65,6 +65,18 @@ pub(crate) enum BenchError {
     /// `--verify` found bytes that differ from those sent.
     #[error("verification failed: {0}")]
     Corrupt(String),
+    /// An average is below the limit that the command line has set.
+    #[error("the average {what} of {measured:.6} {unit} is below the limit of {limit} {unit}")]
+    BelowLimit {
+        /// The measured quantity.
+        what: &'static str,
+        /// Its average.
+        measured: f64,
+        /// Lowest value of a success.
+        limit: f64,
+        /// Unit of both.
+        unit: &'static str,
+    },
     /// A NIC lacks properties that `nic-check` has looked for.
     #[error("the NIC lacks {count} of the properties, see NO above")]
     Lacking {

@@ -164,6 +164,7 @@ impl Test {
             Event::Row(_) => {
                 flood.lock().unwrap_or_else(PoisonError::into_inner).open = false;
             }
+            _ => (),
         })?;
         lock = flood.lock().unwrap_or_else(PoisonError::into_inner);
         let sent = lock.sent - before;

@@ -59,9 +59,15 @@ use std::thread::ScopedJoinHandle;
 /// Runs the command line and prints its results.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     end_with_parent();
-    let cli = match Cli::try_parse_from(args) {
+    let args: Vec<OsString> = args.into_iter().collect();
+    let cli = match Cli::try_parse_from(&args) {
         Ok(cli) => cli,
         Err(error) => {
+            let test = args.get(1).and_then(|word| word.to_str()).unwrap_or_default();
+            if let Some(reason) = cli::refusal(&error, test) {
+                eprintln!("uroce-perf: {reason}");
+                return ExitCode::from(2);
+            }
             // Help and version are "errors" that go to standard output. It may be closed.
             let _ = error.print();
             return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
@@ -92,7 +98,7 @@ fn end_with_parent() {
 
 fn dispatch(command: Command) -> Result<(), BenchError> {
     match command {
-        Command::Perftest(test) => perf::run(&test.args().checked()?),
+        Command::Perftest(test) => perf::run(&test.args()?),
         Command::RcPingpong(args) => pingpong::run(&args, pingpong::Service::Rc),
         Command::UcPingpong(args) => pingpong::run(&args, pingpong::Service::Uc),
         Command::UdPingpong(args) => pingpong::run(&args, pingpong::Service::Ud),

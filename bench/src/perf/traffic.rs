@@ -18,10 +18,18 @@
 //! Not here: opening devices ([`crate::node`]), printing ([`crate::perf::report`]).
 
 mod bandwidth;
+mod group;
 mod latency;
+mod layout;
+mod memory;
+mod receiver;
+mod request;
+mod rest;
+mod sender;
 mod stock;
 mod verify;
 mod watch;
+mod window;
 mod worker;
 
 pub(crate) use stock::run as run_stock;
@@ -38,7 +46,7 @@ use std::time::Duration;
 use worker::Bench;
 
 /// Version of the exchange. Two ends must have the same.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// Messages from one end to the other.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -104,6 +112,16 @@ impl Peer for Link {
 pub(crate) enum Event<'a> {
     /// The ends are connected.
     Connected(&'a Connected),
+    /// The measured part of a run by time begins.
+    Begin,
+    /// The measured part of a run by time is over.
+    End,
+    /// An interval of an endless run is over.
+    Lap(Row),
+    /// Latencies of a size in their order, in ns, each to be divided by the number.
+    Latencies(&'a [u64], f64),
+    /// What this end and the other have sent, in a test of both directions.
+    Directions([Bandwidth; 2]),
     /// One size is done.
     Row(Row),
 }
@@ -122,7 +140,7 @@ pub(crate) struct Connected {
 }
 
 /// Results of a session.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Outcome {
     /// Rows, one per size.
     pub(crate) rows: Vec<Row>,
@@ -160,30 +178,37 @@ fn run_inner(
     let mut bench = Bench::connect(node, link, plan)?;
     event(Event::Connected(&bench.connected));
     let mtu = bench.connected.mtu;
-    let mut rows = Vec::new();
-    let (mut verified_bytes, mut lost_messages) = (0, 0);
+    let mut outcome = Outcome { mtu, ..Outcome::default() };
     for size in plan.sizes_on(mtu) {
-        let row = match (plan.verify, plan.measure) {
-            (true, Measure::Bandwidth) => Row::Bandwidth(verify::run(&mut bench, size)?),
-            (false, Measure::Bandwidth) => Row::Bandwidth(bandwidth::run(&mut bench, size)?),
-            (_, Measure::Latency) => Row::Latency(size, latency::run(&mut bench, size)?),
+        let row = match measure(&mut bench, size, event) {
+            // One end of an endless run has been ended, which ends it for both.
+            Err(BenchError::PeerGone) if plan.amount.is_endless() => return Ok(outcome),
+            row => row?,
         };
         if let (true, Some(count)) = (plan.verify, plan.amount.iterations()) {
-            verified_bytes += count * u64::from(plan.qps) * u64::from(size);
+            *outcome.verified_bytes.get_or_insert(0) +=
+                count * u64::from(plan.qps) * u64::from(size);
         }
-        lost_messages += bench.messages_lost;
+        outcome.lost_messages += bench.messages_lost;
         event(Event::Row(row));
-        rows.push(row);
+        outcome.rows.push(row);
     }
     let ours = node.retransmissions()? - before;
-    let theirs = bench.close(ours)?;
-    Ok(Outcome {
-        rows,
-        mtu,
-        verified_bytes: plan.verify.then_some(verified_bytes),
-        retransmissions: ours + theirs,
-        lost_messages,
-        lost: node.lost()?,
+    outcome.retransmissions = ours + bench.close(ours)?;
+    outcome.lost = node.lost()?;
+    Ok(outcome)
+}
+
+/// Measures one size.
+fn measure(
+    bench: &mut Bench<'_, Link>,
+    size: u32,
+    event: &mut dyn FnMut(Event<'_>),
+) -> Result<Row, BenchError> {
+    Ok(match (bench.plan.verify, bench.plan.measure) {
+        (true, Measure::Bandwidth) => Row::Bandwidth(verify::run(bench, size)?),
+        (false, Measure::Bandwidth) => Row::Bandwidth(bandwidth::run(bench, size, event)?),
+        (_, Measure::Latency) => Row::Latency(size, latency::run(bench, size, event)?),
     })
 }
 

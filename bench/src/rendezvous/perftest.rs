@@ -4,6 +4,7 @@
 //!   version                16 bytes  text; uroce appends its name after the NUL
 //!   buffer, cache line     4 + 4     sizes of the sender's buffers' cycle and of a cache line
 //!   path MTU               2         code 1 (256) to 5 (4096) as a digit
+//!   parameters                       only between releases from 6.30 on, see `terms`
 //!   key                    108       one line: LID, reads, QPN, PSN, R_Key, address, GID, SRQN
 //!   report                 5 · 8     size, messages, peak, average, message rate
 //!   "done"                 5         and the connection is closed
@@ -15,8 +16,10 @@
 //! Source: perftest 4.5 (Debian 12) with programs of version 6.06. Records that they exchanged are
 //! in the tests.
 
+mod terms;
 mod words;
 
+pub(crate) use terms::Terms;
 pub(crate) use words::{Key, Report};
 
 use super::channel::{Channel, wait_for};
@@ -44,14 +47,27 @@ pub(crate) enum Partner {
 /// Exchanges versions and returns the kind of the other end. With `plain` this end does not
 /// identify itself, so that two ends of uroce use perftest's exchange.
 pub(crate) fn greet(channel: Channel, side: Side, plain: bool) -> Result<Partner, BenchError> {
-    let mut talk = Talk { channel, side };
-    let ours = if plain { Version::perftest() } else { Version::uroce() };
-    let theirs = Version(talk.swap(ours.0, PATIENCE, "waiting for its version", super::pause)?);
-    if theirs.is_uroce() && !plain {
+    let mut talk = Talk { channel, side, compares: false };
+    let (ours, theirs) = talk.versions(plain)?;
+    if theirs.is_uroce() && ours.is_uroce() {
         return Ok(Partner::Uroce(talk.channel.into()));
     }
-    match theirs.number() {
-        Some(number) if number >= Version::OLDEST => Ok(Partner::Perftest(talk)),
+    let number = number_of(theirs)?;
+    let both = |version: f32| number >= version && ours.number() >= Some(version);
+    if both(Version::COMPARES) && !both(Version::NAMES) {
+        return Err(BenchError::Peer(format!(
+            "it is a perftest of version {number}, whose comparison of parameters depends on its \
+             build: make it the client, and uroce-perf the server"
+        )));
+    }
+    talk.compares = both(Version::NAMES);
+    Ok(Partner::Perftest(talk))
+}
+
+/// Returns the number of a supported version.
+fn number_of(version: Version) -> Result<f32, BenchError> {
+    match version.number() {
+        Some(number) if number >= Version::OLDEST => Ok(number),
         Some(number) => Err(BenchError::Peer(format!("its perftest is too old: {number}"))),
         None => Err(BenchError::Peer("it is not a perftest program".to_owned())),
     }
@@ -72,9 +88,56 @@ pub(crate) enum Calling {
 pub(crate) struct Talk {
     channel: Channel,
     side: Side,
+    /// Both ends compare parameters.
+    compares: bool,
 }
 
 impl Talk {
+    /// Exchanges versions. The server answers by what the client is.
+    fn versions(&mut self, plain: bool) -> Result<(Version, Version), BenchError> {
+        let newest = if plain { Version::perftest() } else { Version::uroce() };
+        if self.side == Side::Client {
+            self.channel.write(&newest.0)?;
+        }
+        let waiting = "waiting for its version";
+        let theirs = wait_for(waiting, PATIENCE, super::pause, || self.take())?;
+        let theirs = Version(theirs);
+        if self.side == Side::Client {
+            return Ok((newest, theirs));
+        }
+        let ours = if theirs.is_uroce() { newest } else { Version::answer(number_of(theirs)?) };
+        self.channel.write(&ours.0)?;
+        Ok((ours, theirs))
+    }
+
+    /// Compares parameters, if both ends do. Returns the number of READ and ATOMIC requests that
+    /// the other end executes at a time, if it says so.
+    pub(crate) fn compare(&mut self, terms: &Terms) -> Result<Option<u32>, BenchError> {
+        if !self.compares {
+            return Ok(None);
+        }
+        let waiting = "waiting for its parameters";
+        let format = self.swap(terms::FORMAT.to_be_bytes(), PATIENCE, waiting, super::pause)?;
+        if u32::from_be_bytes(format) != terms::FORMAT {
+            return Ok(None);
+        }
+        let ours = terms.text();
+        let len = self.swap((ours.len() as u32).to_be_bytes(), PATIENCE, waiting, super::pause)?;
+        let len = u32::from_be_bytes(len);
+        if len > terms::TEXT_MAX {
+            return Err(BenchError::Peer(format!("it has {len} bytes of parameters")));
+        }
+        if self.side == Side::Client {
+            self.channel.write(ours.as_bytes())?;
+        }
+        let len = len as usize;
+        let theirs = wait_for(waiting, PATIENCE, super::pause, || self.take_bytes(len))?;
+        if self.side == Side::Server {
+            self.channel.write(ours.as_bytes())?;
+        }
+        terms.compare(&Terms::parse(&theirs))
+    }
+
     /// Agrees on the path MTU, which is the smaller one, and on the length of the buffer in which
     /// shorter messages cycle. Returns both in bytes.
     pub(crate) fn agree(&mut self, mtu: u32) -> Result<(u32, u32), BenchError> {
@@ -162,13 +225,18 @@ impl Talk {
 
     /// Takes the other end's next record if it has arrived.
     fn take<const LEN: usize>(&mut self) -> Result<Option<[u8; LEN]>, BenchError> {
-        if self.channel.received().len() < LEN && !self.channel.read_some(LEN)? {
+        Ok(self.take_bytes(LEN)?.and_then(|bytes| bytes.try_into().ok()))
+    }
+
+    /// Takes the other end's next bytes if they have all arrived.
+    fn take_bytes(&mut self, len: usize) -> Result<Option<Vec<u8>>, BenchError> {
+        if self.channel.received().len() < len && !self.channel.read_some(len)? {
             return Err(BenchError::PeerGone);
         }
-        if self.channel.received().len() < LEN {
+        if self.channel.received().len() < len {
             return Ok(None);
         }
-        Ok(self.channel.take(LEN).try_into().ok())
+        Ok(Some(self.channel.take(len)))
     }
 }
 

@@ -6,6 +6,7 @@ mod control;
 mod in_process;
 mod loss;
 mod nic_check;
+mod options;
 mod perftest_exchange;
 mod two_processes;
 mod udp;

@@ -139,7 +139,7 @@ fn a_killed_peer_ends_the_other_with_a_reason() {
 /// Connects to a server and returns its messages until both are ready, then sends `word`.
 fn deceive(port: &str, word: &str) {
     let mut stream = TcpStream::connect(format!("localhost:{port}")).expect("it listens");
-    stream.write_all(b"6.06\0uroce1\0\0\0\0\0").expect("writes");
+    stream.write_all(b"6.30\0uroce2\0\0\0\0\0").expect("writes");
     stream.read_exact(&mut [0; 16]).expect("a version");
     let mut said = BufReader::new(stream.try_clone().expect("a stream"));
     let mut line = String::new();

@@ -1,14 +1,18 @@
 use super::super::{Cli, Command, Role};
 use super::*;
+use crate::perf::plan::{Amount, Pace, Service, Speed};
 use clap::Parser;
+use std::time::Duration;
 
 fn parse(line: &str) -> Result<PerfArgs, String> {
     let words = std::iter::once("uroce-perf").chain(line.split_whitespace());
-    let cli = Cli::try_parse_from(words).map_err(|error| error.to_string())?;
+    let test = line.split_whitespace().next().unwrap_or_default();
+    let cli = Cli::try_parse_from(words)
+        .map_err(|error| refusal(&error, test).unwrap_or_else(|| error.to_string()))?;
     let Command::Perftest(test) = cli.command else {
         return Err("not a perftest test".to_owned());
     };
-    test.args().checked().map_err(|error| error.to_string())
+    test.args().map_err(|error| error.to_string())
 }
 
 #[test]
@@ -41,7 +45,8 @@ fn without_options_the_plan_is_perftests() {
         ("send_lat", Plan::new(Operation::Send, Measure::Latency)),
         ("atomic_lat -A CMP_AND_SWAP", Plan::new(Operation::CompareSwap, Measure::Latency)),
     ] {
-        let plan = plan.checked().expect("valid");
+        let mut plan = plan.checked().expect("valid");
+        plan.local.region_per_qp = false;
         assert_eq!(parse(line).expect("valid").plan, plan, "{line}");
     }
 }
@@ -63,9 +68,109 @@ fn what_is_not_done_is_not_accepted() {
     assert!(error("write_bw -c XRC").contains("invalid value 'XRC'"));
     assert!(error("send_bw -I 1025").contains("-I must be 0 to 1024"));
     assert!(error("send_bw -R").contains("-R is not supported here"));
-    for line in ["write_bw -e", "write_bw -r 5", "write_lat -q 2", "write_lat -U"] {
-        assert!(error(line).contains("unexpected argument"), "{line}");
+    assert!(error("write_bw --no-such").contains("unexpected argument"));
+}
+
+/// An option in a test that has no use for it, and the reason for the refusal.
+const REFUSED: &[(&str, &str)] = &[
+    ("write_bw -e", "write_bw has no -e: a WRITE has no completion at its target to sleep on"),
+    ("write_lat --events", "write_lat has no --events: a WRITE"),
+    ("write_bw -r 5", "--write_with_imm"),
+    ("read_bw -r 5", "read_bw has no -r: the other end posts no receive requests"),
+    ("read_bw --recv_post_list=4", "read_bw has no --recv_post_list: the other end posts no"),
+    ("write_bw --recv_post_list 4", "without --write_with_imm"),
+    ("send_bw --recv_post_list 600", "--recv_post_list must be 1 to 512, the value of -r, not 600"),
+    ("write_bw --use-srq", "only SEND takes receive requests from a shared queue"),
+    ("send_bw --use-srq -q 8 -r 4", "--use-srq has one receive queue of -r 4 for 8 queue pairs"),
+    ("write_bw -g", "only SEND has datagrams, to send to a group"),
+    ("send_bw -g -b", "-g sends one way from one queue pair"),
+    ("send_bw -g -q 2", "-g sends one way from one queue pair"),
+    ("send_bw -M 224.0.0.30", "--mcg"),
+    ("send_bw -g -M 192.0.2.1", "a multicast group"),
+    ("write_bw --send_with_imm", "this option is for send_bw and send_lat"),
+    ("send_lat --write_with_imm", "this option is for write_bw and write_lat"),
+    ("write_lat -q 2", "several queue pairs are for bandwidth tests"),
+    ("send_lat -b", "both directions are for bandwidth tests"),
+    ("send_lat -l 4", "lists of requests are for bandwidth tests"),
+    ("send_lat -N", "a latency has no peak bandwidth"),
+    ("read_lat -w 1", "the limits are those of bandwidth tests"),
+    ("read_lat --limit_msgrate=1", "the limits are those of bandwidth tests"),
+    ("write_lat --run_infinitely", "endless runs are for bandwidth tests"),
+    ("write_lat --rate_limit 4", "one message is in flight, so there is no rate to limit"),
+    ("write_lat --mr_per_qp", "there is one queue pair"),
+    ("write_bw --latency_gap 5", "the gap is for latency tests"),
+    ("write_bw -C", "single times are for latency tests"),
+    ("write_bw -H", "single times are for latency tests"),
+    ("write_bw -U", "single times are for latency tests"),
+    ("send_bw --perform_warm_up", "the warm-up is for bandwidth tests of WRITE, READ and ATOMIC"),
+    ("atomic_bw -s 16", "an atomic operation has 8 bytes"),
+    ("write_bw -o 4", "only READ and ATOMIC have requests outstanding"),
+    ("read_bw -A CMP_AND_SWAP", "this option is for atomic_bw and atomic_lat"),
+    ("write_bw --report_min_max", "no release of perftest has it"),
+    ("write_bw --report-both", "--bidirectional"),
+    ("write_bw --cpu_util", "--duration"),
+    ("write_bw -f 2", "--duration"),
+    ("write_bw -D 4 -f 2", "-f 2 leaves nothing of -D 4 to measure"),
+    ("write_bw --run_infinitely -n 100", "cannot be used with"),
+    ("send_bw --run_infinitely -b", "--run_infinitely has no end"),
+    ("send_bw -e -D 4", "cannot be used with"),
+    ("send_lat -U -D 4", "cannot be used with"),
+    ("send_bw -e --verify", "leave out -e"),
+    ("send_bw -e --rate_limit 4 --rate_limit_type SW", "leave out one"),
+    ("write_bw --burst_size 4", "--rate_limit"),
+    ("write_bw --rate_limit 4 --burst_size 4", "--burst_size is for --rate_limit_type SW"),
+    ("write_bw --rate_limit 4 --rate_units p", "which only --rate_limit_type SW does"),
+    ("write_bw -T 256", "a number from 0 to 255"),
+    ("write_bw -T 4 --tclass 8", "-T and --tclass are one byte of the header"),
+    ("write_bw -S 8", "8 is not in 0..=7"),
+    ("write_bw --flow_label 0x100000", "numbers from 0 to 0xfffff"),
+    ("write_bw -w -1", "unexpected argument '-1'"),
+    ("write_bw -w=-1", "a number from 0"),
+    ("send_lat -U -n 20000000", "-H and -U keep every latency"),
+    ("send_lat --latency_gap 1000001", "--latency_gap must be at most 1000000"),
+    ("write_bw -d mlx5_0", "--vdev, --pci, --udp or --config choose the device"),
+];
+
+#[test]
+fn an_option_without_use_is_refused_with_the_reason() {
+    for (line, reason) in REFUSED {
+        let error = parse(line).expect_err(line);
+        assert!(error.contains(reason), "{line}: {error}");
     }
+}
+
+#[test]
+fn names_of_options_are_perftests() {
+    let plan = |line| parse(line).expect(line).plan;
+    for (short, long) in [
+        ("write_bw -T 0x20 -S 3 -L 9", "write_bw --tos=32 --sl 3 --hop_limit 9"),
+        ("write_bw -T 32", "write_bw --tclass 0x20"),
+        ("write_bw -D 9 -f 2", "write_bw --duration 9 --margin 2"),
+        ("write_bw -D 9", "write_bw -D 9 -f 2"),
+        ("send_bw -e", "send_bw --events"),
+        (
+            "send_bw -g -M 224.0.0.30",
+            "send_bw --mcg --MGID 0:0:0:0:0:0:0:0:0:0:0xff:255:224:0:0:30",
+        ),
+        ("write_bw --verify", "write_bw --data_validation"),
+        ("send_lat -U", "send_lat --report-unsorted"),
+    ] {
+        assert_eq!(plan(short), plan(long), "{short}, {long}");
+    }
+    let fields = plan("write_bw --flow_label 1,0x2f").local.fields;
+    assert_eq!(fields.flow_labels, [1, 47]);
+    let view = parse("write_bw -w 2.5 -y 0.5 -b --report-both").expect("valid").view;
+    assert_eq!((view.limit_bw, view.limit_msgrate, view.both), (Some(2.5), Some(0.5), true));
+    let view = parse("send_lat -H -C").expect("valid").view;
+    assert!(view.histogram && view.quantiles && view.cycles && !view.unsorted);
+    assert_eq!(plan("write_bw --run_infinitely").amount, Amount::Endless(Duration::from_secs(5)));
+    assert_eq!(
+        plan("write_bw --run_infinitely -D 2").amount,
+        Amount::Endless(Duration::from_secs(2))
+    );
+    assert!(plan("write_bw --perform_warm_up --mr_per_qp").local.warm_up);
+    let pace = plan("write_bw --rate_limit 8 --rate_units g --rate_limit_type SW").local.pace;
+    assert_eq!(pace, Some(Pace { rate: Speed::Bytes(1e9), burst: 128 }));
 }
 
 #[test]
@@ -96,6 +201,14 @@ fn the_json_file_has_perftests_name_unless_given() {
     assert_eq!(file("write_bw"), None);
     assert_eq!(file("write_bw --out_json"), Some("perftest_out.json".into()));
     assert_eq!(file("write_bw --out_json_file=x.json"), Some("x.json".into()));
+}
+
+#[test]
+fn the_csv_file_has_a_name_unless_given() {
+    let file = |line| parse(line).expect("valid").common.csv_file();
+    assert_eq!(file("write_bw"), None);
+    assert_eq!(file("write_bw --out_csv"), Some("perftest_out.csv".into()));
+    assert_eq!(file("write_bw --out_csv_file x.csv"), Some("x.csv".into()));
 }
 
 #[test]

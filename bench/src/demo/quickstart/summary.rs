@@ -5,7 +5,9 @@ use super::figures::{Figures, LARGE, MTU, WRITE, verifications};
 use crate::cli::QuickstartArgs;
 use crate::error::BenchError;
 use crate::machine::Machine;
-use crate::perf::report::{bandwidth_header, bandwidth_row, latency_header, latency_row, line};
+use crate::perf::report::{
+    Units, bandwidth_header, bandwidth_row, latency_header, latency_row, line,
+};
 use serde_json::{Value, json};
 use std::fmt;
 
@@ -133,8 +135,9 @@ impl fmt::Display for Report {
 
 fn table(f: &mut fmt::Formatter<'_>, title: &str, figures: &Figures) -> fmt::Result {
     let limits = &figures.limits;
+    let units = Units::new(true, false);
     writeln!(f, "{}\n                    {title}\n{}", line(), line())?;
-    writeln!(f, "{}", bandwidth_header(true))?;
+    writeln!(f, "{}", bandwidth_header(&units))?;
     for (name, row) in &figures.bandwidth {
         let (value, limit, unit) = match row.size > u64::from(MTU) {
             true => (row.gbps(), limits.roofline_gbps, "Gb/s"),
@@ -143,9 +146,9 @@ fn table(f: &mut fmt::Formatter<'_>, title: &str, figures: &Figures) -> fmt::Res
         // The share of WRITE is the median of the rounds' own shares.
         let share = if name == WRITE { figures.roofline_share } else { value / limit };
         let share = percent(share);
-        writeln!(f, "{}     {name}: {share} of {limit:.1} {unit}", bandwidth_row(row, true))?;
+        writeln!(f, "{}     {name}: {share} of {limit:.1} {unit}", bandwidth_row(row, &units))?;
     }
-    writeln!(f, "{}\n{}", line(), latency_header())?;
+    writeln!(f, "{}\n{}", line(), latency_header(&units))?;
     for (name, size, row) in &figures.latency {
         let bare = limits.half_rtt_ns;
         let trips = if matches!(name.as_str(), "read_lat" | "atomic_lat") { 2.0 } else { 1.0 };
@@ -153,7 +156,7 @@ fn table(f: &mut fmt::Formatter<'_>, title: &str, figures: &Figures) -> fmt::Res
         writeln!(
             f,
             "{}     {name}: {:.0} ns, {added:.0} more than a bare frame",
-            latency_row(*size, row),
+            latency_row(*size, row, &units),
             row.p50
         )?;
     }

@@ -14,6 +14,8 @@ pub(crate) struct Latency {
     max: u64,
     sum: u64,
     sum_of_squares: u128,
+    /// All latencies in their order, if they are kept.
+    kept: Option<Vec<u64>>,
 }
 
 /// Statistics of latencies, in ns.
@@ -44,11 +46,17 @@ pub(crate) struct Quantiles {
 }
 
 impl Latency {
-    /// Creates an empty record.
+    /// Creates an empty record of statistics.
     pub(crate) fn new() -> Self {
+        Self::keeping(false)
+    }
+
+    /// Creates an empty record, which also keeps every latency if `keep` is set.
+    pub(crate) fn keeping(keep: bool) -> Self {
         let histogram = Histogram::new_with_bounds(1, LONGEST, 3)
             .expect("1 ns to a minute with three digits are valid bounds");
-        Self { histogram, min: u64::MAX, max: 0, sum: 0, sum_of_squares: 0 }
+        let kept = keep.then(Vec::new);
+        Self { histogram, min: u64::MAX, max: 0, sum: 0, sum_of_squares: 0, kept }
     }
 
     /// Adds a latency in ns.
@@ -59,6 +67,14 @@ impl Latency {
         self.max = self.max.max(ns);
         self.sum += ns;
         self.sum_of_squares += u128::from(ns) * u128::from(ns);
+        if let Some(kept) = &mut self.kept {
+            kept.push(ns);
+        }
+    }
+
+    /// Returns all latencies in their order, if they are kept.
+    pub(crate) fn kept(&self) -> Option<&[u64]> {
+        self.kept.as_deref()
     }
 
     /// Returns the number of latencies.
@@ -140,6 +156,18 @@ mod tests {
         let report = latency.quantiles(1.0);
         assert_eq!((report.p99_999, report.max), (1_000_001.0, 1_000_001.0));
         assert_eq!(report.stdev, 0.0);
+    }
+
+    #[test]
+    fn latencies_are_kept_in_their_order_if_wanted() {
+        let (mut all, mut figures) = (Latency::keeping(true), Latency::new());
+        for ns in [5, 3, 9] {
+            all.record(ns);
+            figures.record(ns);
+        }
+        assert_eq!(all.kept(), Some(&[5, 3, 9][..]));
+        assert_eq!(figures.kept(), None);
+        assert_eq!(all.quantiles(1.0), figures.quantiles(1.0));
     }
 
     #[test]

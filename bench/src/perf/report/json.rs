@@ -1,5 +1,6 @@
 //! perftest's JSON. As in perftest, `results` has the last size only; `uroce.sweep` has all sizes.
 
+use super::Units;
 use super::text::Title;
 use crate::error::BenchError;
 use crate::machine::Machine;
@@ -18,31 +19,67 @@ pub(crate) enum Row {
 }
 
 impl Row {
-    fn values(&self, gbits: bool) -> Value {
-        let unit = if gbits { 1e9 / 8.0 } else { f64::from(1 << 20) };
+    /// Returns perftest's names of the values, and the values.
+    pub(super) fn values(&self, units: &Units) -> Vec<(&'static str, Value)> {
+        let time = |ns: f64| Value::from(units.time(ns));
         match self {
-            Self::Bandwidth(row) => json!({
-                "MsgSize": row.size,
-                "n_iterations": row.messages,
-                "BW_peak": row.peak_bytes_per_second() / unit,
-                "BW_average": row.bytes_per_second() / unit,
-                "MsgRate": row.messages_per_second() / 1e6,
-            }),
-            Self::Latency(size, row) => json!({
-                "MsgSize": size,
-                "n_iterations": row.count,
-                "t_min": row.min / 1e3,
-                "t_max": row.max / 1e3,
-                "t_typical": row.p50 / 1e3,
-                "t_avg": row.mean / 1e3,
-                "t_stdev": row.stdev / 1e3,
-                "percentile_99": row.p99 / 1e3,
-                "percentile_99.9": row.p99_9 / 1e3,
-                "percentile_90": row.p90 / 1e3,
-                "percentile_99.99": row.p99_99 / 1e3,
-                "percentile_99.999": row.p99_999 / 1e3,
-            }),
+            Self::Bandwidth(row) => vec![
+                ("MsgSize", row.size.into()),
+                ("n_iterations", row.messages.into()),
+                ("BW_peak", (row.peak_bytes_per_second() / units.bandwidth()).into()),
+                ("BW_average", units.average(row).into()),
+                ("MsgRate", (row.messages_per_second() / 1e6).into()),
+            ],
+            Self::Latency(size, row) => vec![
+                ("MsgSize", (*size).into()),
+                ("n_iterations", row.count.into()),
+                ("t_min", time(row.min)),
+                ("t_max", time(row.max)),
+                ("t_typical", time(row.p50)),
+                ("t_avg", time(row.mean)),
+                ("t_stdev", time(row.stdev)),
+                ("percentile_99", time(row.p99)),
+                ("percentile_99.9", time(row.p99_9)),
+                ("percentile_90", time(row.p90)),
+                ("percentile_99.99", time(row.p99_99)),
+                ("percentile_99.999", time(row.p99_999)),
+            ],
         }
+    }
+}
+
+/// A row with what belongs to it.
+#[derive(Clone, Debug)]
+pub(crate) struct Record {
+    /// The figures.
+    pub(crate) row: Row,
+    /// Share of the CPUs' time in per cent.
+    pub(crate) cpu_util: Option<f64>,
+    /// What this end and the other have sent, in a test of both directions.
+    pub(crate) directions: Option<[Bandwidth; 2]>,
+    /// Growth of the counters.
+    pub(crate) counters: Vec<(String, u64)>,
+}
+
+impl Record {
+    fn value(&self, units: &Units) -> Value {
+        let named = |(name, value): (&str, Value)| (name.to_owned(), value);
+        let mut all: Map<String, Value> = self.row.values(units).into_iter().map(named).collect();
+        if let Some(percent) = self.cpu_util {
+            all.insert("CPU_util".to_owned(), percent.into());
+        }
+        if let Some(directions) = self.directions {
+            let average = |row: &Bandwidth| units.average(row);
+            let [local, remote] = directions.each_ref().map(average);
+            all.insert("BW_average_local".to_owned(), local.into());
+            all.insert("BW_average_remote".to_owned(), remote.into());
+        }
+        if !self.counters.is_empty() {
+            let counters =
+                self.counters.iter().map(|(name, grown)| (name.clone(), (*grown).into()));
+            all.insert("counters".to_owned(), counters.collect::<Map<_, _>>().into());
+        }
+        all.into()
     }
 }
 
@@ -50,10 +87,10 @@ impl Row {
 pub(crate) struct Report<'a> {
     /// The block above the table.
     pub(crate) title: Title<'a>,
-    /// Bandwidths are in Gb/s, else in MiB/s.
-    pub(crate) gbits: bool,
+    /// Units of the values.
+    pub(crate) units: Units,
     /// Rows, one per size.
-    pub(crate) rows: &'a [Row],
+    pub(crate) records: &'a [Record],
     /// Every byte was checked and correct; `None` if that was not requested.
     pub(crate) verified: Option<bool>,
     /// Packets retransmitted by both ends.
@@ -67,13 +104,15 @@ pub(crate) struct Report<'a> {
 impl Report<'_> {
     /// Returns the JSON object.
     pub(crate) fn value(&self) -> Value {
-        let sweep: Vec<Value> = self.rows.iter().map(|row| row.values(self.gbits)).collect();
+        let record = |record: &Record| record.value(&self.units);
+        let sweep: Vec<Value> = self.records.iter().map(record).collect();
         json!({
             "test_info": self.test_info(),
             "results": sweep.last().cloned().unwrap_or_default(),
             "uroce": {
                 "sweep": sweep,
-                "BW_unit": if self.gbits { "Gb/sec" } else { "MiB/sec" },
+                "BW_unit": self.units.bandwidth_name(),
+                "time_unit": self.units.time_name(),
                 "verified": self.verified,
                 "retransmissions": self.retransmissions,
                 "lost_messages": self.lost_messages,
@@ -95,7 +134,7 @@ impl Report<'_> {
         put("Number_of_qps", plan.qps.into());
         put("Transport_type", "IB".into());
         put("Connection_type", plan.service.name().into());
-        put("Using_SRQ", "OFF".into());
+        put("Using_SRQ", if plan.local.srq { "ON" } else { "OFF" }.into());
         put("TX_depth", plan.tx_depth.into());
         if plan.measure == Measure::Bandwidth {
             put("CQ_Moderation", plan.moderation().into());
@@ -130,14 +169,17 @@ mod tests {
     fn the_keys_are_perftests_and_the_sweep_is_whole() {
         let plan = Plan::new(Operation::Write, Measure::Bandwidth);
         let title = Title { plan: &plan, device: "net_ring", mtu: 4096, gid_index: 0 };
-        let row = |size| {
-            Row::Bandwidth(Bandwidth { messages: 10, size, elapsed_ns: 1000, peak_rate: 0.01 })
+        let record = |size| {
+            let row = Bandwidth { messages: 10, size, elapsed_ns: 1000, peak_rate: 0.01 };
+            let counters = vec![("hw_counters/rdma_sends".to_owned(), 3)];
+            let row = Row::Bandwidth(row);
+            Record { row, cpu_util: Some(12.5), directions: None, counters }
         };
-        let rows = [row(64), row(128)];
+        let records = [record(64), record(128)];
         let report = Report {
             title,
-            gbits: true,
-            rows: &rows,
+            units: Units { gbits: true, cycles_per_ns: None },
+            records: &records,
             verified: Some(true),
             retransmissions: 3,
             lost_messages: 2,
@@ -149,6 +191,8 @@ mod tests {
         assert_eq!(value["results"]["MsgSize"], 128);
         assert_eq!(value["results"]["BW_average"], 10.24);
         assert_eq!(value["results"]["MsgRate"], 10.0);
+        assert_eq!(value["results"]["CPU_util"], 12.5);
+        assert_eq!(value["results"]["counters"]["hw_counters/rdma_sends"], 3);
         assert_eq!(value["uroce"]["sweep"][0]["MsgSize"], 64);
         assert_eq!(value["uroce"]["verified"], true);
         assert_eq!(value["uroce"]["retransmissions"], 3);
@@ -162,7 +206,9 @@ mod tests {
     #[test]
     fn latencies_are_microseconds() {
         let row = Quantiles { count: 7, p50: 1500.0, p99_9: 2500.0, ..Quantiles::default() };
-        let value = Row::Latency(2, row).values(false);
+        let row = Row::Latency(2, row);
+        let record = Record { row, cpu_util: None, directions: None, counters: Vec::new() };
+        let value = record.value(&Units::default());
         assert_eq!((&value["t_typical"], &value["percentile_99.9"]), (&json!(1.5), &json!(2.5)));
         assert_eq!(value["n_iterations"], 7);
     }

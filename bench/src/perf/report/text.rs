@@ -1,8 +1,9 @@
 //! perftest's tables.
 
+use super::Units;
 use crate::perf::measure::{Bandwidth, Quantiles};
 use crate::perf::plan::{Measure, Plan};
-use std::fmt;
+use std::fmt::{self, Write};
 use uroce::Gid;
 
 /// Bandwidth in Gb/s below which perftest prints six digits (not for MiB/s).
@@ -44,7 +45,8 @@ impl fmt::Display for Title<'_> {
         writeln!(f, "                    {}", direction_of(self.test(), direction))?;
         writeln!(f, " Dual-port       : OFF\t\tDevice         : {}", self.device)?;
         writeln!(f, " Number of qps   : {}\t\tTransport type : IB", plan.qps)?;
-        writeln!(f, " Connection type : {}\t\tUsing SRQ      : OFF", plan.service.name())?;
+        let srq = if plan.local.srq { "ON" } else { "OFF" };
+        writeln!(f, " Connection type : {}\t\tUsing SRQ      : {srq}", plan.service.name())?;
         writeln!(f, " TX depth        : {}", plan.tx_depth)?;
         if plan.measure == Measure::Bandwidth {
             writeln!(f, " CQ Moderation   : {}", plan.moderation())?;
@@ -100,17 +102,17 @@ impl fmt::Display for Connection {
 }
 
 /// Returns the header of a bandwidth table.
-pub(crate) fn bandwidth_header(gbits: bool) -> String {
-    let unit = if gbits { "Gb/sec" } else { "MiB/sec" };
+pub(crate) fn bandwidth_header(units: &Units) -> String {
+    let unit = units.bandwidth_name();
     format!(" #bytes     #iterations    BW peak[{unit}]    BW average[{unit}]   MsgRate[Mpps]")
 }
 
 /// Returns a row of a bandwidth table.
-pub(crate) fn bandwidth_row(row: &Bandwidth, gbits: bool) -> String {
-    let unit = if gbits { 1e9 / 8.0 } else { f64::from(1 << 20) };
+pub(crate) fn bandwidth_row(row: &Bandwidth, units: &Units) -> String {
+    let unit = units.bandwidth();
     let (peak, average) = (row.peak_bytes_per_second() / unit, row.bytes_per_second() / unit);
     let rate = row.messages_per_second() / 1e6;
-    let digits = if gbits && row.gbps() < SMALL_GBPS { 6 } else { 2 };
+    let digits = if units.gbits && row.gbps() < SMALL_GBPS { 6 } else { 2 };
     format!(
         " {:<7}    {:<10}       {peak:<7.digits$}            {average:<7.digits$}\t\t     \
          {rate:<7.6}",
@@ -118,54 +120,85 @@ pub(crate) fn bandwidth_row(row: &Bandwidth, gbits: bool) -> String {
     )
 }
 
-/// Returns the header of a latency table.
-pub(crate) fn latency_header() -> &'static str {
-    " #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    \
-     t_stdev[usec]   99% percentile[usec]   99.9% percentile[usec] "
+/// Returns the header of a latency table. perftest prints `usec` for cycles, too.
+pub(crate) fn latency_header(units: &Units) -> String {
+    let unit = units.time_name();
+    format!(
+        " #bytes #iterations    t_min[{unit}]    t_max[{unit}]  t_typical[{unit}]    t_avg[{unit}]    \
+         t_stdev[{unit}]   99% percentile[{unit}]   99.9% percentile[{unit}] "
+    )
 }
 
 /// Returns a row of a latency table.
-pub(crate) fn latency_row(size: u32, row: &Quantiles) -> String {
-    let us = |ns: f64| ns / 1e3;
+pub(crate) fn latency_row(size: u32, row: &Quantiles, units: &Units) -> String {
+    let of = |ns: f64| units.time(ns);
     format!(
         " {size:<7} {}          {:<7.2}        {:<7.2}      {:<7.2}  \t       {:<7.2}     \
          \t{:<7.2}\t\t{:<7.2} \t\t{:<7.2}",
         row.count,
-        us(row.min),
-        us(row.max),
-        us(row.p50),
-        us(row.mean),
-        us(row.stdev),
-        us(row.p99),
-        us(row.p99_9),
+        of(row.min),
+        of(row.max),
+        of(row.p50),
+        of(row.mean),
+        of(row.stdev),
+        of(row.p99),
+        of(row.p99_9),
     )
 }
 
 /// Returns the header of a latency table for a run by time (`-D`).
-pub(crate) fn latency_duration_header() -> &'static str {
-    " #bytes        #iterations       t_avg[usec]    tps average"
+pub(crate) fn latency_duration_header(units: &Units) -> String {
+    format!(" #bytes        #iterations       t_avg[{}]    tps average", units.time_name())
 }
 
-/// Returns a row of a latency table for a run by time; `seconds` is the length of the run.
-pub(crate) fn latency_duration_row(size: u32, row: &Quantiles, seconds: f64) -> String {
+/// Returns a row of a latency table for a run by time; `seconds` is the length of its measured
+/// part.
+pub(crate) fn latency_duration_row(
+    size: u32,
+    row: &Quantiles,
+    seconds: f64,
+    units: &Units,
+) -> String {
     let rate = row.count as f64 / seconds.max(1e-9);
-    format!(" {size:<7}       {:<10}        {:<7.2}        {rate:<7.2}", row.count, row.mean / 1e3)
+    let mean = units.time(row.mean);
+    format!(" {size:<7}       {:<10}        {mean:<7.2}        {rate:<7.2}", row.count)
+}
+
+/// Returns the header of the column of `--cpu_util`, which follows the others.
+pub(crate) fn cpu_header() -> &'static str {
+    "    CPU_Util[%]"
+}
+
+/// Returns the column of `--cpu_util`.
+pub(crate) fn cpu_column(percent: f64) -> String {
+    format!("\t    {percent:<3.2}")
+}
+
+/// Returns the lines of all latencies, each divided by `parts`, numbered from 1.
+pub(crate) fn latencies(ns: &[u64], parts: f64, units: &Units) -> String {
+    let mut text = format!("#, {}", units.time_name());
+    for (index, &ns) in ns.iter().enumerate() {
+        // Writing to a string cannot fail.
+        let _ = write!(text, "\n{}, {}", index + 1, units.time(ns as f64 / parts));
+    }
+    text
 }
 
 /// Returns the quantiles that perftest has no column for.
-pub(crate) fn quantiles(row: &Quantiles) -> String {
-    let us = |ns: f64| ns / 1e3;
+pub(crate) fn quantiles(row: &Quantiles, units: &Units) -> String {
+    let of = |ns: f64| units.time(ns);
     format!(
-        " usec: min {:.3}  p50 {:.3}  p90 {:.3}  p99 {:.3}  p99.9 {:.3}  p99.99 {:.3}  \
+        " {}: min {:.3}  p50 {:.3}  p90 {:.3}  p99 {:.3}  p99.9 {:.3}  p99.99 {:.3}  \
          p99.999 {:.3}  max {:.3}",
-        us(row.min),
-        us(row.p50),
-        us(row.p90),
-        us(row.p99),
-        us(row.p99_9),
-        us(row.p99_99),
-        us(row.p99_999),
-        us(row.max),
+        units.time_name(),
+        of(row.min),
+        of(row.p50),
+        of(row.p90),
+        of(row.p99),
+        of(row.p99_9),
+        of(row.p99_99),
+        of(row.p99_999),
+        of(row.max),
     )
 }
 

@@ -7,35 +7,38 @@
 //!
 //! Not here: the order of steps with perftest's programs ([`super::stock`]).
 
+use super::request::{Operands, poll, remote_slot, work_request};
 use super::verify::{Algebra, check_at};
 use super::watch::Watch;
-use super::worker::{Bench, LATENCY_DEPTH, Operands, POLL_BATCH, poll, remote_slot, work_request};
-use super::{Peer, Word, out_of_step};
+use super::worker::{Bench, LATENCY_DEPTH, POLL_BATCH};
+use super::{Event, Peer, Word, out_of_step};
 use crate::error::{BenchError, Step};
 use crate::pattern::Pattern;
 use crate::perf::measure::{Latency, Quantiles};
 use crate::perf::plan::{Amount, Operation, Plan};
 use crate::pin::Side;
 use crate::rendezvous::Link;
-use uroce::WorkCompletion;
+use uroce::{ImmDt, WorkCompletion};
 use uroce_engine::clock::Clock;
 
 /// Posts per completion, so that places in the send queue become free.
 const SIGNAL: u64 = 32;
 
 /// Measures one size. Both ends return the client's figures.
-pub(super) fn run(bench: &mut Bench<'_, Link>, size: u32) -> Result<Quantiles, BenchError> {
-    for region in &bench.regions {
-        region.fill(.., 0).step("clearing memory")?;
-    }
-    if bench.plan.operation == Operation::Send {
+pub(super) fn run(
+    bench: &mut Bench<'_, Link>,
+    size: u32,
+    event: &mut dyn FnMut(Event<'_>),
+) -> Result<Quantiles, BenchError> {
+    bench.memory.fill_all(0)?;
+    if bench.plan.takes_receives() {
         bench.post_receives()?;
     }
     if bench.plan.operation == Operation::Read && bench.side == Side::Server {
         lay_out_answers(bench, size)?;
     }
     bench.start()?;
-    let mut end = PingPong::new(bench, size);
+    let mut end = PingPong::new(bench, size, event);
     match (end.bench.side, end.bench.plan.operation.is_answered_by_stack()) {
         (Side::Client, true) => end.ask_and_report(),
         (Side::Client, false) => end.lead_and_report(),
@@ -51,7 +54,7 @@ fn lay_out_answers(bench: &Bench<'_, Link>, size: u32) -> Result<(), BenchError>
     for slot in 0..bench.layout.slots {
         outgoing.fill(u64::from(slot), &mut message);
         let place = bench.layout.target(slot, size).start;
-        bench.regions[0].write_at(place, &message).step("filling memory")?;
+        bench.memory.write_at(0, place, &message)?;
     }
     Ok(())
 }
@@ -67,6 +70,7 @@ fn patterns(side: Side) -> [Pattern; 2] {
 /// The test at one end.
 pub(super) struct PingPong<'b, 'a, P> {
     bench: &'b mut Bench<'a, P>,
+    event: &'b mut dyn FnMut(Event<'_>),
     size: u32,
     watch: Watch,
     buffer: Vec<u8>,
@@ -89,7 +93,8 @@ impl<'b, 'a> PingPong<'b, 'a, Link> {
         if self.finished.is_some() {
             return Err(out_of_step());
         }
-        self.report(messages, latency.quantiles(2.0))
+        let figures = self.figures(&latency, 2.0);
+        self.report(messages, figures)
     }
 
     /// Runs the server of SEND and WRITE.
@@ -114,7 +119,8 @@ impl<'b, 'a> PingPong<'b, 'a, Link> {
                 _ => return Err(out_of_step()),
             }
         }
-        self.report(messages, latency.quantiles(1.0))
+        let figures = self.figures(&latency, 1.0);
+        self.report(messages, figures)
     }
 
     /// Runs the server of READ and atomic operations. Its stack answers until the client has
@@ -127,7 +133,7 @@ impl<'b, 'a> PingPong<'b, 'a, Link> {
                 None => (),
                 Some(Word::Check { words, .. }) => {
                     let place = self.bench.layout.target(0, self.size).start;
-                    let word = self.bench.regions[0].load_u64(place).step("reading memory")?;
+                    let word = self.bench.memory.load_u64(0, place)?;
                     let wrong = words.first() != Some(&word);
                     let fault = wrong.then(|| format!("the word is {word:#x}, not {words:x?}"));
                     self.bench.link.send(&Word::Checked { fault })?;
@@ -155,7 +161,11 @@ impl<'b, 'a> PingPong<'b, 'a, Link> {
 
 impl<'b, 'a, P: Peer> PingPong<'b, 'a, P> {
     /// Creates the test of one size. The time of a run by time begins now.
-    pub(super) fn new(bench: &'b mut Bench<'a, P>, size: u32) -> Self {
+    pub(super) fn new(
+        bench: &'b mut Bench<'a, P>,
+        size: u32,
+        event: &'b mut dyn FnMut(Event<'_>),
+    ) -> Self {
         let [outgoing, incoming] = patterns(bench.side);
         Self {
             watch: Watch::new(bench.clock),
@@ -170,20 +180,64 @@ impl<'b, 'a, P: Peer> PingPong<'b, 'a, P> {
             limit: Limit::of(bench.plan, bench.clock),
             size,
             bench,
+            event,
+        }
+    }
+
+    /// Returns the figures of the latencies, of which each is divided by `parts`.
+    pub(super) fn figures(&mut self, latency: &Latency, parts: f64) -> Quantiles {
+        if !std::mem::replace(&mut self.limit.ended, true) {
+            (self.event)(Event::End);
+        }
+        if let Some(kept) = latency.kept() {
+            (self.event)(Event::Latencies(kept, parts));
+        }
+        latency.quantiles(parts)
+    }
+
+    /// Records a latency that ended `now`, if it is within the margins of a run by time.
+    #[inline]
+    fn record(&mut self, latency: &mut Latency, ns: u64, now: u64) {
+        match self.limit.phase(now) {
+            Phase::Measured => latency.record(ns),
+            Phase::Margin => (),
+            Phase::Begins => {
+                (self.event)(Event::Begin);
+                self.limit.begun = true;
+            }
+            Phase::Ends => {
+                (self.event)(Event::End);
+                self.limit.ended = true;
+            }
+        }
+    }
+
+    /// Waits for the gap before the next message.
+    #[inline]
+    fn pause(&mut self) {
+        let gap = self.bench.plan.local.gap.as_nanos() as u64;
+        if gap > 0 {
+            let end = self.bench.clock.now() + gap;
+            while self.bench.clock.now() < end {
+                self.bench.drive.turn();
+            }
         }
     }
 
     /// Sends first. Returns the number of messages each way and the round trips.
     pub(super) fn lead(&mut self) -> Result<(u64, Latency), BenchError> {
-        let (clock, mut latency, mut number) = (self.bench.clock, Latency::new(), 0);
+        let (clock, mut number) = (self.bench.clock, 0);
+        let mut latency = Latency::keeping(self.bench.plan.local.keep);
         while self.limit.allows(number, clock.now()) {
             self.lay_out(number)?;
+            self.pause();
             let begin = clock.now();
             self.post(number, 0, Operands::default())?;
             if !self.await_message(number, P::LEAVES)? {
                 break;
             }
-            latency.record(clock.now() - begin);
+            let now = clock.now();
+            self.record(&mut latency, now - begin, now);
             if self.bench.plan.verify {
                 self.check_incoming(number)?;
             }
@@ -219,19 +273,21 @@ impl<'b, 'a, P: Peer> PingPong<'b, 'a, P> {
     /// and the final word of atomic operations.
     pub(super) fn ask(&mut self) -> Result<(u64, Latency, u64), BenchError> {
         let (clock, plan) = (self.bench.clock, self.bench.plan);
-        let (mut latency, mut algebra) = (Latency::new(), Algebra::new(plan, 0));
+        let (mut latency, mut algebra) = (Latency::keeping(plan.local.keep), Algebra::new(plan, 0));
         let mut number = 0;
         while self.limit.allows(number, clock.now()) {
             let target = if plan.operation.is_atomic() { 0 } else { number as u32 };
             let (operands, original) = algebra.next(number);
             if plan.verify {
                 let place = self.bench.layout.local(number as u32, self.size);
-                self.bench.regions[0].fill(place, 0).step("clearing memory")?;
+                self.bench.memory.fill(0, place, 0)?;
             }
+            self.pause();
             let begin = clock.now();
             self.post(number, target, operands)?;
             self.await_completion()?;
-            latency.record(clock.now() - begin);
+            let now = clock.now();
+            self.record(&mut latency, now - begin, now);
             if plan.verify {
                 self.check_answer(number, original)?;
             }
@@ -251,12 +307,11 @@ impl<'b, 'a, P: Peer> PingPong<'b, 'a, P> {
     /// Writes the next message: all of it if it will be checked, else its last byte.
     fn lay_out(&mut self, number: u64) -> Result<(), BenchError> {
         let range = self.bench.layout.local(number as u32, self.size);
-        let region = &self.bench.regions[0];
         if self.bench.plan.verify {
             self.outgoing.fill(number, &mut self.buffer);
-            region.write_at(range.start, &self.buffer).step("filling memory")
+            self.bench.memory.write_at(0, range.start, &self.buffer)
         } else {
-            region.store_u8(range.end - 1, Pattern::last_byte(number)).step("filling memory")
+            self.bench.memory.store_u8(0, range.end - 1, Pattern::last_byte(number))
         }
     }
 
@@ -265,9 +320,10 @@ impl<'b, 'a, P: Peer> PingPong<'b, 'a, P> {
         let bench = &mut *self.bench;
         let operation = bench.plan.operation;
         let range = bench.layout.local(number as u32, self.size);
-        let local = [bench.regions[0].slice(range).step("a slice of memory")?];
+        let local = [bench.memory.slice(0, range)?];
         let remote = remote_slot(&bench.layout, &bench.remotes[0], target, self.size)?;
         let way = bench.ways.first();
+        let operands = Operands { immediate: number as u32, ..operands };
         let request = work_request(bench.plan, &local, remote, way, operands).id(number + 1);
         let signaled = operation.is_answered_by_stack() || (number + 1).is_multiple_of(self.signal);
         let request = if signaled { request.signaled() } else { request };
@@ -289,10 +345,11 @@ impl<'b, 'a, P: Peer> PingPong<'b, 'a, P> {
         let mut completions = [WorkCompletion::default(); POLL_BATCH];
         while self.completed == before {
             let bench = &mut *self.bench;
-            bench.drive.turn();
+            bench.turn();
             let polled = poll(&bench.send_cq, &mut completions, bench.plan.operation)?;
-            if let Some(last) = polled.last() {
-                self.completed = last.wr_id;
+            match polled.last() {
+                Some(last) => self.completed = last.wr_id,
+                None => bench.rest(&mut self.watch)?,
             }
             if let Some(messages) = bench.look(&mut self.watch, before)? {
                 self.finished = Some(messages);
@@ -310,16 +367,20 @@ impl<'b, 'a, P: Peer> PingPong<'b, 'a, P> {
         let mut completions = [WorkCompletion::default(); 1];
         loop {
             let bench = &mut *self.bench;
-            bench.drive.turn();
-            let arrived = match bench.plan.operation {
-                Operation::Send => {
-                    !poll(&bench.recv_cq, &mut completions, Operation::Send)?.is_empty()
+            bench.turn();
+            let arrived = if bench.plan.takes_receives() {
+                let polled = poll(&bench.recv_cq, &mut completions, bench.plan.operation)?;
+                for completion in polled {
+                    check_immediate(completion, bench.plan, number)?;
                 }
-                _ => bench.regions[0].load_u8(place).step("polling memory")? == expected,
+                !polled.is_empty()
+            } else {
+                bench.memory.load_u8(0, place)? == expected
             };
             if arrived {
                 return Ok(true);
             }
+            bench.rest(&mut self.watch)?;
             if let Some(messages) = bench.look(&mut self.watch, number)? {
                 self.finished = Some(messages);
             }
@@ -331,7 +392,7 @@ impl<'b, 'a, P: Peer> PingPong<'b, 'a, P> {
 
     /// Counts a received message and posts receive requests again.
     fn repost(&mut self) -> Result<(), BenchError> {
-        if self.bench.plan.operation == Operation::Send {
+        if self.bench.plan.takes_receives() {
             self.bench.receives_posted[0] -= 1;
             if self.bench.receives_posted[0] <= self.bench.plan.rx_depth / 2 {
                 self.bench.post_receives()?;
@@ -342,21 +403,21 @@ impl<'b, 'a, P: Peer> PingPong<'b, 'a, P> {
 
     fn check_incoming(&mut self, number: u64) -> Result<(), BenchError> {
         let place = self.bench.layout.target(0, self.size).start;
-        let region = &self.bench.regions[0];
+        let memory = &self.bench.memory;
         let concurrent = self.bench.drive.is_concurrent();
-        check_at(concurrent, region, place, self.incoming, number, &mut self.buffer)
+        check_at(concurrent, memory, place, self.incoming, number, &mut self.buffer)
     }
 
     /// Checks the result of a READ or an atomic operation.
     fn check_answer(&mut self, number: u64, original: u64) -> Result<(), BenchError> {
-        let (layout, region) = (self.bench.layout, &self.bench.regions[0]);
+        let (layout, memory) = (self.bench.layout, &self.bench.memory);
         let place = layout.local(number as u32, self.size).start;
         if self.bench.plan.operation == Operation::Read {
             let message = number % u64::from(layout.slots);
             let concurrent = self.bench.drive.is_concurrent();
-            return check_at(concurrent, region, place, self.incoming, message, &mut self.buffer);
+            return check_at(concurrent, memory, place, self.incoming, message, &mut self.buffer);
         }
-        let returned = region.load_u64(place).step("reading memory")?;
+        let returned = memory.load_u64(0, place)?;
         if returned == original {
             return Ok(());
         }
@@ -366,20 +427,75 @@ impl<'b, 'a, P: Peer> PingPong<'b, 'a, P> {
     }
 }
 
-/// Limit of the test at the leading end.
+/// Checks the immediate data of a message, if it is to have them.
+fn check_immediate(
+    completion: &WorkCompletion,
+    plan: &Plan,
+    number: u64,
+) -> Result<(), BenchError> {
+    let wanted = plan.immediate.then_some(ImmDt(number as u32));
+    if !plan.verify || completion.imm == wanted {
+        return Ok(());
+    }
+    let text = format!("message {number} came with {:x?}, not {wanted:x?}", completion.imm);
+    Err(BenchError::Corrupt(text))
+}
+
+/// Limit of the test at the leading end, and its margins.
 #[derive(Clone, Copy)]
 struct Limit {
     count: u64,
     deadline: u64,
+    /// Times between which latencies are measured.
+    from: u64,
+    until: u64,
+    /// The measurement has begun, and it is over. Both have been reported.
+    begun: bool,
+    ended: bool,
+}
+
+/// Part of the run in which a latency ends.
+enum Phase {
+    /// It counts.
+    Measured,
+    /// It does not, as those of a margin.
+    Margin,
+    /// It is the last before the measurement.
+    Begins,
+    /// It is the first after the measurement.
+    Ends,
 }
 
 impl Limit {
     fn of(plan: &Plan, clock: Clock) -> Self {
+        let now = clock.now();
+        let margin = plan.local.margin.as_nanos() as u64;
+        let whole = Self {
+            count: u64::MAX,
+            deadline: u64::MAX,
+            from: now,
+            until: u64::MAX,
+            begun: true,
+            ended: true,
+        };
         match plan.amount {
-            Amount::Iterations(count) => Self { count, deadline: u64::MAX },
+            Amount::Iterations(count) => Self { count, ..whole },
             Amount::Duration(time) => {
-                Self { count: u64::MAX, deadline: clock.now() + time.as_nanos() as u64 }
+                let deadline = now + time.as_nanos() as u64;
+                let until = if margin > 0 { deadline - margin } else { u64::MAX };
+                Self { deadline, from: now + margin, until, begun: false, ended: false, ..whole }
             }
+            Amount::Endless(_) => whole,
+        }
+    }
+
+    #[inline]
+    fn phase(&self, now: u64) -> Phase {
+        match (self.begun, self.ended) {
+            (false, _) if now >= self.from => Phase::Begins,
+            (true, false) if now > self.until => Phase::Ends,
+            _ if now < self.from || now > self.until => Phase::Margin,
+            _ => Phase::Measured,
         }
     }
 

@@ -16,22 +16,23 @@
 //!     at the end:    K "done", but after WRITE the programs just leave
 //! ```
 //!
-//! perftest sends neither its options nor the reason of a failure. Therefore both ends must be
-//! started with the same options, bytes cannot be verified, and a failure of the other end is seen
-//! as a closed connection.
+//! perftest sends its options only from release 6.30 on, and never the reason of a failure.
+//! Therefore both ends must be started with the same options, bytes cannot be verified, and a
+//! failure of the other end is seen as a closed connection.
 
-use super::bandwidth::{Flow, Transferred, transfer};
+use super::bandwidth::{Flow, Transferred, transfer, warm_up};
 use super::latency::PingPong;
 use super::worker::{Bench, End, Workers, largest_mtu};
 use super::{Connected, Event, Outcome, Peer};
 use crate::error::BenchError;
 use crate::node::Node;
 use crate::perf::measure::{Bandwidth, Latency};
-use crate::perf::plan::{Measure, Operation, Plan};
+use crate::perf::plan::{Amount, Measure, Operation, Plan, Service};
 use crate::perf::report::Row;
 use crate::pin::Side;
-use crate::rendezvous::perftest::{Calling, Key, Report, Talk};
+use crate::rendezvous::perftest::{Calling, Key, Report, Talk, Terms};
 use crate::rendezvous::{PATIENCE, pause};
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 /// Timeout while the other end measures: none. A closed connection is noticed.
@@ -55,19 +56,32 @@ pub(crate) fn run(
     if plan.sizes.len() > 1 && plan.amount.iterations().is_none() {
         return Err(BenchError::usage("perftest does not support -a together with -D"));
     }
+    if plan.immediate {
+        return Err(BenchError::usage(
+            "immediate data need uroce at the other end too: releases of perftest differ in their \
+             steps for them",
+        ));
+    }
     let before = node.retransmissions()?;
     let mut stock = Stock { talk, leaves_silently: false, expected: None, called: None };
     let (mtu, cycle) = stock.talk.agree(largest_mtu(node, plan.mtu)?)?;
+    let terms = terms(plan, mtu, gbits).reads(node.context.attr().max_rd_atomic.into());
+    let reads = stock.talk.compare(&terms)?;
     // The program cycles through this much of our memory with shorter messages.
     let mut workers = Workers::create(node, plan, cycle)?;
-    let connected = connect(node, &mut stock, plan, mtu, &mut workers)?;
+    let connected = connect(node, &mut stock, plan, mtu, reads, &mut workers)?;
     event(Event::Connected(&connected));
     let key = key(plan, &connected.local[0]);
     let bench = Bench::new(node, &mut stock, plan, workers, connected)?;
     let mut test = Test { bench, key, gbits, rows: Vec::new(), event };
-    match plan.measure {
-        Measure::Bandwidth => test.bandwidth()?,
-        Measure::Latency => test.latency()?,
+    let ended = match plan.measure {
+        Measure::Bandwidth => test.bandwidth(),
+        Measure::Latency => test.latency(),
+    };
+    match ended {
+        // One end of an endless run has been ended, which ends it for both.
+        Err(BenchError::PeerGone) if plan.amount.is_endless() => (),
+        ended => ended?,
     }
     let (rows, retransmissions) = (test.rows, node.retransmissions()? - before);
     let lost = node.lost()?;
@@ -114,6 +128,7 @@ fn connect(
     stock: &mut Stock,
     plan: &Plan,
     mtu: u32,
+    reads_max: Option<u32>,
     workers: &mut Workers,
 ) -> Result<Connected, BenchError> {
     let keys: Vec<Key> = workers.ends.iter().map(|end| key(plan, end)).collect();
@@ -134,7 +149,8 @@ fn connect(
         rkey: key.rkey,
         len,
     });
-    let reads = theirs.iter().map(|key| u8::try_from(key.reads).unwrap_or(u8::MAX)).min();
+    let reads = theirs.iter().map(|key| key.reads).chain(reads_max).min();
+    let reads = reads.map(|reads| u8::try_from(reads).unwrap_or(u8::MAX));
     let (local, remote) = (workers.ends.clone(), remote.collect());
     let connected = Connected { mtu, reads: reads.unwrap_or(0), local, remote };
     workers.connect(node, plan, &connected)?;
@@ -142,6 +158,62 @@ fn connect(
     swap(first)?;
     swap(then)?;
     Ok(connected)
+}
+
+/// Returns the parameters that a program with the same options would send.
+fn terms(plan: &Plan, mtu: u32, gbits: bool) -> Terms {
+    let verb = match plan.operation {
+        Operation::Send => 0,
+        Operation::Write => 2,
+        Operation::Read => 4,
+        Operation::FetchAdd | Operation::CompareSwap => 5,
+    };
+    let sweep = plan.sizes.len() > 1;
+    let method = if plan.amount.is_endless() { 2 } else { u32::from(sweep) };
+    let size = match plan.service {
+        _ if sweep => plan.size_max(),
+        Service::Ud => plan.size_max().min(mtu),
+        Service::Rc | Service::Uc => plan.size_max(),
+    };
+    let bandwidth = plan.measure == Measure::Bandwidth;
+    let terms = Terms::default()
+        .int("test_method", method)
+        .int("connection_type", plan.service as u32)
+        .int("verb", verb)
+        .int("tst", bandwidth.into())
+        .int("test_type", plan.amount.iterations().is_none().into())
+        .long("size", size.into())
+        .int("num_of_qps", plan.qps)
+        .int("duplex", plan.bidirectional.into())
+        .int("use_rdma_cm", 0)
+        .int("use_write_with_imm", 0)
+        .int("aes_xts", 0)
+        .int("sig_offload", 0)
+        .int("data_validation", 0);
+    let terms = match plan.operation {
+        Operation::CompareSwap => terms.int("atomicType", 0),
+        Operation::FetchAdd => terms.int("atomicType", 1),
+        _ => terms,
+    };
+    let terms = if bandwidth { terms.int("report_fmt", (!gbits).into()) } else { terms };
+    match plan.amount {
+        Amount::Iterations(count) => terms.long("iters", count),
+        Amount::Duration(time) => {
+            let seconds = u32::try_from(time.as_secs()).unwrap_or(u32::MAX);
+            terms.long("iters", 0).int("duration", seconds)
+        }
+        Amount::Endless(_) => terms,
+    }
+}
+
+/// Returns the times of a run that begins `now` at which latencies are measured.
+fn measured(plan: &Plan, now: u64) -> Range<u64> {
+    let margin = plan.local.margin.as_nanos() as u64;
+    let end = match plan.amount {
+        Amount::Duration(time) if margin > 0 => now + time.as_nanos() as u64 - margin,
+        _ => u64::MAX,
+    };
+    now + margin..end
 }
 
 /// Returns the parameters of an end in perftest's form.
@@ -165,7 +237,7 @@ struct Test<'a, 'e> {
 impl Test<'_, '_> {
     fn bandwidth(&mut self) -> Result<(), BenchError> {
         let (plan, flow) = (self.bench.plan, Flow::of(self.bench.plan, self.bench.side));
-        self.bench.fill()?;
+        self.bench.memory.fill_all(0xa5)?;
         let one_sided = plan.operation != Operation::Send;
         let one_way = one_sided && !plan.bidirectional;
         if flow.sends || flow.receives {
@@ -203,14 +275,19 @@ impl Test<'_, '_> {
         self.bench.link.expected = count.map(|count| count * workers);
         // In a run by time with both directions, the other end stops at the same time.
         let known = !flow.receives || (timed && flow.sends);
-        let done = transfer(&mut self.bench, size, flow, known.then_some(0))?;
-        let Transferred { sent, received } = done;
+        if plan.local.warm_up && flow.sends {
+            warm_up(&mut self.bench, size)?;
+        }
+        let known = known.then_some(0);
+        let done = transfer(&mut self.bench, size, flow, known, self.event)?;
+        let Transferred { sent, received, .. } = done;
         if both && sweep && !send {
             self.barrier()?;
         }
         let mut sample = if flow.sends { sent } else { received };
         if both && !(send && timed) {
             let theirs = self.swap_reports(Some(Row::Bandwidth(sample)))?;
+            (self.event)(Event::Directions([sample, theirs]));
             sample = sample.plus(&theirs);
         }
         if send && sweep {
@@ -254,15 +331,16 @@ impl Test<'_, '_> {
         };
         let (leads, asks) = (self.bench.side == leader, plan.operation.is_answered_by_stack());
         let clock = self.bench.clock;
-        let mut end = PingPong::new(&mut self.bench, size);
+        let measured = measured(plan, clock.now());
+        let mut end = PingPong::new(&mut self.bench, size, self.event);
         let (latency, parts) = match (asks, leads) {
             (true, _) => (end.ask()?.1, 1.0),
             (false, true) => (end.lead()?.1, 2.0),
             (false, false) => {
-                let (mut latency, mut last) = (Latency::new(), None);
+                let (mut latency, mut last) = (Latency::keeping(plan.local.keep), None);
                 end.follow(plan.amount.iterations().unwrap_or(u64::MAX), || {
                     let now = clock.now();
-                    if let Some(last) = last.replace(now) {
+                    if let Some(last) = last.replace(now).filter(|_| measured.contains(&now)) {
                         latency.record(now - last);
                     }
                 })?;
@@ -273,7 +351,7 @@ impl Test<'_, '_> {
         if plan.amount.iterations().is_some() {
             end.settle()?;
         }
-        Ok(Row::Latency(size, latency.quantiles(parts)))
+        Ok(Row::Latency(size, end.figures(&latency, parts)))
     }
 
     fn row(&mut self, row: Row) {

@@ -8,8 +8,10 @@
 //! Only the transfers are timed. Each round starts without messages in flight, so that rates are
 //! lower than those of a run without verification.
 
+use super::memory::Memory;
+use super::request::{Operands, poll, remote_slot, work_request};
 use super::watch::Watch;
-use super::worker::{Bench, Operands, POLL_BATCH, poll, remote_slot, work_request};
+use super::worker::{Bench, POLL_BATCH};
 use super::{Word, out_of_step};
 use crate::error::{BenchError, Step};
 use crate::pattern::Pattern;
@@ -18,7 +20,7 @@ use crate::perf::plan::{Operation, Plan};
 use crate::pin::Side;
 use crate::rendezvous::Link;
 use std::time::{Duration, Instant};
-use uroce::{MemoryRegion, RecvWr, WorkCompletion};
+use uroce::{ImmDt, WorkCompletion};
 
 /// Longest wait for the last stores of an lcore that runs concurrently with this thread.
 const SETTLE: Duration = Duration::from_millis(20);
@@ -28,9 +30,7 @@ const ARRIVAL: u32 = 1000;
 
 /// Verifies one size. Both ends return the client's figures.
 pub(super) fn run(bench: &mut Bench<'_, Link>, size: u32) -> Result<Bandwidth, BenchError> {
-    for region in &bench.regions {
-        region.fill(0..region.len(), 0).step("clearing memory")?;
-    }
+    bench.memory.fill_all(0)?;
     match bench.side {
         Side::Client => client(bench, size),
         Side::Server => server(bench, size),
@@ -73,7 +73,7 @@ fn round(
 ) -> Result<u64, BenchError> {
     let plan = bench.plan;
     let mut buffer = vec![0; size as usize];
-    for (worker, region) in bench.regions.iter().enumerate() {
+    for worker in 0..bench.qps.len() {
         let pattern = pattern_of(plan.operation, worker);
         for number in first..first + count {
             match plan.operation {
@@ -82,7 +82,7 @@ fn round(
                 _ => buffer.fill(!Pattern::last_byte(number)),
             }
             let place = bench.layout.local(number as u32, size).start;
-            region.write_at(place, &buffer).step("filling memory")?;
+            bench.memory.write_at(worker, place, &buffer)?;
         }
     }
     let begin = bench.clock.now();
@@ -115,11 +115,12 @@ fn post(
 ) -> Result<(), BenchError> {
     let slot = number as u32;
     let range = bench.layout.local(slot, size);
-    let local = [bench.regions[worker].slice(range).step("a slice of memory")?];
+    let local = [bench.memory.slice(worker, range)?];
     // All atomic operations use one word.
     let target = if bench.plan.operation.is_atomic() { 0 } else { slot };
     let remote = remote_slot(&bench.layout, &bench.remotes[worker], target, size)?;
     let way = bench.ways.get(worker);
+    let operands = Operands { immediate: immediate_of(worker, number), ..operands };
     let request = work_request(bench.plan, &local, remote, way, operands);
     bench.qps[worker].post_send(&request.id(number).signaled()).step("posting")
 }
@@ -133,15 +134,15 @@ fn check_answer(
     original: u64,
     buffer: &mut [u8],
 ) -> Result<(), BenchError> {
-    let (region, place) = (&bench.regions[worker], bench.layout.local(number as u32, size).start);
+    let (memory, place) = (&bench.memory, bench.layout.local(number as u32, size).start);
     match bench.plan.operation {
         Operation::Write | Operation::Send => Ok(()),
         Operation::Read => {
-            region.read_at(place, buffer).step("reading memory")?;
+            memory.read_at(worker, place, buffer)?;
             check(bench.plan.operation, worker, number, buffer).map_err(BenchError::Corrupt)
         }
         Operation::FetchAdd | Operation::CompareSwap => {
-            let returned = region.load_u64(place).step("reading memory")?;
+            let returned = memory.load_u64(worker, place)?;
             if returned == original {
                 return Ok(());
             }
@@ -175,7 +176,7 @@ fn server(bench: &mut Bench<'_, Link>, size: u32) -> Result<Bandwidth, BenchErro
             }
             Word::Check { first, count, words } => {
                 check_range(bench.layout.slots, total, first, count)?;
-                receive_round(bench, size, count)?;
+                receive_round(bench, size, first, count)?;
                 if bench.plan.is_lossy() {
                     // A WRITE of an unreliable service completes when it has been sent; it may
                     // still wait at this port.
@@ -206,53 +207,72 @@ fn check_range(slots: u32, total: u64, first: u64, count: u64) -> Result<(), Ben
 /// Writes the messages for the client's READs.
 fn prepare(bench: &Bench<'_, Link>, size: u32, first: u64, count: u64) -> Result<(), BenchError> {
     let mut buffer = vec![0; size as usize];
-    for (worker, region) in bench.regions.iter().enumerate() {
+    for worker in 0..bench.qps.len() {
         for number in first..first + count {
             pattern_of(Operation::Read, worker).fill(number, &mut buffer);
             let place = bench.layout.target(number as u32, size).start;
-            region.write_at(place, &buffer).step("filling memory")?;
+            bench.memory.write_at(worker, place, &buffer)?;
         }
     }
     Ok(())
 }
 
-/// Posts the receive requests of the round that begins with message `first`, one per slot.
+/// Posts the receive requests of the round that begins with message `first`, one per slot. In a
+/// shared queue they are in the order in which the client's queue pairs send, one after the other.
 fn post_round(
     bench: &mut Bench<'_, Link>,
     size: u32,
     first: u64,
     total: u64,
 ) -> Result<(), BenchError> {
-    if bench.plan.operation != Operation::Send {
+    if !bench.plan.takes_receives() {
         return Ok(());
     }
     let end = total.min(first + u64::from(bench.layout.slots));
-    for (qp, region) in bench.qps.iter_mut().zip(&bench.regions) {
+    for worker in 0..bench.qps.len() {
         for number in first..end {
             let range = bench.layout.receive(number as u32, size);
-            let target = [region.slice(range).step("a slice of memory")?];
-            let request = RecvWr::new(&target).id(number);
-            qp.post_recv(&request).step("posting a receive request")?;
+            bench.post_receive(worker, range, worker as u64)?;
         }
     }
     Ok(())
 }
 
-/// Polls the completions of a round of SENDs and checks their lengths.
-fn receive_round(bench: &mut Bench<'_, Link>, size: u32, count: u64) -> Result<(), BenchError> {
-    if bench.plan.operation != Operation::Send {
+/// Polls the completions of a round's receive requests, and checks their lengths, immediate data,
+/// and each queue pair's order.
+fn receive_round(
+    bench: &mut Bench<'_, Link>,
+    size: u32,
+    first: u64,
+    count: u64,
+) -> Result<(), BenchError> {
+    if !bench.plan.takes_receives() {
         return Ok(());
     }
-    let expected = count * bench.qps.len() as u64;
+    let workers = bench.qps.len();
+    let expected = count * workers as u64;
+    let mut next = vec![first; workers];
     let mut completions = [WorkCompletion::default(); POLL_BATCH];
     let (mut done, mut watch) = (0, Watch::new(bench.clock));
     while done < expected {
         bench.drive.turn();
-        for completion in poll(&bench.recv_cq, &mut completions, Operation::Send)? {
+        for completion in poll(&bench.recv_cq, &mut completions, bench.plan.operation)? {
+            // The identifier is the one that this end has given.
+            let worker = completion.wr_id as usize;
+            let number = next[worker];
+            next[worker] += 1;
             if completion.byte_len != bench.layout.byte_len(size) {
                 return Err(BenchError::Corrupt(format!(
-                    "message {} came with {} bytes instead of {size}",
-                    completion.wr_id, completion.byte_len
+                    "message {number} came with {} bytes instead of {size}",
+                    completion.byte_len
+                )));
+            }
+            let wanted = bench.plan.immediate.then(|| ImmDt(immediate_of(worker, number)));
+            if completion.imm != wanted {
+                return Err(BenchError::Corrupt(format!(
+                    "message {number} of queue pair {worker} came with the immediate data {:x?}, \
+                     not {wanted:x?}",
+                    completion.imm
                 )));
             }
             done += 1;
@@ -262,6 +282,11 @@ fn receive_round(bench: &mut Bench<'_, Link>, size: u32, count: u64) -> Result<(
         }
     }
     Ok(())
+}
+
+/// Returns the immediate data of a message.
+fn immediate_of(worker: usize, number: u64) -> u32 {
+    (worker as u32) << 20 ^ number as u32
 }
 
 /// Checks a round at its target. Returns the first fault.
@@ -274,10 +299,9 @@ fn check_round(
 ) -> Result<Option<String>, BenchError> {
     let operation = bench.plan.operation;
     let mut buffer = vec![0; size as usize];
-    for (worker, region) in bench.regions.iter().enumerate() {
+    for worker in 0..bench.qps.len() {
         if operation.is_atomic() {
-            let word =
-                region.load_u64(bench.layout.target(0, size).start).step("reading memory")?;
+            let word = bench.memory.load_u64(worker, bench.layout.target(0, size).start)?;
             let expected = words.get(worker).copied().unwrap_or_default();
             if word != expected {
                 let name = operation.name();
@@ -291,7 +315,7 @@ fn check_round(
         for number in first..first + count {
             let place = bench.layout.target(number as u32, size).start;
             let fault = settle(bench.drive.is_concurrent(), || {
-                region.read_at(place, &mut buffer).step("reading memory")?;
+                bench.memory.read_at(worker, place, &mut buffer)?;
                 Ok(check(operation, worker, number, &buffer).err())
             })?;
             if fault.is_some() {
@@ -332,14 +356,14 @@ fn check(operation: Operation, worker: usize, number: u64, bytes: &[u8]) -> Resu
 /// Reads a message of a latency test where it arrived, and compares it with its pattern.
 pub(super) fn check_at(
     concurrent: bool,
-    region: &MemoryRegion,
+    memory: &Memory,
     place: usize,
     pattern: Pattern,
     number: u64,
     buffer: &mut [u8],
 ) -> Result<(), BenchError> {
     let fault = settle(concurrent, || {
-        region.read_at(place, buffer).step("reading memory")?;
+        memory.read_at(0, place, buffer)?;
         Ok(pattern.mismatch(number, buffer).map(|offset| {
             format!("message {number}: byte {offset} of {} is not what was sent", buffer.len())
         }))
@@ -378,7 +402,7 @@ impl Algebra {
             _ => (),
         }
         let compare = if matches { original } else { !original };
-        (Operands { compare, value }, original)
+        (Operands { compare, value, ..Operands::default() }, original)
     }
 }
 

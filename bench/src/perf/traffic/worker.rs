@@ -1,33 +1,28 @@
 //! Resources of a session: queue pairs, their memory, and the other end's.
 //!
-//! A worker is a queue pair with its part of the memory. Its `local` slots are used by its own work
-//! requests, its `target` slots are read, written or filled by the peer's. Measurements use one
-//! slot of each kind, verification several, so that many messages can be in flight.
+//! A worker is a queue pair with its part of the memory.
 
+use super::layout::Layout;
+use super::memory::Memory;
+use super::request::poll;
+use super::rest::Rest;
 use super::watch::Watch;
-use super::{Connected, PATIENCE, Peer, Word, out_of_step};
+use super::{Connected, PATIENCE, Peer, Word, group, out_of_step};
 use crate::error::{BenchError, Step};
 use crate::node::{Drive, Node, PORT};
-use crate::perf::plan::{Measure, Operation, Plan, Service};
+use crate::perf::plan::{Measure, Plan, Service};
 use crate::pin::Side;
 use crate::rendezvous::{Link, pause};
 use serde::{Deserialize, Serialize};
-use std::ops::Range;
 use uroce::{
-    AccessFlags, AddressHandle, AddressVector, CompletionQueue, ConnectOptions, Endpoint, GRH_LEN,
-    Gid, MemoryRegion, MemorySlice, PathMtu, ProtectionDomain, Psn, Qkey, QpCaps, QpInit, Qpn,
-    QueuePair, RecvWr, RemoteBuffer, Rkey, SendWr, Va, WorkCompletion,
+    AddressHandle, AddressVector, CompletionQueue, ConnectOptions, Endpoint, Gid, ImmDt,
+    MemorySlice, PathMtu, ProtectionDomain, Psn, Qkey, QpCaps, QpInit, Qpn, QueuePair, RecvWr,
+    RemoteBuffer, Rkey, SendWr, SharedReceiveQueue, Va, WorkCompletion,
 };
 use uroce_engine::clock::Clock;
 
-/// Largest number of slots of a verified worker.
-const SLOTS_MAX: u32 = 64;
-/// Largest number of bytes of a verified worker's local slots; there is at least one slot.
-const SLOT_BYTES_MAX: usize = 32 << 20;
 /// Largest number of bytes of all memory regions together.
 const MEMORY_MAX: usize = 4 << 30;
-/// Alignment of slots: whole pages.
-const SLOT_ALIGN: usize = 4096;
 /// Largest number of work requests outstanding in a latency test. Unsignaled ones take places in
 /// the send queue until a later one completes.
 pub(super) const LATENCY_DEPTH: u32 = 128;
@@ -54,22 +49,15 @@ pub(crate) struct End {
 }
 
 impl End {
-    fn of(
-        node: &Node,
-        qp: &QueuePair,
-        region: &MemoryRegion,
-        layout: &Layout,
-    ) -> Result<Self, BenchError> {
+    fn of(node: &Node, qp: &QueuePair, memory: RemoteBuffer) -> Result<Self, BenchError> {
         let endpoint = qp.endpoint(PORT, node.gid_index).step("our address")?;
-        let memory = region.remote();
-        let targets = layout.targets() as u64;
         Ok(Self {
             gid: endpoint.gid.0,
             qpn: endpoint.qpn.value(),
             psn: endpoint.psn.value(),
-            va: memory.va.0 + targets,
+            va: memory.va.0,
             rkey: memory.rkey.0,
-            len: memory.len - targets,
+            len: memory.len,
         })
     }
 
@@ -82,68 +70,14 @@ impl End {
     }
 }
 
-/// Places of a worker's slots.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Layout {
-    /// Number of slots of each kind.
-    pub(super) slots: u32,
-    stride: usize,
-    /// Bytes in front of a received message: for a datagram the place of its GRH.
-    head: usize,
-}
-
-impl Layout {
-    /// Creates a layout with slots of at least `least` bytes.
-    fn new(plan: &Plan, least: u32) -> Self {
-        let head = if plan.service == Service::Ud { GRH_LEN } else { 0 };
-        let stride = (plan.size_max().max(least) as usize + head).next_multiple_of(SLOT_ALIGN);
-        let fit = u32::try_from(SLOT_BYTES_MAX / stride).unwrap_or(u32::MAX);
-        // Receive requests for all SENDs of a round are posted before the round.
-        let received = if plan.operation == Operation::Send { plan.rx_depth } else { u32::MAX };
-        let wanted = plan.tx_depth.max(16).min(received);
-        let slots = if plan.verify { fit.min(wanted).clamp(1, SLOTS_MAX) } else { 1 };
-        Self { slots, stride, head }
-    }
-
-    fn bytes(&self) -> usize {
-        2 * self.slots as usize * self.stride
-    }
-
-    /// Returns the offset of the target slots.
-    fn targets(&self) -> usize {
-        self.slots as usize * self.stride
-    }
-
-    /// Returns local slot `index`, for our work requests.
-    pub(super) fn local(&self, index: u32, size: u32) -> Range<usize> {
-        let start = (index % self.slots) as usize * self.stride;
-        start..start + size as usize
-    }
-
-    /// Returns target slot `index`, for the peer's requests.
-    pub(super) fn target(&self, index: u32, size: u32) -> Range<usize> {
-        let start = self.targets() + (index % self.slots) as usize * self.stride + self.head;
-        start..start + size as usize
-    }
-
-    /// Returns target slot `index` with the bytes in front of a received message.
-    pub(super) fn receive(&self, index: u32, size: u32) -> Range<usize> {
-        let Range { start, end } = self.target(index, size);
-        start - self.head..end
-    }
-
-    /// Returns the length in the completion of a received message with `size` bytes.
-    pub(super) fn byte_len(&self, size: u32) -> u32 {
-        size + self.head as u32
-    }
-}
-
 /// Queue pairs and memory of a session before they are connected.
 pub(super) struct Workers {
     qps: Vec<QueuePair>,
-    regions: Vec<MemoryRegion>,
+    memory: Memory,
     send_cq: CompletionQueue,
     recv_cq: CompletionQueue,
+    srq: Option<SharedReceiveQueue>,
+    rest: Option<Rest>,
     layout: Layout,
     /// Parameters of the queue pairs and their memory, for the other end.
     pub(super) ends: Vec<End>,
@@ -155,6 +89,21 @@ pub(super) struct Workers {
 pub(super) struct Way {
     handle: AddressHandle,
     qpn: Qpn,
+}
+
+impl Way {
+    /// Builds the work request of a datagram.
+    #[inline]
+    pub(super) fn send<'a>(
+        &'a self,
+        local: &'a [MemorySlice<'a>; 1],
+        immediate: Option<ImmDt>,
+    ) -> SendWr<'a> {
+        match immediate {
+            Some(data) => SendWr::send_to_with_imm(local, &self.handle, self.qpn, QKEY, data),
+            None => SendWr::send_to(local, &self.handle, self.qpn, QKEY),
+        }
+    }
 }
 
 impl Workers {
@@ -171,27 +120,37 @@ impl Workers {
             Measure::Latency => LATENCY_DEPTH,
         };
         let pd = context.allocate_pd();
-        let send_cq = context.create_cq(depth * plan.qps).step("creating a CQ")?;
-        let recv_cq = context.create_cq(plan.rx_depth * plan.qps).step("creating a CQ")?;
+        let rest = plan.local.events.then(|| Rest::new(context)).transpose()?;
+        let create_cq = |capacity| match &rest {
+            Some(rest) => rest.create_cq(context, capacity),
+            None => context.create_cq(capacity).step("creating a CQ"),
+        };
+        let send_cq = create_cq(depth * plan.qps)?;
+        let recv_cq = create_cq(plan.rx_depth * plan.qps)?;
+        let srq = plan.local.srq.then(|| pd.create_srq(plan.rx_depth, 1)).transpose();
+        let srq = srq.step("creating an SRQ")?;
         let caps = QpCaps {
             max_send_wr: depth,
-            max_recv_wr: plan.rx_depth,
+            max_recv_wr: if srq.is_some() { 1 } else { plan.rx_depth },
             max_send_sge: 1,
             max_recv_sge: 1,
             max_inline_data: plan.inline,
         };
-        let (mut qps, mut regions, mut ends) = (Vec::new(), Vec::new(), Vec::new());
-        for _ in 0..workers {
+        let memory = Memory::allocate(&pd, workers, layout.bytes(), plan.local.region_per_qp)?;
+        let (mut qps, mut ends) = (Vec::new(), Vec::new());
+        for worker in 0..workers {
             let init = QpInit { recv_cq: &recv_cq, caps, ..QpInit::new(&send_cq) };
             let init = init.qp_type(plan.service.qp_type());
+            let init = QpInit { srq: srq.as_ref(), ..init };
             let qp = pd.create_qp(&init).step("creating a QP")?;
-            let region = pd.allocate(layout.bytes(), AccessFlags::all());
-            let region = region.step("registering memory")?;
-            ends.push(End::of(node, &qp, &region, &layout)?);
+            let mut end = End::of(node, &qp, memory.remote(worker, layout.targets()))?;
+            if plan.multicast && group::is_receiver(plan, node.side) {
+                group::join(&qp, plan, &mut end)?;
+            }
+            ends.push(end);
             qps.push(qp);
-            regions.push(region);
         }
-        Ok(Self { qps, regions, send_cq, recv_cq, layout, ends, pd, ways: Vec::new() })
+        Ok(Self { qps, memory, send_cq, recv_cq, srq, rest, layout, ends, pd, ways: Vec::new() })
     }
 
     /// Connects the queue pairs with the other end's.
@@ -201,8 +160,12 @@ impl Workers {
         plan: &Plan,
         connected: &Connected,
     ) -> Result<(), BenchError> {
+        let fields = &plan.local.fields;
         let options = ConnectOptions {
             sgid_index: node.gid_index,
+            traffic_class: fields.traffic_class,
+            hop_limit: fields.hop_limit,
+            service_level: fields.service_level,
             path_mtu: PathMtu::from_bytes(connected.mtu),
             timeout: plan.qp_timeout,
             retry_cnt: plan.retry_count,
@@ -213,15 +176,23 @@ impl Workers {
             selective_repeat: plan.selective_repeat.then_some(true),
             ..ConnectOptions::default()
         };
-        for (qp, end) in self.qps.iter_mut().zip(&connected.remote) {
+        for (worker, (qp, end)) in self.qps.iter_mut().zip(&connected.remote).enumerate() {
+            let flow_label = fields.flow_label(worker);
+            let options = ConnectOptions { flow_label, ..options.clone() };
             if plan.service != Service::Ud {
                 qp.connect(&end.endpoint(), &options).step("connecting")?;
                 continue;
             }
             qp.start_datagrams(QKEY, &options).step("starting")?;
-            let sgid_index = node.gid_index;
-            let static_rate = plan.rate.of_the_path();
-            let path = AddressVector { sgid_index, static_rate, ..AddressVector::to(Gid(end.gid)) };
+            let path = AddressVector {
+                sgid_index: node.gid_index,
+                traffic_class: fields.traffic_class,
+                flow_label,
+                hop_limit: fields.hop_limit,
+                service_level: fields.service_level,
+                static_rate: plan.rate.of_the_path(),
+                ..AddressVector::to(Gid(end.gid))
+            };
             let handle = self.pd.create_ah(PORT, &path).step("making an address handle")?;
             self.ways.push(Way { handle, qpn: Qpn::new(end.qpn) });
         }
@@ -234,7 +205,7 @@ pub(super) struct Bench<'a, P> {
     // Dropped first, so that the lcore's own thread serves the requests of the other fields' drops.
     pub(super) drive: Drive,
     pub(super) qps: Vec<QueuePair>,
-    pub(super) regions: Vec<MemoryRegion>,
+    pub(super) memory: Memory,
     pub(super) remotes: Vec<RemoteBuffer>,
     /// Destinations of datagrams, one per queue pair; empty for other services.
     pub(super) ways: Vec<Way>,
@@ -242,8 +213,12 @@ pub(super) struct Bench<'a, P> {
     pub(super) messages_lost: u64,
     pub(super) send_cq: CompletionQueue,
     pub(super) recv_cq: CompletionQueue,
+    /// The queue that all queue pairs take receive requests from, if they share one.
+    pub(super) srq: Option<SharedReceiveQueue>,
+    /// Sleep on completion events, if the thread does not poll.
+    pub(super) rest: Option<Rest>,
     pub(super) layout: Layout,
-    /// Number of posted receive requests per queue pair.
+    /// Number of posted receive requests per queue pair, or of those in the shared queue.
     pub(super) receives_posted: Vec<u32>,
     pub(super) clock: Clock,
     pub(super) link: &'a mut P,
@@ -306,15 +281,18 @@ impl<'a, P: Peer> Bench<'a, P> {
         workers: Workers,
         connected: Connected,
     ) -> Result<Self, BenchError> {
-        let Workers { qps, regions, send_cq, recv_cq, layout, ways, .. } = workers;
+        let Workers { qps, memory, send_cq, recv_cq, srq, rest, layout, ways, .. } = workers;
+        let queues = if srq.is_some() { 1 } else { qps.len() };
         Ok(Self {
             drive: node.drive()?,
             remotes: connected.remote.iter().map(End::remote).collect(),
-            receives_posted: vec![0; qps.len()],
+            receives_posted: vec![0; queues],
+            srq,
+            rest,
             ways,
             messages_lost: 0,
             qps,
-            regions,
+            memory,
             send_cq,
             recv_cq,
             layout,
@@ -336,24 +314,45 @@ impl<'a, P: Peer> Bench<'a, P> {
         watch.turn(progress, || self.link.sent())
     }
 
-    /// Fills all memory with an arbitrary value.
-    pub(super) fn fill(&self) -> Result<(), BenchError> {
-        for region in &self.regions {
-            region.fill(.., 0xa5).step("filling memory")?;
+    /// Runs one turn of the lcore before a poll, unless the thread sleeps on events.
+    #[inline]
+    pub(super) fn turn(&mut self) {
+        if self.rest.is_none() {
+            self.drive.turn();
         }
-        Ok(())
     }
 
-    /// Posts receive requests for whole slots up to the depth of each queue pair.
+    /// Called after a poll that has found nothing: sleeps with `-e`.
+    #[inline]
+    pub(super) fn rest(&mut self, watch: &mut Watch) -> Result<(), BenchError> {
+        let Some(rest) = &mut self.rest else { return Ok(()) };
+        watch.hurry();
+        rest.idle([&self.send_cq, &self.recv_cq])
+    }
+
+    /// Posts a receive request to a worker's queue, or to the one that all share.
+    pub(super) fn post_receive(
+        &mut self,
+        worker: usize,
+        range: std::ops::Range<usize>,
+        id: u64,
+    ) -> Result<(), BenchError> {
+        let target = [self.memory.slice(worker, range)?];
+        let request = RecvWr::new(&target).id(id);
+        match &self.srq {
+            Some(srq) => srq.post_recv(&request),
+            None => self.qps[worker].post_recv(&request),
+        }
+        .step("posting a receive request")
+    }
+
+    /// Posts receive requests for whole slots up to the depth of each queue.
     pub(super) fn post_receives(&mut self) -> Result<(), BenchError> {
         let range = self.layout.receive(0, self.plan.size_max());
-        let workers = self.qps.iter_mut().zip(&self.regions).zip(&mut self.receives_posted);
-        for (worker, ((qp, region), posted)) in workers.enumerate() {
-            let target = [region.slice(range.clone()).step("a slice of memory")?];
-            let request = RecvWr::new(&target).id(worker as u64);
-            while *posted < self.plan.rx_depth {
-                qp.post_recv(&request).step("posting a receive request")?;
-                *posted += 1;
+        for queue in 0..self.receives_posted.len() {
+            while self.receives_posted[queue] < self.plan.rx_depth {
+                self.post_receive(queue, range.clone(), queue as u64)?;
+                self.receives_posted[queue] += 1;
             }
         }
         Ok(())
@@ -408,107 +407,5 @@ pub(super) fn largest_mtu(node: &Node, wanted: Option<u32>) -> Result<u32, Bench
         mtu => Err(BenchError::usage(format!(
             "a path MTU of {mtu} does not fit the port, which carries {largest}: see --port-mtu"
         ))),
-    }
-}
-
-/// Operands of an atomic operation.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Operands {
-    /// Value at which CMP_SWAP swaps.
-    pub(super) compare: u64,
-    /// Value that FETCH_ADD adds, or CMP_SWAP writes.
-    pub(super) value: u64,
-}
-
-/// Builds the work request of a plan's operation. Only atomic operations use `operands`, only
-/// datagrams `way`.
-#[inline]
-pub(super) fn work_request<'a>(
-    plan: &Plan,
-    local: &'a [MemorySlice<'a>; 1],
-    remote: RemoteBuffer,
-    way: Option<&'a Way>,
-    operands: Operands,
-) -> SendWr<'a> {
-    let Operands { compare, value } = operands;
-    let request = match (plan.operation, way) {
-        (Operation::Write, _) => SendWr::write(local, remote),
-        (Operation::Read, _) => SendWr::read(local, remote),
-        (Operation::Send, None) => SendWr::send(local),
-        (Operation::Send, Some(way)) => SendWr::send_to(local, &way.handle, way.qpn, QKEY),
-        (Operation::FetchAdd, _) => SendWr::fetch_add(local, remote, value),
-        (Operation::CompareSwap, _) => SendWr::compare_swap(local, remote, compare, value),
-    };
-    let copied = local[0].len() <= plan.inline as usize;
-    match plan.operation {
-        Operation::Write | Operation::Send if copied && plan.inline > 0 => request.inline(),
-        _ => request,
-    }
-}
-
-/// Polls completions. The first with an error is returned as the error.
-#[inline]
-pub(super) fn poll<'a>(
-    cq: &CompletionQueue,
-    completions: &'a mut [WorkCompletion],
-    operation: Operation,
-) -> Result<&'a [WorkCompletion], BenchError> {
-    let count = cq.poll(completions).step("polling a CQ")?;
-    let polled = &completions[..count];
-    for completion in polled {
-        if let Err(status) = completion.ok() {
-            return Err(BenchError::Completion { operation: operation.name(), status });
-        }
-    }
-    Ok(polled)
-}
-
-/// Returns the part of the peer's memory with its target slot `index`.
-pub(super) fn remote_slot(
-    layout: &Layout,
-    remote: &RemoteBuffer,
-    index: u32,
-    size: u32,
-) -> Result<RemoteBuffer, BenchError> {
-    let start = layout.receive(index, size).start - layout.targets();
-    remote.slice(start as u64, u64::from(size)).step("the peer's memory")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::perf::plan::Measure;
-
-    #[test]
-    fn slots_do_not_overlap() {
-        let plan = Plan { verify: true, ..Plan::new(Operation::Write, Measure::Bandwidth) };
-        let layout = Layout::new(&plan, 0);
-        let mut ranges: Vec<_> = (0..layout.slots)
-            .flat_map(|slot| [layout.local(slot, 65536), layout.target(slot, 65536)])
-            .collect();
-        ranges.sort_by_key(|range| range.start);
-        assert!(ranges.windows(2).all(|pair| pair[0].end <= pair[1].start));
-        assert_eq!(ranges.last().map(|range| range.end), Some(layout.bytes()));
-        assert_eq!(layout.local(0, 1), layout.local(layout.slots, 1));
-    }
-
-    #[test]
-    fn only_verification_has_many_slots_and_few_large_ones() {
-        let plan = Plan::new(Operation::Write, Measure::Bandwidth);
-        assert_eq!(Layout::new(&plan, 0).slots, 1);
-        let large = Plan { verify: true, sizes: vec![16 << 20], ..plan.clone() };
-        assert_eq!(Layout::new(&large, 0).slots, 2);
-        let huge = Plan { verify: true, sizes: vec![512 << 20], ..plan };
-        assert_eq!(Layout::new(&huge, 0).slots, 1);
-        let send = Plan::new(Operation::Send, Measure::Bandwidth);
-        let few = Plan { verify: true, rx_depth: 3, ..send };
-        assert_eq!(Layout::new(&few, 0).slots, 3);
-    }
-
-    #[test]
-    fn a_slot_holds_the_buffer_that_perftests_programs_go_round_in() {
-        let plan = Plan { sizes: vec![64], ..Plan::new(Operation::Write, Measure::Bandwidth) };
-        assert_eq!(Layout::new(&plan, 0).bytes(), 2 * 4096);
-        assert_eq!(Layout::new(&plan, 65536).bytes(), 2 * 65536);
     }
 }

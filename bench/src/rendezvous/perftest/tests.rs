@@ -44,7 +44,9 @@ fn script_of_pages<'a>(
 ) -> Vec<(bool, &'a [u8])> {
     const VERSION: &[u8] = b"6.06\0\0\0\0\0\0\0\0\0\0\0\0";
     let theirs: [&[u8]; 4] = [VERSION, page, b"\0\0\0@", b"5\0"];
-    let ours: [&[u8]; 4] = [b"6.06\0uroce1\0\0\0\0\0", b"\0\0\x10\0", b"\0\0\0@", ours];
+    // A server answers by the client's version, a client tells its own first.
+    let version: &[u8] = if client { VERSION } else { b"6.30\0uroce2\0\0\0\0\0" };
+    let ours: [&[u8]; 4] = [version, b"\0\0\x10\0", b"\0\0\0@", ours];
     let our_key: &[u8] = if client { SERVER } else { CLIENT };
     let swaps = theirs.into_iter().zip(ours).chain([(key, our_key)]);
     let order = |(theirs, ours)| {
@@ -60,6 +62,7 @@ fn talk(channel: Channel, side: Side, mtu: u32, key: &[u8; 108]) -> (u32, u32, K
         panic!("a stock program is taken for uroce");
     };
     let (mtu, cycle) = talk.agree(mtu).expect("a path MTU");
+    assert_eq!(talk.compare(&Terms::default()).expect("nothing is compared"), None);
     let key = Key::parse(key).expect("a key");
     let theirs = talk.swap_key(&key, PATIENCE, std::thread::yield_now).expect("a key");
     (mtu, cycle, theirs)
@@ -120,7 +123,7 @@ fn strangers_and_old_programs_are_refused() {
 #[test]
 fn a_program_that_leaves_is_noticed_and_a_goodbye_is_heard() {
     let (ours, stream) = sockets();
-    let mut left = Talk { channel: ours, side: Side::Server };
+    let mut left = Talk { channel: ours, side: Side::Server, compares: false };
     assert_eq!(left.calling().expect("it is there"), Calling::No);
     drop(stream);
     assert_eq!(left.calling().expect("it has left"), Calling::Left);
@@ -130,9 +133,105 @@ fn a_program_that_leaves_is_noticed_and_a_goodbye_is_heard() {
     let (ours, stream) = sockets();
     let program =
         std::thread::spawn(move || stock(stream, &[(false, b"done\0"), (true, b"done\0")]));
-    let mut talk = Talk { channel: ours, side: Side::Client };
+    let mut talk = Talk { channel: ours, side: Side::Client, compares: false };
     let begin = Instant::now();
     talk.farewell(std::thread::yield_now).expect("says goodbye");
     assert!(begin.elapsed() < FAREWELL);
     program.join().expect("the stock program had what it expects");
+}
+
+/// Records of a client of version 6.30 up to its parameters.
+fn comparing(
+    ours: &'static [u8],
+    text: &'static [u8],
+    len: &'static [u8],
+) -> Vec<(bool, &'static [u8])> {
+    let mut version = [0; 16];
+    version[..4].copy_from_slice(b"6.30");
+    let version: &'static [u8] = Box::leak(Box::new(version));
+    let pairs: [(&[u8], &[u8]); 6] = [
+        (version, version),
+        (b"\0\0\x10\0", b"\0\0\x10\0"),
+        (b"\0\0\0@", b"\0\0\0@"),
+        (b"5\0", b"3\0"),
+        (b"\0\0\0\0", b"\0\0\0\0"),
+        (len, b"\0\0\0\x0e"),
+    ];
+    let swapped = pairs.into_iter().flat_map(|(theirs, ours)| [(true, theirs), (false, ours)]);
+    swapped.chain([(true, text), (false, ours)]).collect()
+}
+
+#[test]
+fn a_client_that_compares_parameters_is_served() {
+    let (ours, stream) = sockets();
+    let script = comparing(b"verb=00000002;", b"tst=00000001;verb=00000002;", b"\0\0\0\x1b");
+    let client = std::thread::spawn(move || stock(stream, &script));
+    let Ok(Partner::Perftest(mut talk)) = greet(ours, Side::Server, false) else {
+        panic!("a stock program is taken for uroce");
+    };
+    talk.agree(1024).expect("a path MTU");
+    assert_eq!(talk.compare(&Terms::default().int("verb", 2)).expect("equal"), None);
+    client.join().expect("the stock program had what it expects");
+}
+
+#[test]
+fn a_client_with_other_parameters_is_told_so() {
+    let (ours, stream) = sockets();
+    let script = comparing(b"verb=00000002;", b"verb=00000004;", b"\0\0\0\x0e");
+    let client = std::thread::spawn(move || stock(stream, &script));
+    let Ok(Partner::Perftest(mut talk)) = greet(ours, Side::Server, false) else {
+        panic!("a stock program is taken for uroce");
+    };
+    talk.agree(1024).expect("a path MTU");
+    let error = talk.compare(&Terms::default().int("verb", 2)).expect_err("they differ");
+    assert!(error.to_string().ends_with("verb is 2 here and 4 there"), "{error}");
+    client.join().expect("the stock program had what it expects");
+}
+
+#[test]
+fn a_text_of_parameters_that_is_too_long_is_refused() {
+    let (ours, stream) = sockets();
+    let mut script = comparing(b"", b"", b"\xff\xff\xff\xff");
+    script.truncate(12);
+    let client = std::thread::spawn(move || stock(stream, &script));
+    let Ok(Partner::Perftest(mut talk)) = greet(ours, Side::Server, false) else {
+        panic!("a stock program is taken for uroce");
+    };
+    talk.agree(1024).expect("a path MTU");
+    let error = talk.compare(&Terms::default().int("verb", 2)).expect_err("too long");
+    assert!(error.to_string().contains("4294967295 bytes of parameters"), "{error}");
+    client.join().expect("the stock program had what it expects");
+}
+
+#[test]
+fn two_ends_compare_with_each_other() {
+    let (left, right) = Channel::pair().expect("a pair");
+    let end = |channel, side, verb| {
+        let Ok(Partner::Perftest(mut talk)) = greet(channel, side, true) else {
+            panic!("they are plain");
+        };
+        talk.compare(&Terms::default().int("verb", verb).reads(16)).map_err(|e| e.to_string())
+    };
+    let server = std::thread::spawn(move || end(left, Side::Server, 2));
+    let client = end(right, Side::Client, 2);
+    assert_eq!((client, server.join().expect("no panic")), (Ok(Some(16)), Ok(Some(16))));
+}
+
+#[test]
+fn a_server_of_a_release_that_compares_a_structure_is_named() {
+    for (version, side) in [(b"6.28", Side::Client), (b"6.29", Side::Client)] {
+        let (ours, mut stream) = sockets();
+        let mut record = [0; 16];
+        record[..4].copy_from_slice(version);
+        stream.write_all(&record).expect("writes");
+        let error = greet(ours, side, false).err().expect("refused").to_string();
+        assert!(error.contains("make it the client"), "{error}");
+    }
+    // As a client it is answered with a version that it compares nothing with.
+    let (ours, mut stream) = sockets();
+    stream.write_all(b"6.28\0\0\0\0\0\0\0\0\0\0\0\0").expect("writes");
+    assert!(matches!(greet(ours, Side::Server, false), Ok(Partner::Perftest(_))));
+    let mut answer = [0; 16];
+    stream.read_exact(&mut answer).expect("a version");
+    assert_eq!(&answer, b"6.06\0\0\0\0\0\0\0\0\0\0\0\0");
 }

@@ -8,7 +8,7 @@ pub(super) const DONE: [u8; 5] = *b"done\0";
 /// Bytes of a key's line with its NUL.
 const KEY_LEN: usize = 108;
 /// Text after the version's NUL in our version. Stock programs read up to the NUL.
-const UROCE: &[u8] = b"uroce1";
+const UROCE: &[u8] = b"uroce2";
 
 /// The first record: the version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,20 +17,37 @@ pub(super) struct Version(pub(super) [u8; 16]);
 impl Version {
     /// Oldest supported version; older ones have different records.
     pub(super) const OLDEST: f32 = 5.70;
-    /// Version of these records.
+    /// Versions in between compare a C structure that depends on the release and on how it was
+    /// built. They do so only with ends that call themselves 6.28 or later.
+    pub(super) const COMPARES: f32 = 6.28;
+    /// Oldest version that compares parameters by name, see [`super::terms`].
+    pub(super) const NAMES: f32 = 6.30;
+    /// Version of these records without a comparison.
     const NUMBER: &'static [u8] = b"6.06\0";
+    /// Version of these records with one.
+    const NUMBER_OF_NAMES: &'static [u8] = b"6.30\0";
 
-    /// Returns a stock program's version.
-    pub(super) fn perftest() -> Self {
+    fn of(number: &[u8]) -> Self {
         let mut bytes = [0; 16];
-        bytes[..Self::NUMBER.len()].copy_from_slice(Self::NUMBER);
+        bytes[..number.len()].copy_from_slice(number);
         Self(bytes)
+    }
+
+    /// Returns a stock program's version that compares parameters by name.
+    pub(super) fn perftest() -> Self {
+        Self::of(Self::NUMBER_OF_NAMES)
+    }
+
+    /// Returns the version to answer a client with: the newest of which the client's steps are
+    /// known.
+    pub(super) fn answer(client: f32) -> Self {
+        if client >= Self::NAMES { Self::perftest() } else { Self::of(Self::NUMBER) }
     }
 
     /// Returns the version that identifies uroce.
     pub(super) fn uroce() -> Self {
         let Self(mut bytes) = Self::perftest();
-        bytes[Self::NUMBER.len()..][..UROCE.len()].copy_from_slice(UROCE);
+        bytes[Self::NUMBER_OF_NAMES.len()..][..UROCE.len()].copy_from_slice(UROCE);
         Self(bytes)
     }
 
@@ -208,9 +225,17 @@ mod tests {
 
     #[test]
     fn our_version_reads_as_theirs_and_identifies_uroce() {
-        assert_eq!(&Version::perftest().0, b"6.06\0\0\0\0\0\0\0\0\0\0\0\0");
+        assert_eq!(&Version::perftest().0, b"6.30\0\0\0\0\0\0\0\0\0\0\0\0");
         assert_eq!(Version::uroce().number(), Version::perftest().number());
         assert!(Version::uroce().is_uroce() && !Version::perftest().is_uroce());
         assert_eq!(Version([0xff; 16]).number(), None);
+    }
+
+    #[test]
+    fn clients_are_answered_with_a_version_whose_steps_they_share() {
+        for (client, answer) in [(5.7, "6.06"), (6.24, "6.06"), (6.29, "6.06"), (6.3, "6.30")] {
+            let number = Version::answer(client).number().map(|number| format!("{number:.2}"));
+            assert_eq!(number.as_deref(), Some(answer), "{client}");
+        }
     }
 }

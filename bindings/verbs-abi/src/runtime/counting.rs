@@ -20,9 +20,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use uroce::{Context, PortStats};
+use uroce::Context;
 
-use super::{place, start, tree};
+use super::{place, start};
 
 /// Interval between two updates of the files.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -38,27 +38,13 @@ pub(super) fn show(tree: &Path) {
     *shown() = Some(tree.to_owned());
 }
 
-/// A port's counters by file name. Data are in units of four bytes, as in InfiniBand. Multicast is
-/// not counted apart.
-fn of_port(stats: &PortStats) -> [(&'static str, u64); tree::PORT_COUNTERS.len()] {
-    let values = [
-        stats.tx_bytes / 4,
-        stats.rx_bytes / 4,
-        stats.tx_packets,
-        stats.rx_packets,
-        stats.rx_errors,
-        stats.tx_errors,
-    ];
-    std::array::from_fn(|at| (tree::PORT_COUNTERS[at], values[at]))
-}
-
 /// All counters of a device, by file path below the device's directory.
 fn counts(engine: &Context) -> Vec<(String, u64)> {
     let mut all = Vec::new();
     for port in engine.ports() {
         let Ok(status) = engine.port_status(port.number) else { continue };
         let path = |name| format!("ports/{}/counters/{name}", port.number);
-        all.extend(of_port(&status.stats).map(|(name, value)| (path(name), value)));
+        all.extend(status.stats.linux().map(|(name, value)| (path(name), value)));
     }
     let own = engine.counters().unwrap_or_default();
     all.extend(own.iter().map(|count| (format!("hw_counters/{}", count.name), count.value)));
@@ -164,6 +150,7 @@ pub(super) fn keep(device: &str, engine: Context) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use uroce::PortStats;
 
     #[test]
     fn counter_files_have_the_last_values() {
@@ -174,7 +161,7 @@ mod tests {
         let read = |name: &str| std::fs::read_to_string(directory.join(name)).unwrap();
         let say = |files: &mut Files, stats: &PortStats| {
             let path = |(name, value)| (format!("ports/1/counters/{name}"), value);
-            files.say(of_port(stats).map(path).to_vec());
+            files.say(stats.linux().map(path).to_vec());
         };
         let mut stats = PortStats { tx_bytes: 4096, rx_packets: 7, ..PortStats::default() };
         say(&mut files, &stats);

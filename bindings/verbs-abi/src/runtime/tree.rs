@@ -41,16 +41,6 @@ const LOOPBACK: &str = "lo";
 /// Port capabilities: connection manager (1 << 16) and GIDs that are IP addresses (1 << 26).
 pub(crate) const PORT_CAPS: u32 = 0x0401_0000;
 
-/// File names of a port's counters.
-pub(crate) const PORT_COUNTERS: [&str; 6] = [
-    "port_xmit_data",
-    "port_rcv_data",
-    "port_xmit_packets",
-    "port_rcv_packets",
-    "port_rcv_errors",
-    "port_xmit_discards",
-];
-
 /// A file that exists wherever there is a loopback interface and fails with EINVAL when read, as
 /// loopback has no speed.
 const UNREADABLE: &str = "/sys/class/net/lo/speed";
@@ -218,7 +208,7 @@ impl Files {
         ] {
             self.file(&format!("{base}/{file}"), text);
         }
-        for counter in PORT_COUNTERS {
+        for (counter, _) in uroce::PortStats::default().linux() {
             self.file(&format!("{base}/counters/{counter}"), "0");
         }
         let gids = seen.map_or(&[][..], |port| &port.attr.gids);

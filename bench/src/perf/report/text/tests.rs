@@ -4,6 +4,9 @@ use super::*;
 use crate::perf::plan::Operation;
 use std::net::Ipv4Addr;
 
+const GBITS: Units = Units { gbits: true, cycles_per_ns: None };
+const MIB: Units = Units { gbits: false, cycles_per_ns: None };
+
 fn sample(size: u64, messages: u64, elapsed_ns: u64) -> Bandwidth {
     let peak_rate = messages as f64 / elapsed_ns as f64;
     Bandwidth { messages, size, elapsed_ns, peak_rate }
@@ -14,10 +17,10 @@ fn a_bandwidth_table() {
     // 5000 messages of 64 KiB in 28.318 ms.
     let row = sample(65536, 5000, 28_318_464);
     let mut table = [
-        bandwidth_header(true),
-        bandwidth_row(&row, true),
-        bandwidth_header(false),
-        bandwidth_row(&row, false),
+        bandwidth_header(&GBITS),
+        bandwidth_row(&row, &GBITS),
+        bandwidth_header(&MIB),
+        bandwidth_row(&row, &MIB),
     ];
     // Tabs are shown as `\t`.
     table.iter_mut().for_each(|line| *line = line.replace('\t', "\\t"));
@@ -35,9 +38,9 @@ fn a_bandwidth_table() {
 #[test]
 fn a_small_bandwidth_has_six_digits_in_gigabits() {
     // 1000 messages of 2 bytes in 1 ms: 0.016 Gb/s.
-    let row = |gbits| bandwidth_row(&sample(2, 1000, 1_000_000), gbits).replace('\t', "\\t");
+    let row = |units| bandwidth_row(&sample(2, 1000, 1_000_000), units).replace('\t', "\\t");
     assert_eq!(
-        [row(true), row(false)],
+        [row(&GBITS), row(&MIB)],
         [
             " 2          1000             0.016000            0.016000\\t\\t     1.000000",
             " 2          1000             1.91               1.91   \\t\\t     1.000000",
@@ -48,7 +51,7 @@ fn a_small_bandwidth_has_six_digits_in_gigabits() {
 #[test]
 fn a_peak_that_was_not_computed_is_zero() {
     let row = Bandwidth { peak_rate: 0.0, ..sample(65536, 30_000, 1_000_000_000) };
-    assert!(bandwidth_row(&row, true).starts_with(" 65536      30000            0.00   "));
+    assert!(bandwidth_row(&row, &GBITS).starts_with(" 65536      30000            0.00   "));
 }
 
 #[test]
@@ -65,17 +68,17 @@ fn a_latency_table() {
         ..Quantiles::default()
     };
     assert_eq!(
-        latency_header(),
+        latency_header(&MIB),
         " #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    \
          t_stdev[usec]   99% percentile[usec]   99.9% percentile[usec] "
     );
     assert_eq!(
-        latency_row(2, &row).replace('\t', "\\t"),
+        latency_row(2, &row, &MIB).replace('\t', "\\t"),
         " 2       1000          0.91           10.14        1.00     \\t       1.02        \
          \\t0.23   \\t\\t1.73    \\t\\t10.10  "
     );
     assert_eq!(
-        latency_duration_row(2, &row, 0.5),
+        latency_duration_row(2, &row, 0.5, &MIB),
         " 2             1000              1.02           2000.00"
     );
 }
@@ -132,4 +135,25 @@ fn an_end_of_a_connection() {
         " local address: LID 0000 QPN 0x0086 PSN 0x5d2a1c RKey 0x017d00 VAddr 0x007f0000001000\n \
          GID: 00:00:00:00:00:00:00:00:00:00:255:255:10:00:00:01"
     );
+}
+
+#[test]
+fn cycles_are_named_in_the_header_and_counted() {
+    let cycles = Units { gbits: false, cycles_per_ns: Some(2.5) };
+    let row = Quantiles { count: 1000, p50: 1_004.0, ..Quantiles::default() };
+    assert!(latency_header(&cycles).contains(" t_typical[cycles]"));
+    assert!(latency_row(2, &row, &cycles).contains(" 2510.00"));
+    assert!(quantiles(&row, &cycles).starts_with(" cycles: min 0.000  p50 2510.000"));
+}
+
+#[test]
+fn every_latency_has_a_line() {
+    assert_eq!(latencies(&[3000, 1000], 2.0, &MIB), "#, usec\n1, 1.5\n2, 0.5");
+}
+
+#[test]
+fn the_share_of_the_cpus_is_the_last_column() {
+    let row = bandwidth_row(&sample(65536, 5000, 28_318_464), &GBITS) + &cpu_column(12.345);
+    assert!(row.ends_with("0.176563\t    12.35") || row.ends_with("0.176563\t    12.34"), "{row}");
+    assert!((bandwidth_header(&GBITS) + cpu_header()).ends_with("MsgRate[Mpps]    CPU_Util[%]"));
 }

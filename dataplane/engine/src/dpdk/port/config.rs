@@ -112,6 +112,21 @@ pub struct PortStats {
     pub rx_no_mbuf: u64,
 }
 
+impl PortStats {
+    /// Returns the counters by the names that Linux has for a port's. Data are in units of four
+    /// bytes, as in InfiniBand. Multicast is not counted apart.
+    pub fn linux(&self) -> [(&'static str, u64); 6] {
+        [
+            ("port_xmit_data", self.tx_bytes / 4),
+            ("port_rcv_data", self.rx_bytes / 4),
+            ("port_xmit_packets", self.tx_packets),
+            ("port_rcv_packets", self.rx_packets),
+            ("port_rcv_errors", self.rx_errors),
+            ("port_xmit_discards", self.tx_errors),
+        ]
+    }
+}
+
 impl From<dpdk_sys::uroce_port_stats> for PortStats {
     fn from(stats: dpdk_sys::uroce_port_stats) -> Self {
         Self {

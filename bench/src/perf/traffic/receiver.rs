@@ -1,0 +1,154 @@
+//! The receiving part of an end of a bandwidth test of SEND, or of WRITE with immediate data.
+
+use super::request::poll;
+use super::window::Window;
+use super::worker::POLL_BATCH;
+use crate::error::{BenchError, Step};
+use crate::perf::measure::Bandwidth;
+use crate::perf::plan::Plan;
+use uroce::{CompletionQueue, MemorySlice, QueuePair, RecvWr, SharedReceiveQueue, WorkCompletion};
+use uroce_engine::clock::Clock;
+
+/// Receive requests posted again at once, if the plan leaves their number to the test.
+const REPOST: u32 = 32;
+
+/// Largest number of polls per turn. Together they take several times the completions that a turn
+/// makes.
+const POLLS: usize = 8;
+
+/// Counts received messages and posts their requests again.
+pub(super) struct Receiver<'a> {
+    plan: &'a Plan,
+    /// Receive requests, one per queue.
+    requests: Vec<RecvWr<'a>>,
+    list: Vec<RecvWr<'a>>,
+    srq: Option<SharedReceiveQueue>,
+    /// Number of posted receive requests per queue.
+    posted: &'a mut [u32],
+    /// Number of used requests at which some are posted again, and the number of those.
+    repost: u32,
+    most: u32,
+    clock: Clock,
+    pub(super) received: u64,
+    begin: u64,
+    /// Time and number of the first completions polled; `last` is the time of the last ones.
+    first: Option<(u64, u64)>,
+    pub(super) last: u64,
+    pub(super) window: Window,
+}
+
+impl<'a> Receiver<'a> {
+    pub(super) fn new(
+        plan: &'a Plan,
+        clock: &Clock,
+        targets: &'a [[MemorySlice<'a>; 1]],
+        srq: Option<SharedReceiveQueue>,
+        posted: &'a mut [u32],
+    ) -> Self {
+        let request = |(queue, target): (usize, &'a [_; 1])| RecvWr::new(target).id(queue as u64);
+        let (repost, most) = match plan.local.receive_list {
+            Some(list) => (list, list),
+            None => (REPOST.min(plan.rx_depth.div_ceil(2)), REPOST),
+        };
+        let begin = clock.now();
+        Self {
+            plan,
+            requests: targets.iter().take(posted.len()).enumerate().map(request).collect(),
+            list: Vec::with_capacity(most as usize),
+            srq,
+            posted,
+            repost,
+            most,
+            clock: *clock,
+            received: 0,
+            begin,
+            first: None,
+            last: 0,
+            window: Window::new(plan, begin),
+        }
+    }
+
+    /// Counts received messages and posts their requests again. All completions are polled, because
+    /// the requests would run out while their completions wait. Returns whether there were any.
+    #[inline]
+    pub(super) fn turn(
+        &mut self,
+        cq: &CompletionQueue,
+        completions: &mut [WorkCompletion],
+        qps: &mut [QueuePair],
+    ) -> Result<bool, BenchError> {
+        let before = self.received;
+        for _ in 0..POLLS {
+            let polled = poll(cq, completions, self.plan.operation)?;
+            if !polled.is_empty() {
+                let count = polled.len() as u64;
+                self.last = self.clock.now();
+                self.first.get_or_insert((self.last, count));
+                self.received += count;
+                self.window.note(self.last, self.received);
+            }
+            for completion in polled {
+                self.give_back(completion.wr_id as usize, qps)?;
+            }
+            if polled.len() < POLL_BATCH {
+                break;
+            }
+        }
+        Ok(self.received > before)
+    }
+
+    /// Counts a used request of a queue, and posts used requests again, several at a time.
+    #[inline]
+    fn give_back(&mut self, queue: usize, qps: &mut [QueuePair]) -> Result<(), BenchError> {
+        self.posted[queue] -= 1;
+        let used = self.plan.rx_depth - self.posted[queue];
+        if used >= self.repost {
+            self.list.clear();
+            self.list.resize(used.min(self.most) as usize, self.requests[queue]);
+            match &self.srq {
+                Some(srq) => srq.post_recvs(&self.list),
+                None => qps[queue].post_recvs(&self.list),
+            }
+            .step("posting receive requests")?;
+            self.posted[queue] += self.list.len() as u32;
+        }
+        Ok(())
+    }
+
+    /// Returns the messages within the margins, or without margins all received messages, at the
+    /// rate of those after the first; if all arrived at once, at the rate since the beginning.
+    pub(super) fn sample(&self, size: u32) -> Bandwidth {
+        if !self.plan.local.margin.is_zero() {
+            return self.window.sample(size);
+        }
+        let Some((first, at_first)) = self.first else { return Bandwidth::default() };
+        let (begin, before) =
+            if at_first < self.received { (first, at_first) } else { (self.begin, 0) };
+        let measured = (self.received - before) as f64;
+        let elapsed = (self.last - begin) as f64 * self.received as f64 / measured;
+        Bandwidth {
+            messages: self.received,
+            size: u64::from(size),
+            elapsed_ns: elapsed as u64,
+            peak_rate: 0.0,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::perf::plan::{Measure, Operation};
+
+    #[test]
+    fn what_is_received_at_once_took_the_time_since_the_beginning() {
+        let plan = Plan::new(Operation::Send, Measure::Bandwidth);
+        let mut receiver = Receiver::new(&plan, &Clock::new(), &[], None, &mut []);
+        assert_eq!(receiver.sample(8), Bandwidth::default());
+        (receiver.received, receiver.first) = (40, Some((receiver.begin + 5000, 40)));
+        receiver.last = receiver.begin + 5000;
+        assert_eq!(receiver.sample(8).elapsed_ns, 5000);
+        (receiver.received, receiver.last) = (80, receiver.begin + 8000);
+        assert_eq!(receiver.sample(8).elapsed_ns, 6000);
+    }
+}
