@@ -20,8 +20,13 @@ impl Counters {
         let find = |name: &String| match all.iter().find(|(known, _)| known == name) {
             Some(known) => Ok(known.clone()),
             None => Err(BenchError::usage(format!(
-                "-W: there is no counter {name}; there are {}",
-                all.iter().map(|(known, _)| known.as_str()).collect::<Vec<_>>().join(", ")
+                "-W: there is no counter {name}; there are {} and hw_counters/NAME with the names \
+                 of `uroce show counters`",
+                all.iter()
+                    .map(|(known, _)| known.as_str())
+                    .filter(|known| known.starts_with(PORT_FOLDER))
+                    .collect::<Vec<_>>()
+                    .join(", ")
             ))),
         };
         names.iter().map(find).collect::<Result<_, _>>().map(Self)

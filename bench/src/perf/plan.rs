@@ -340,6 +340,11 @@ impl Plan {
                 "-e sleeps for longer than the pauses of --rate_limit_type SW: leave out one",
             ));
         }
+        if self.amount.is_endless() && self.sizes.len() > 1 {
+            return Err(BenchError::usage(
+                "--run_infinitely never comes to a second size: give -s",
+            ));
+        }
         if self.amount.is_endless() && self.bidirectional && self.takes_receives() {
             return Err(BenchError::usage(
                 "--run_infinitely has no end at which received messages could be counted: leave \

@@ -10,3 +10,4 @@ mod options;
 mod perftest_exchange;
 mod two_processes;
 mod udp;
+mod wire;

@@ -34,7 +34,7 @@ pub(crate) struct BandwidthArgs {
     #[arg(short = 'N', long = "noPeak")]
     no_peak: bool,
     /// Run until the process is ended, with a row every -D seconds [default: 5]
-    #[arg(long = "run_infinitely", conflicts_with_all = ["iters", "margin", "all", "verify"])]
+    #[arg(long = "run_infinitely", conflicts_with_all = ["iters", "margin", "verify"])]
     run_infinitely: bool,
     /// Fail with status 1 if the average is below this many MiB/s, or Gb/s with --report_gbits. Of
     /// several sizes one must reach it

@@ -112,6 +112,7 @@ const REFUSED: &[(&str, &str)] = &[
     ("write_bw -f 2", "--duration"),
     ("write_bw -D 4 -f 2", "-f 2 leaves nothing of -D 4 to measure"),
     ("write_bw --run_infinitely -n 100", "cannot be used with"),
+    ("write_bw --run_infinitely -a", "--run_infinitely never comes to a second size"),
     ("send_bw --run_infinitely -b", "--run_infinitely has no end"),
     ("send_bw -e -D 4", "cannot be used with"),
     ("send_lat -U -D 4", "cannot be used with"),

@@ -2,6 +2,7 @@
 //!
 //! A worker is a queue pair with its part of the memory.
 
+use super::bandwidth::Flow;
 use super::layout::Layout;
 use super::memory::Memory;
 use super::request::poll;
@@ -161,6 +162,7 @@ impl Workers {
         connected: &Connected,
     ) -> Result<(), BenchError> {
         let fields = &plan.local.fields;
+        let sends = plan.measure == Measure::Latency || Flow::of(plan, node.side).sends;
         let options = ConnectOptions {
             sgid_index: node.gid_index,
             traffic_class: fields.traffic_class,
@@ -184,6 +186,10 @@ impl Workers {
                 continue;
             }
             qp.start_datagrams(QKEY, &options).step("starting")?;
+            // An end that only receives needs no path to the other.
+            if !sends {
+                continue;
+            }
             let path = AddressVector {
                 sgid_index: node.gid_index,
                 traffic_class: fields.traffic_class,
