@@ -197,7 +197,9 @@ subcommand! {
 }
 subcommand! {
     /// Options of `atomic_lat`.
-    AtomicLatArgs { atomic: AtomicArgs, latency: LatencyArgs, events: EventArgs, common: CommonArgs }
+    AtomicLatArgs {
+        atomic: AtomicArgs, latency: LatencyArgs, events: EventArgs, common: CommonArgs,
+    }
 }
 
 impl BwArgs {

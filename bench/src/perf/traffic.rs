@@ -18,6 +18,8 @@
 //! Not here: opening devices ([`crate::node`]), printing ([`crate::perf::report`]).
 
 mod bandwidth;
+mod end;
+mod flow;
 mod group;
 mod latency;
 mod layout;
@@ -32,8 +34,8 @@ mod watch;
 mod window;
 mod worker;
 
+pub(crate) use end::End;
 pub(crate) use stock::run as run_stock;
-pub(crate) use worker::End;
 
 use crate::error::BenchError;
 use crate::node::Node;

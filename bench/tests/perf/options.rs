@@ -190,10 +190,10 @@ fn listed(output: &Output, count: usize, unit: &str, sorted: bool) -> Option<Str
     within(average, mean * 0.99 - 0.01, mean * 1.01 + 0.01)
 }
 
-#[test]
-fn every_option_has_its_effect() {
+/// Runs the rows of the table that `wanted` chooses by their options, and checks all of them.
+fn check_rows(wanted: impl Fn(&str) -> bool) {
     let mut failed = Vec::new();
-    for (line, check) in TABLE {
+    for (line, check) in TABLE.iter().filter(|(line, _)| wanted(line)) {
         let words: Vec<&str> = line.split_whitespace().chain(["--in-process"]).collect();
         let output = run(&words);
         let lacks = match output.code {
@@ -205,6 +205,21 @@ fn every_option_has_its_effect() {
         }
     }
     assert!(failed.is_empty(), "{}", failed.join("\n"));
+}
+
+#[test]
+fn every_option_of_a_run_by_time_has_its_effect() {
+    check_rows(|line| line.contains(" -D "));
+}
+
+#[test]
+fn every_other_option_has_its_effect() {
+    check_rows(|line| !line.contains(" -D ") && !line.contains("--perftest-exchange"));
+}
+
+#[test]
+fn every_option_has_its_effect_with_perftests_exchange() {
+    check_rows(|line| !line.contains(" -D ") && line.contains("--perftest-exchange"));
 }
 
 #[test]

@@ -17,7 +17,7 @@ pub(crate) struct PathArgs {
     /// Byte of DSCP and ECN in the IP header, 0 to 255 (perftest has it with -R only)
     #[arg(short = 'T', long, value_name = "BYTE", value_parser = parse_byte)]
     tos: Option<u8>,
-    /// The same byte by its name in IPv6
+    /// That byte by its name in IPv6
     #[arg(long, value_name = "BYTE", value_parser = parse_byte)]
     tclass: Option<u8>,
     /// IPv6 flow labels, which the queue pairs take in turn. They also choose the UDP source ports

@@ -5,13 +5,15 @@
 //! posts receive requests again. An end that only serves (WRITE, READ, atomics) runs turns until
 //! the other end reports that it has finished.
 
+use super::flow::Flow;
 use super::receiver::Receiver;
-use super::request::{Operands, remote_slot, work_request};
+use super::request::{Operands, POLL_BATCH, remote_slot, work_request};
 use super::sender::Sender;
 use super::watch::Watch;
-use super::worker::{Bench, POLL_BATCH};
+use super::worker::Bench;
 use super::{Event, Peer, Word, out_of_step};
 use crate::error::{BenchError, Step};
+use crate::node::Drive;
 use crate::perf::measure::Bandwidth;
 use crate::perf::plan::{Amount, Plan};
 use crate::perf::report::Row;
@@ -20,6 +22,7 @@ use crate::rendezvous::Link;
 use std::ops::Range;
 use std::time::Duration;
 use uroce::{MemorySlice, WorkCompletion};
+use uroce_engine::clock::Clock;
 
 /// Pause of an end that only serves, while its lcore has a thread of its own and this one sleeps
 /// on events.
@@ -47,26 +50,6 @@ pub(super) fn run(
     let expected = (bench.side == Side::Client && !plan.bidirectional).then_some(0);
     let done = transfer(bench, size, flow, expected, event)?;
     exchange_samples(bench, &done, event)
-}
-
-/// Work requests that an end posts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Flow {
-    /// The end posts send requests.
-    pub(super) sends: bool,
-    /// The end posts receive requests.
-    pub(super) receives: bool,
-}
-
-impl Flow {
-    /// Returns the flow of an end of a bandwidth test.
-    pub(super) fn of(plan: &Plan, side: Side) -> Self {
-        let both = plan.bidirectional;
-        Self {
-            sends: side == Side::Client || both,
-            receives: plan.takes_receives() && (side == Side::Server || both),
-        }
-    }
 }
 
 /// Results of a transfer.
@@ -99,8 +82,8 @@ pub(super) fn warm_up<P: Peer>(bench: &mut Bench<'_, P>, size: u32) -> Result<()
 pub(super) fn transfer<P: Peer>(
     bench: &mut Bench<'_, P>,
     size: u32,
-    Flow { sends, receives }: Flow,
-    mut expected: Option<u64>,
+    flow: Flow,
+    expected: Option<u64>,
     event: &mut dyn FnMut(Event<'_>),
 ) -> Result<Transferred, BenchError> {
     let Bench { plan, layout, clock, link, drive, rest, .. } = bench;
@@ -119,33 +102,25 @@ pub(super) fn transfer<P: Peer>(
     let mut sender = Sender::new(plan, clock, requests, size, P::LEAVES);
     let posted = &mut bench.receives_posted;
     let mut receiver = Receiver::new(plan, clock, &targets, bench.srq.clone(), posted);
-    let passive = !sends && !receives;
+    let passive = flow.is_passive();
     let mut watch = if passive { Watch::patient(*clock) } else { Watch::new(*clock) };
     let mut completions = [WorkCompletion::default(); POLL_BATCH];
-    let mut told = !sends;
-    let mut has_said = false;
-    // Time at which this end had sent all its messages and had the number of the other's.
-    let mut ended = None;
-    let mut marks = Marks::new(plan, clock.now());
+    let mut ending = Ending { told: !flow.sends, expected, has_said: false, since: None };
+    let mut marks = Marks::new(plan, flow, clock.now());
     loop {
-        if !sender.is_done() && sends {
+        if flow.sends && !sender.is_done() {
             sender.post(&mut bench.qps)?;
         }
-        match (passive, &rest) {
-            (false, None) => drive.turn(),
-            (true, None) => drive.wait(),
-            (true, Some(_)) => std::thread::sleep(SERVING),
-            (false, Some(_)) => (),
-        }
+        turn(drive, rest.is_some(), passive);
         let mut found = passive;
-        if sends {
+        if flow.sends {
             found |= sender.complete(&bench.send_cq, &mut completions)?;
-            if !told && sender.is_done() {
+            if !ending.told && sender.is_done() {
                 link.tell_sent(sender.completed)?;
-                told = true;
+                ending.told = true;
             }
         }
-        if receives {
+        if flow.receives {
             found |= receiver.turn(&bench.recv_cq, &mut completions, &mut bench.qps)?;
         }
         if let (Some(rest), false) = (rest.as_mut(), found) {
@@ -153,85 +128,122 @@ pub(super) fn transfer<P: Peer>(
             watch.hurry();
         }
         if marks.are_wanted {
-            let (window, total) = if sends {
-                (&mut sender.window, sender.completed)
-            } else {
-                (&mut receiver.window, receiver.received)
-            };
-            let now = clock.now();
-            if marks.begins(passive || window.has_begun()) {
-                event(Event::Begin);
-            }
-            if marks.ends(window.is_over(now)) {
-                event(Event::End);
-            }
-            if marks.is_lap(now) && !passive {
-                event(Event::Lap(Row::Bandwidth(window.lap(now, total, size))));
-            }
+            marks.note(clock.now(), &mut sender, &mut receiver, size, event);
         }
         // A message after the number of sent ones belongs to the next step.
-        let look = || if has_said { Ok(None) } else { link.sent() };
+        let look = || if ending.has_said { Ok(None) } else { link.sent() };
         if let Some(messages) = watch.turn(sender.completed + receiver.received, look)? {
-            expected = Some(messages);
-            has_said = true;
+            (ending.expected, ending.has_said) = (Some(messages), true);
         }
-        if told && expected.is_some() && ended.is_none() {
-            ended = Some(clock.now());
-        }
-        let quiet = |end: u64| clock.now() - end.max(receiver.last) > P::QUIET.as_nanos() as u64;
-        let given_up = plan.is_lossy() && ended.is_some_and(quiet);
-        let received_all = |count: u64| !receives || receiver.received >= count || given_up;
-        if told && expected.is_some_and(received_all) {
+        if ending.is_over::<P>(plan, flow, clock, &receiver) {
             break;
         }
     }
-    if marks.are_wanted && marks.ends(true) {
-        event(Event::End);
-    }
+    marks.finish(event);
     let totals = (sender.completed, receiver.received);
     Ok(Transferred { sent: sender.sample(size), received: receiver.sample(size), totals })
+}
+
+/// Runs a turn of the lcore, or for an end that sleeps on events what it does without one.
+#[inline]
+fn turn(drive: &mut Drive, sleeps: bool, passive: bool) {
+    match (passive, sleeps) {
+        (false, false) => drive.turn(),
+        (true, false) => drive.wait(),
+        (true, true) => std::thread::sleep(SERVING),
+        (false, true) => (),
+    }
+}
+
+/// What a transfer waits for at its end.
+struct Ending {
+    /// The other end has this end's number of messages.
+    told: bool,
+    /// The number of messages of the other end.
+    expected: Option<u64>,
+    /// The other end has reported that number.
+    has_said: bool,
+    /// Time at which this end had sent all its messages and had the number of the other's.
+    since: Option<u64>,
+}
+
+impl Ending {
+    /// Tells whether the transfer is over. Messages of an unreliable service are given up after a
+    /// quiet time.
+    #[inline]
+    fn is_over<P: Peer>(
+        &mut self,
+        plan: &Plan,
+        flow: Flow,
+        clock: &Clock,
+        receiver: &Receiver<'_>,
+    ) -> bool {
+        let Some(expected) = self.expected.filter(|_| self.told) else { return false };
+        let since = *self.since.get_or_insert_with(|| clock.now());
+        if !flow.receives || receiver.received >= expected {
+            return true;
+        }
+        let quiet = clock.now() - since.max(receiver.last);
+        plan.is_lossy() && quiet > P::QUIET.as_nanos() as u64
+    }
 }
 
 /// Moments of a run by time that are reported while it runs.
 struct Marks {
     /// The run is by time. Others are short, and their loop does not read the clock.
     are_wanted: bool,
+    flow: Flow,
     begun: bool,
     ended: bool,
+    /// Time of the next row of an endless run, and the time between two.
     lap: Option<(u64, u64)>,
 }
 
 impl Marks {
-    fn new(plan: &Plan, now: u64) -> Self {
+    fn new(plan: &Plan, flow: Flow, now: u64) -> Self {
         let lap = match plan.amount {
-            Amount::Endless(interval) => {
+            Amount::Endless(interval) if !flow.is_passive() => {
                 let interval = interval.as_nanos() as u64;
                 Some((now + interval, interval))
             }
             _ => None,
         };
         let are_wanted = plan.amount.iterations().is_none();
-        Self { are_wanted, begun: false, ended: false, lap }
+        Self { are_wanted, flow, begun: false, ended: false, lap }
     }
 
-    /// Returns once whether the measurement has begun.
-    fn begins(&mut self, has_begun: bool) -> bool {
-        has_begun && !std::mem::replace(&mut self.begun, true)
+    /// Reports what has come since the last call.
+    fn note(
+        &mut self,
+        now: u64,
+        sender: &mut Sender<'_>,
+        receiver: &mut Receiver<'_>,
+        size: u32,
+        event: &mut dyn FnMut(Event<'_>),
+    ) {
+        let (window, total) = match self.flow.sends {
+            true => (&mut sender.window, sender.completed),
+            false => (&mut receiver.window, receiver.received),
+        };
+        if !self.begun && (self.flow.is_passive() || window.has_begun()) {
+            self.begun = true;
+            event(Event::Begin);
+        }
+        if window.is_over(now) {
+            self.finish(event);
+        }
+        if let Some((next, interval)) = &mut self.lap
+            && now >= *next
+        {
+            *next += *interval;
+            event(Event::Lap(Row::Bandwidth(window.lap(now, total, size))));
+        }
     }
 
-    /// Returns once whether the measurement is over.
-    fn ends(&mut self, is_over: bool) -> bool {
-        is_over && !std::mem::replace(&mut self.ended, true)
-    }
-
-    /// Returns whether a row of an endless run is due.
-    fn is_lap(&mut self, now: u64) -> bool {
-        match &mut self.lap {
-            Some((next, interval)) if now >= *next => {
-                *next += *interval;
-                true
-            }
-            _ => false,
+    /// Reports that the measured part is over, once.
+    fn finish(&mut self, event: &mut dyn FnMut(Event<'_>)) {
+        if self.are_wanted && !std::mem::replace(&mut self.ended, true) {
+            event(Event::End);
         }
     }
 }

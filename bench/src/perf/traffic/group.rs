@@ -1,7 +1,7 @@
-//! Multicast groups of `-g`: the receiver's queue pair is attached to one, whose GID it tells the
-//! sender in place of its own address.
+//! Multicast groups of `-g`: the receiver's queue pair is attached to one, and it tells the sender
+//! the group's GID in place of its own address.
 
-use super::worker::End;
+use super::end::End;
 use crate::error::{BenchError, Step};
 use crate::perf::plan::{Measure, Plan};
 use crate::pin::Side;

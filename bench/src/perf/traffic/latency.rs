@@ -7,10 +7,10 @@
 //!
 //! Not here: the order of steps with perftest's programs ([`super::stock`]).
 
-use super::request::{Operands, poll, remote_slot, work_request};
+use super::request::{Operands, POLL_BATCH, poll, remote_slot, work_request};
 use super::verify::{Algebra, check_at};
 use super::watch::Watch;
-use super::worker::{Bench, LATENCY_DEPTH, POLL_BATCH};
+use super::worker::{Bench, LATENCY_DEPTH};
 use super::{Event, Peer, Word, out_of_step};
 use crate::error::{BenchError, Step};
 use crate::pattern::Pattern;

@@ -1,8 +1,7 @@
 //! The receiving part of an end of a bandwidth test of SEND, or of WRITE with immediate data.
 
-use super::request::poll;
+use super::request::{POLL_BATCH, poll};
 use super::window::Window;
-use super::worker::POLL_BATCH;
 use crate::error::{BenchError, Step};
 use crate::perf::measure::Bandwidth;
 use crate::perf::plan::Plan;

@@ -1,10 +1,38 @@
 //! Work requests of a plan's operation, and their completions.
 
 use super::layout::Layout;
-use super::worker::Way;
 use crate::error::{BenchError, Step};
 use crate::perf::plan::{Operation, Plan};
-use uroce::{CompletionQueue, ImmDt, MemorySlice, RemoteBuffer, SendWr, WorkCompletion};
+use uroce::{
+    AddressHandle, CompletionQueue, ImmDt, MemorySlice, Qkey, Qpn, RemoteBuffer, SendWr,
+    WorkCompletion,
+};
+
+/// Q_Key of datagrams, the same as perftest's.
+pub(super) const QKEY: Qkey = Qkey(0x1111_1111);
+/// Completions polled at once.
+pub(super) const POLL_BATCH: usize = 64;
+
+/// Destination of a worker's datagrams.
+pub(super) struct Way {
+    pub(super) handle: AddressHandle,
+    pub(super) qpn: Qpn,
+}
+
+impl Way {
+    /// Builds the work request of a datagram.
+    #[inline]
+    pub(super) fn send<'a>(
+        &'a self,
+        local: &'a [MemorySlice<'a>; 1],
+        immediate: Option<ImmDt>,
+    ) -> SendWr<'a> {
+        match immediate {
+            Some(data) => SendWr::send_to_with_imm(local, &self.handle, self.qpn, QKEY, data),
+            None => SendWr::send_to(local, &self.handle, self.qpn, QKEY),
+        }
+    }
+}
 
 /// Values of a work request beside its places.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -20,9 +20,11 @@
 //! Therefore both ends must be started with the same options, bytes cannot be verified, and a
 //! failure of the other end is seen as a closed connection.
 
-use super::bandwidth::{Flow, Transferred, transfer, warm_up};
+use super::bandwidth::{Transferred, transfer, warm_up};
+use super::end::End;
+use super::flow::Flow;
 use super::latency::PingPong;
-use super::worker::{Bench, End, Workers, largest_mtu};
+use super::worker::{Bench, Workers, largest_mtu};
 use super::{Connected, Event, Outcome, Peer};
 use crate::error::BenchError;
 use crate::node::Node;

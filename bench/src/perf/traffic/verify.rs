@@ -9,9 +9,9 @@
 //! lower than those of a run without verification.
 
 use super::memory::Memory;
-use super::request::{Operands, poll, remote_slot, work_request};
+use super::request::{Operands, POLL_BATCH, poll, remote_slot, work_request};
 use super::watch::Watch;
-use super::worker::{Bench, POLL_BATCH};
+use super::worker::Bench;
 use super::{Word, out_of_step};
 use crate::error::{BenchError, Step};
 use crate::pattern::Pattern;

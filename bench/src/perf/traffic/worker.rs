@@ -2,10 +2,11 @@
 //!
 //! A worker is a queue pair with its part of the memory.
 
-use super::bandwidth::Flow;
+use super::end::End;
+use super::flow::Flow;
 use super::layout::Layout;
 use super::memory::Memory;
-use super::request::poll;
+use super::request::{POLL_BATCH, QKEY, Way, poll};
 use super::rest::Rest;
 use super::watch::Watch;
 use super::{Connected, PATIENCE, Peer, Word, group, out_of_step};
@@ -14,11 +15,9 @@ use crate::node::{Drive, Node, PORT};
 use crate::perf::plan::{Measure, Plan, Service};
 use crate::pin::Side;
 use crate::rendezvous::{Link, pause};
-use serde::{Deserialize, Serialize};
 use uroce::{
-    AddressHandle, AddressVector, CompletionQueue, ConnectOptions, Endpoint, Gid, ImmDt,
-    MemorySlice, PathMtu, ProtectionDomain, Psn, Qkey, QpCaps, QpInit, Qpn, QueuePair, RecvWr,
-    RemoteBuffer, Rkey, SendWr, SharedReceiveQueue, Va, WorkCompletion,
+    AddressVector, CompletionQueue, ConnectOptions, Gid, PathMtu, ProtectionDomain, QpCaps, QpInit,
+    Qpn, QueuePair, RecvWr, RemoteBuffer, SharedReceiveQueue, WorkCompletion,
 };
 use uroce_engine::clock::Clock;
 
@@ -27,49 +26,6 @@ const MEMORY_MAX: usize = 4 << 30;
 /// Largest number of work requests outstanding in a latency test. Unsignaled ones take places in
 /// the send queue until a later one completes.
 pub(super) const LATENCY_DEPTH: u32 = 128;
-/// Q_Key of datagrams, the same as perftest's.
-const QKEY: Qkey = Qkey(0x1111_1111);
-/// Completions polled at once.
-pub(super) const POLL_BATCH: usize = 64;
-
-/// One end of a queue pair's connection, with the memory for the peer's requests.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct End {
-    /// GID.
-    pub(crate) gid: [u8; 16],
-    /// Queue pair number.
-    pub(crate) qpn: u32,
-    /// PSN of the first packet that it sends.
-    pub(crate) psn: u32,
-    /// Virtual address of the memory.
-    pub(crate) va: u64,
-    /// R_Key of the memory.
-    pub(crate) rkey: u32,
-    /// Length of the memory in bytes.
-    pub(crate) len: u64,
-}
-
-impl End {
-    fn of(node: &Node, qp: &QueuePair, memory: RemoteBuffer) -> Result<Self, BenchError> {
-        let endpoint = qp.endpoint(PORT, node.gid_index).step("our address")?;
-        Ok(Self {
-            gid: endpoint.gid.0,
-            qpn: endpoint.qpn.value(),
-            psn: endpoint.psn.value(),
-            va: memory.va.0,
-            rkey: memory.rkey.0,
-            len: memory.len,
-        })
-    }
-
-    fn remote(&self) -> RemoteBuffer {
-        RemoteBuffer { va: Va(self.va), rkey: Rkey(self.rkey), len: self.len }
-    }
-
-    fn endpoint(&self) -> Endpoint {
-        Endpoint { gid: Gid(self.gid), qpn: Qpn::new(self.qpn), psn: Psn::new(self.psn) }
-    }
-}
 
 /// Queue pairs and memory of a session before they are connected.
 pub(super) struct Workers {
@@ -84,27 +40,6 @@ pub(super) struct Workers {
     pub(super) ends: Vec<End>,
     pd: ProtectionDomain,
     ways: Vec<Way>,
-}
-
-/// Destination of a worker's datagrams.
-pub(super) struct Way {
-    handle: AddressHandle,
-    qpn: Qpn,
-}
-
-impl Way {
-    /// Builds the work request of a datagram.
-    #[inline]
-    pub(super) fn send<'a>(
-        &'a self,
-        local: &'a [MemorySlice<'a>; 1],
-        immediate: Option<ImmDt>,
-    ) -> SendWr<'a> {
-        match immediate {
-            Some(data) => SendWr::send_to_with_imm(local, &self.handle, self.qpn, QKEY, data),
-            None => SendWr::send_to(local, &self.handle, self.qpn, QKEY),
-        }
-    }
 }
 
 impl Workers {

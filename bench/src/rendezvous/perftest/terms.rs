@@ -3,7 +3,8 @@
 //! ```text
 //!   format                 4 bytes   0; another number ends the comparison without a result
 //!   length                 4         of the text
-//!   text                             NAME=HEX;NAME=HEX;…  the value's bytes, most significant first
+//!   text                             NAME=HEX;NAME=HEX;…  values with the most significant byte
+//!                                    first
 //! ```
 //!
 //! A name that only one end sends is not compared. Therefore only those are sent of which the value

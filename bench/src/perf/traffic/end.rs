@@ -1,0 +1,49 @@
+//! Address of one end, as the two ends exchange it.
+
+use crate::error::{BenchError, Step};
+use crate::node::{Node, PORT};
+use serde::{Deserialize, Serialize};
+use uroce::{Endpoint, Gid, Psn, Qpn, QueuePair, RemoteBuffer, Rkey, Va};
+
+/// One end of a queue pair's connection, with the memory for the peer's requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct End {
+    /// GID.
+    pub(crate) gid: [u8; 16],
+    /// Queue pair number.
+    pub(crate) qpn: u32,
+    /// PSN of the first packet that it sends.
+    pub(crate) psn: u32,
+    /// Virtual address of the memory.
+    pub(crate) va: u64,
+    /// R_Key of the memory.
+    pub(crate) rkey: u32,
+    /// Length of the memory in bytes.
+    pub(crate) len: u64,
+}
+
+impl End {
+    pub(super) fn of(
+        node: &Node,
+        qp: &QueuePair,
+        memory: RemoteBuffer,
+    ) -> Result<Self, BenchError> {
+        let endpoint = qp.endpoint(PORT, node.gid_index).step("our address")?;
+        Ok(Self {
+            gid: endpoint.gid.0,
+            qpn: endpoint.qpn.value(),
+            psn: endpoint.psn.value(),
+            va: memory.va.0,
+            rkey: memory.rkey.0,
+            len: memory.len,
+        })
+    }
+
+    pub(super) fn remote(&self) -> RemoteBuffer {
+        RemoteBuffer { va: Va(self.va), rkey: Rkey(self.rkey), len: self.len }
+    }
+
+    pub(super) fn endpoint(&self) -> Endpoint {
+        Endpoint { gid: Gid(self.gid), qpn: Qpn::new(self.qpn), psn: Psn::new(self.psn) }
+    }
+}
