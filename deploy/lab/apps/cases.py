@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from dataplane.programs import RC, UC, UD
 
-from . import plain
+from . import options, plain
 from . import programs as apps
 
 # Two processes over uroce; one over uroce and one over Soft-RoCE; two over Soft-RoCE, to compare
@@ -113,6 +113,7 @@ def between_two(everything):
     yield from managed(PAIR)
     yield from others()
     yield from plain.table(plain_case)
+    yield from options.table(option_case)
 
 
 def plain_case(program, options, has_peer, seconds=SECONDS):
@@ -120,6 +121,11 @@ def plain_case(program, options, has_peer, seconds=SECONDS):
     pairing, client = (PAIR, "uroce") if has_peer else (ALONE, NOBODY)
     return Case(program, options, pairing, client=client, seconds=seconds, stock=False,
                 group=plain.GROUP)
+
+
+def option_case(program, words):
+    """A case of one of perftest's options. The names of both programs are in its name."""
+    return Case(program, words, PAIR, stock=False, group=f"{options.GROUP} {program.name}")
 
 
 def alone():

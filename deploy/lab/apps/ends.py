@@ -82,10 +82,12 @@ class Ends(ends.Ends):
     def __init__(self, guest, uroce_run, link, work):
         super().__init__(guest, "", uroce_run, link, work)
         self.environment = [f"XDG_RUNTIME_DIR={work}"]
+        self.path = os.environ["PATH"]
 
     def search_first(self, folder):
         """Makes programs over uroce come from this folder before all others."""
-        self.environment.append(f"PATH={folder}:{os.environ['PATH']}")
+        self.path = f"{folder}:{self.path}"
+        self.environment.append(f"PATH={self.path}")
 
     def begin_at(self, place, words, case):
         """Starts a program at a place."""

@@ -46,6 +46,8 @@ class Program:
     """Seconds until the program's server listens, if that cannot be detected."""
     status: int = 0
     """Exit status of the program, or of its client, in a case that it is to refuse."""
+    server_status: int | None = None
+    """Exit status of the server, if it is not that of the client."""
 
     def of(self, serving):
         """The program of an end."""

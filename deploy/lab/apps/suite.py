@@ -10,7 +10,7 @@ from vm import network
 from vm.link import Tap
 from vm.recovery import Recovery
 
-from . import cases, ends, output, plain, pyverbs_suite
+from . import cases, ends, options, output, plain, pyverbs_suite
 from .cases import ALONE, GUEST, NOBODY, ORACLE, PAIR, PAIRINGS
 
 # Seconds for the other end after one has ended, as its peer no longer answers.
@@ -158,8 +158,11 @@ def wait_for(process, seconds):
 
 def fault_of(case, ending, serving):
     """Describes the failure of an end. Empty if it succeeded."""
-    killed = serving and case.program.serves_for_ever
-    if ending.status != case.program.status and not killed:
+    program = case.program
+    killed = serving and program.serves_for_ever
+    own = serving and program.server_status is not None
+    wanted = program.server_status if own else program.status
+    if ending.status != wanted and not killed:
         return f"status {ending.status}: {last_words(ending.text)}"
     return case.program.fault(case, ending.text, serving)
 
@@ -174,6 +177,7 @@ def run(context, guests, brief):
     applications = Applications(context)
     if any(case.group == plain.GROUP for case in chosen if case not in of_pyverbs):
         applications.ends.search_first(plain.prepare(context.work))
+    applications.ends.search_first(options.search(context.uroce))
     try:
         results = applications.run([case for case in chosen if case not in of_pyverbs], guests)
     finally:
