@@ -37,7 +37,7 @@ pub(crate) struct Cli {
 #[derive(Subcommand, Debug)]
 pub(crate) enum Command {
     #[command(flatten)]
-    Perftest(perftest::Test),
+    Perftest(Box<perftest::Test>),
     /// Messages to and fro with ibv_rc_pingpong or uroce-perf at the other end
     #[command(name = "rc_pingpong")]
     RcPingpong(PingpongArgs),

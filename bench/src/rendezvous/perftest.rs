@@ -53,11 +53,12 @@ pub(crate) fn greet(channel: Channel, side: Side, plain: bool) -> Result<Partner
         return Ok(Partner::Uroce(talk.channel.into()));
     }
     let number = number_of(theirs)?;
-    let both = |version: f32| number >= version && ours.number() >= Some(version);
+    let both = |version: u32| number >= version && ours.number() >= Some(version);
     if both(Version::COMPARES) && !both(Version::NAMES) {
         return Err(BenchError::Peer(format!(
-            "it is a perftest of version {number}, whose comparison of parameters depends on its \
-             build: make it the client, and uroce-perf the server"
+            "it is a perftest of version {}, which compares parameters in a form that depends on \
+             its build: make it the client, and uroce-perf the server",
+            hundredths(number)
         )));
     }
     talk.compares = both(Version::NAMES);
@@ -65,12 +66,19 @@ pub(crate) fn greet(channel: Channel, side: Side, plain: bool) -> Result<Partner
 }
 
 /// Returns the number of a supported version.
-fn number_of(version: Version) -> Result<f32, BenchError> {
+fn number_of(version: Version) -> Result<u32, BenchError> {
     match version.number() {
         Some(number) if number >= Version::OLDEST => Ok(number),
-        Some(number) => Err(BenchError::Peer(format!("its perftest is too old: {number}"))),
+        Some(number) => {
+            Err(BenchError::Peer(format!("its perftest is too old: {}", hundredths(number))))
+        }
         None => Err(BenchError::Peer("it is not a perftest program".to_owned())),
     }
+}
+
+/// Returns a version's number as text.
+fn hundredths(number: u32) -> String {
+    format!("{}.{:02}", number / 100, number % 100)
 }
 
 /// State of the other end while no record is due.

@@ -127,7 +127,7 @@ pub(super) fn transfer<P: Peer>(
             rest.idle([&bench.send_cq, &bench.recv_cq])?;
             watch.hurry();
         }
-        if marks.are_wanted {
+        if marks.are_due {
             marks.note(clock.now(), &mut sender, &mut receiver, size, event);
         }
         // A message after the number of sent ones belongs to the next step.
@@ -190,10 +190,12 @@ impl Ending {
 
 /// Moments of a run by time that are reported while it runs.
 struct Marks {
-    /// The run is by time. Others are short, and their loop does not read the clock.
-    are_wanted: bool,
+    /// There is something left to report. If not, the loop does not read the clock for it.
+    are_due: bool,
     flow: Flow,
+    /// The run is not by time, or its measurement has begun.
     begun: bool,
+    /// The run is not by time, or its measurement is over.
     ended: bool,
     /// Time of the next row of an endless run, and the time between two.
     lap: Option<(u64, u64)>,
@@ -208,8 +210,8 @@ impl Marks {
             }
             _ => None,
         };
-        let are_wanted = plan.amount.iterations().is_none();
-        Self { are_wanted, flow, begun: false, ended: false, lap }
+        let counted = plan.amount.iterations().is_some();
+        Self { are_due: !counted, flow, begun: counted, ended: counted, lap }
     }
 
     /// Reports what has come since the last call.
@@ -238,11 +240,12 @@ impl Marks {
             *next += *interval;
             event(Event::Lap(Row::Bandwidth(window.lap(now, total, size))));
         }
+        self.are_due = self.lap.is_some() || !self.begun || (window.has_end() && !self.ended);
     }
 
     /// Reports that the measured part is over, once.
     fn finish(&mut self, event: &mut dyn FnMut(Event<'_>)) {
-        if self.are_wanted && !std::mem::replace(&mut self.ended, true) {
+        if !std::mem::replace(&mut self.ended, true) {
             event(Event::End);
         }
     }

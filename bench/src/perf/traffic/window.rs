@@ -48,6 +48,11 @@ impl Window {
         self.first.is_some()
     }
 
+    /// Tells whether the measured part ends before the run.
+    pub(super) fn has_end(&self) -> bool {
+        self.end != u64::MAX
+    }
+
     /// Tells whether the measured part is over.
     pub(super) fn is_over(&self, now: u64) -> bool {
         now > self.end

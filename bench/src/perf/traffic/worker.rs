@@ -115,7 +115,7 @@ impl Workers {
         };
         for (worker, (qp, end)) in self.qps.iter_mut().zip(&connected.remote).enumerate() {
             let flow_label = fields.flow_label(worker);
-            let options = ConnectOptions { flow_label, ..options.clone() };
+            let options = ConnectOptions { flow_label, ..options };
             if plan.service != Service::Ud {
                 qp.connect(&end.endpoint(), &options).step("connecting")?;
                 continue;

@@ -15,13 +15,13 @@ const UROCE: &[u8] = b"uroce2";
 pub(super) struct Version(pub(super) [u8; 16]);
 
 impl Version {
-    /// Oldest supported version; older ones have different records.
-    pub(super) const OLDEST: f32 = 5.70;
+    /// Oldest supported version, in hundredths; older ones have different records.
+    pub(super) const OLDEST: u32 = 570;
     /// Versions in between compare a C structure that depends on the release and on how it was
     /// built. They do so only with ends that call themselves 6.28 or later.
-    pub(super) const COMPARES: f32 = 6.28;
+    pub(super) const COMPARES: u32 = 628;
     /// Oldest version that compares parameters by name, see [`super::terms`].
-    pub(super) const NAMES: f32 = 6.30;
+    pub(super) const NAMES: u32 = 630;
     /// Version of these records without a comparison.
     const NUMBER: &'static [u8] = b"6.06\0";
     /// Version of these records with one.
@@ -40,7 +40,7 @@ impl Version {
 
     /// Returns the version to answer a client with: the newest of which the client's steps are
     /// known.
-    pub(super) fn answer(client: f32) -> Self {
+    pub(super) fn answer(client: u32) -> Self {
         if client >= Self::NAMES { Self::perftest() } else { Self::of(Self::NUMBER) }
     }
 
@@ -56,10 +56,11 @@ impl Version {
         self == Self::uroce()
     }
 
-    /// Returns the number of the version; `None` if it is not a version.
-    pub(super) fn number(self) -> Option<f32> {
+    /// Returns the number of the version in hundredths; `None` if it is not a version.
+    pub(super) fn number(self) -> Option<u32> {
         let text = self.0.split(|&byte| byte == 0).next()?;
-        std::str::from_utf8(text).ok()?.parse().ok()
+        let number: f64 = std::str::from_utf8(text).ok()?.parse().ok()?;
+        (0.0..1e6).contains(&number).then(|| (number * 100.0).round() as u32)
     }
 }
 
@@ -229,13 +230,23 @@ mod tests {
         assert_eq!(Version::uroce().number(), Version::perftest().number());
         assert!(Version::uroce().is_uroce() && !Version::perftest().is_uroce());
         assert_eq!(Version([0xff; 16]).number(), None);
+        for (text, number) in [
+            (b"6.28\0\0\0\0", Some(628)),
+            (b"6.3\0\0\0\0\0", Some(630)),
+            (b"nan\0\0\0\0\0", None),
+            (b"-1\0\0\0\0\0\0", None),
+            (b"1e40\0\0\0\0", None),
+        ] {
+            let mut bytes = [0; 16];
+            bytes[..8].copy_from_slice(text);
+            assert_eq!(Version(bytes).number(), number, "{text:?}");
+        }
     }
 
     #[test]
     fn clients_are_answered_with_a_version_whose_steps_they_share() {
-        for (client, answer) in [(5.7, "6.06"), (6.24, "6.06"), (6.29, "6.06"), (6.3, "6.30")] {
-            let number = Version::answer(client).number().map(|number| format!("{number:.2}"));
-            assert_eq!(number.as_deref(), Some(answer), "{client}");
+        for (client, answer) in [(570, 606), (624, 606), (629, 606), (630, 630), (700, 630)] {
+            assert_eq!(Version::answer(client).number(), Some(answer), "{client}");
         }
     }
 }
