@@ -1,6 +1,6 @@
 //! perftest's options: each row of the table runs a test, and names what shows the option's effect.
 
-use super::common::{Output, Run, run};
+use super::common::{Memif, Output, Run, run};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -350,5 +350,20 @@ fn an_endless_run_prints_rows_until_it_is_ended() {
         let output = run.finish();
         assert!(rows(&output).len() >= 2, "{words}: {output:?}");
         assert!(rows(&output).iter().all(|row| row[1] > 0.0 && row[4] > 0.0), "{output:?}");
+    }
+}
+
+#[test]
+fn a_server_of_an_endless_run_ends_well_with_its_client() {
+    for exchange in [&[][..], &["--perftest-exchange"]] {
+        let memif = Memif::new("endless");
+        let args = [&["send_bw", "--run_infinitely", "-D", "1", "-s", "4096"], exchange].concat();
+        let mut runs = [memif.start("server", &args), memif.start("client", &args)];
+        runs.iter_mut().for_each(|run| run.until("\n 4096 "));
+        let [server, mut client] = runs;
+        client.kill();
+        client.finish();
+        let output = server.finish().succeeded();
+        assert!(output.stdout.ends_with(&format!("{}\n", "-".repeat(87))), "{output:?}");
     }
 }

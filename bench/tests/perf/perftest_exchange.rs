@@ -1,6 +1,6 @@
 //! Every test with perftest's exchange at both ends.
 
-use super::common::run;
+use super::common::{Memif, Run, run};
 
 /// Runs a test. Returns the first two columns of its rows: bytes and iterations.
 fn rows(words: &str) -> Vec<(u64, u64)> {
@@ -83,4 +83,26 @@ fn what_perftest_has_no_words_for_is_refused() {
     };
     assert!(error("write_bw --verify").contains("--verify needs uroce at the other end"));
     assert!(error("write_bw -a -D 1").contains("-a together with -D"));
+}
+
+#[test]
+fn options_that_differ_are_named_by_both_ends() {
+    for (server, client, said) in [
+        ("write_bw -s 8", "write_bw -s 16", "size is 8 here and 16 there"),
+        ("write_bw", "read_bw", "verb is 2 here and 4 there"),
+        ("send_lat", "send_bw -s 2", "tst is 0 here and 1 there"),
+        ("write_bw -D 2", "write_bw -D 3", "duration is 2 here and 3 there"),
+    ] {
+        let memif = Memif::new("compared");
+        let start = |role, line: &str| {
+            let words: Vec<&str> = line.split(' ').chain(["--perftest-exchange"]).collect();
+            memif.start(role, &words)
+        };
+        let ends = [start("server", server), start("client", client)].map(Run::finish);
+        for output in &ends {
+            assert_eq!(output.code, Some(1), "{output:?}");
+            assert!(output.stderr.contains("different options: "), "{output:?}");
+        }
+        assert!(ends[0].stderr.contains(said), "{ends:?}");
+    }
 }
