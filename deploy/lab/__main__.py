@@ -139,7 +139,7 @@ def prepare(arguments, report):
     network.enter_namespace([
         sys.executable, "-B", str(LAB), *sys.argv[1:], "--inside",
         "" if arguments.suite in GUESTLESS else guest_image(arguments, report),
-        program(build.PERF, arguments.suite in ("dataplane", "cm", "all"), report),
+        program(build.PERF, arguments.suite in ("dataplane", "cm", "apps", "all"), report),
         program(build.RUN, arguments.suite in ("cm", "apps", "engines", "switch", "all"), report),
         engines,
     ], arguments.suite not in GUESTLESS)
