@@ -127,7 +127,7 @@ class Applications:
         server = ends.serve_at(here, words, case)
         words = [program.of(False), *program.words(case, there, here, False)]
         called = ends.begin_at(there, words, case).wait()
-        if not program.serves_for_ever and called.status == 0:
+        if not program.serves_for_ever and called.status == program.status:
             wait_for(server, SECOND_END_SECONDS)
         return {CLIENT: called, SERVER: server.wait() if server.ended() else server.kill()}
 
