@@ -75,11 +75,14 @@ class Case:
 
     @property
     def is_brief(self):
-        """Whether a brief run includes the case. It does not if the case runs for a fixed time, or
-        sends messages of all sizes one by one, to the guest, by UC or over IPv6."""
+        """Whether a brief run includes the case. It does not if the case runs for a fixed time,
+        sends messages of all sizes one by one, to the guest, by UC or over IPv6, or is of one of
+        perftest's options without uroce-perf as the server."""
         slow_sizes = (self.pairing == GUEST or self.program.name.endswith("_lat")
                       or "-c" in self.options or self.family == 6)
-        return "-D" not in self.options and not ("-a" in self.options and slow_sizes)
+        other_ends = self.group.startswith(options.GROUP) and self.program.name != options.OURS
+        return ("-D" not in self.options and not ("-a" in self.options and slow_sizes)
+                and not other_ends)
 
     def over_uroce(self):
         """The case with its session between processes over uroce."""
