@@ -1,28 +1,61 @@
-//! Plot of throughput as an SVG picture: over time with marks for events, or over named values.
+//! Plots as SVG pictures, drawn by the library `plotters`: curves over time with marks for events,
+//! or over named values, with spreads and limits.
+//!
+//! A picture follows the reader's choice of light or dark: ink, lines of the grid and background
+//! have colours of their own here, which a style in the picture replaces in the dark. Curves have
+//! Okabe's and Ito's colours, which differ for all eyes and stand out on both.
 
-use crate::error::BenchError;
-use std::fmt::{self, Write};
+use crate::error::{BenchError, Step};
+use plotters::coord::ranged1d::{
+    AsRangedCoord, DefaultFormatting, KeyPointHint, Ranged, ValueFormatter,
+};
+use plotters::element::DashedPathElement;
+use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
+use std::ops::Range;
 use std::path::Path;
 
-/// Size of the picture, and margins of the curve within it, in pixels.
-const WIDTH: f64 = 900.0;
-const HEIGHT: f64 = 320.0;
-const LEFT: f64 = 64.0;
-const RIGHT: f64 = 16.0;
-const TOP: f64 = 56.0;
-const BOTTOM: f64 = 44.0;
+/// Size of the picture in pixels.
+const SIZE: (u32, u32) = (900, 360);
+/// Width of the names of curves beside the plot, and of the margin without names.
+const NAMES: (i32, i32) = (180, 24);
+/// Height of the room for the names of marks.
+const MARKS: u32 = 46;
 /// Approximate number of steps of an axis.
 const STEPS: f64 = 8.0;
+/// Largest number of labels beside the horizontal axis.
+const LABELS: usize = 30;
+
+/// Colours that the style replaces in the dark.
+const INK: RGBColor = RGBColor(0x1a, 0x1a, 0x1b);
+const GRID: RGBColor = RGBColor(0xdd, 0xdd, 0xde);
+const PAPER: RGBColor = RGBColor(0xff, 0xff, 0xfe);
+const STYLE: &str = "<style>@media (prefers-color-scheme: dark) {\
+    [fill=\"#1A1A1B\"] { fill: #e6e6e6 } [stroke=\"#1A1A1B\"] { stroke: #e6e6e6 }\
+    [stroke=\"#DDDDDE\"] { stroke: #444 } [fill=\"#FFFFFE\"] { fill: #181818 } }</style>\n";
 
 /// Colours of curves, in their order.
-const COLOURS: [&str; 3] = ["#06c", "#090", "#c60"];
+const COLOURS: [RGBColor; 6] = [
+    RGBColor(0x00, 0x72, 0xb2),
+    RGBColor(0xd5, 0x5e, 0x00),
+    RGBColor(0x00, 0x9e, 0x73),
+    RGBColor(0xcc, 0x79, 0xa7),
+    RGBColor(0xe6, 0x9f, 0x00),
+    RGBColor(0x56, 0xb4, 0xe9),
+];
+/// Colour of marks.
+const MARK: RGBColor = RGBColor(0xcc, 0x33, 0x00);
 
 /// Contents of a plot.
 pub(crate) struct Plot<'a> {
-    /// Text above the plot.
+    /// Text above the plot: what is seen; empty for none.
     pub(crate) title: &'a str,
     /// The horizontal axis.
     pub(crate) across: Axis<'a>,
+    /// What the vertical axis shows, with its unit.
+    pub(crate) up: &'a str,
+    /// The vertical axis is logarithmic. Otherwise it begins at 0.
+    pub(crate) is_log: bool,
     /// The curves. Their names are shown if there are several.
     pub(crate) curves: &'a [Curve<'a>],
     /// Marks: place on the horizontal axis, and name.
@@ -30,11 +63,16 @@ pub(crate) struct Plot<'a> {
 }
 
 /// A curve of a plot.
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Curve<'a> {
     /// Name of the curve.
     pub(crate) name: &'a str,
-    /// Points: place on the horizontal axis, throughput in Gb/s; ascending.
+    /// Points: place on the horizontal axis, value; ascending.
     pub(crate) points: &'a [(f64, f64)],
+    /// Least and greatest value of each point; empty if there is one value only.
+    pub(crate) spreads: &'a [(f64, f64)],
+    /// A limit, drawn as a broken line without points.
+    pub(crate) is_limit: bool,
 }
 
 /// The horizontal axis of a plot.
@@ -58,101 +96,143 @@ impl Axis<'_> {
         }
     }
 
-    /// Returns the labels between two places: place and text.
-    fn labels(&self, from: f64, to: f64) -> Vec<(f64, String)> {
+    /// Returns the places of labels.
+    fn places(&self, from: f64, to: f64) -> Vec<f64> {
         match self {
-            Axis::Time => ticks(from, to).map(|ms| (ms, ms.to_string())).collect(),
-            Axis::Values { names, .. } => {
-                names.iter().enumerate().map(|(at, name)| (at as f64, escaped(name))).collect()
-            }
+            Axis::Time => ticks(from, to).collect(),
+            Axis::Values { names, .. } => (0..names.len()).map(|at| at as f64).collect(),
+        }
+    }
+
+    /// Returns the label of a place.
+    fn label(&self, place: f64) -> String {
+        match self {
+            Axis::Time => place.to_string(),
+            Axis::Values { names, .. } => names.get(place as usize).cloned().unwrap_or_default(),
         }
     }
 }
 
 impl Plot<'_> {
-    /// Returns the text of the SVG file.
-    fn svg(&self) -> String {
-        let mut svg = String::new();
-        // Writing to a string cannot fail.
-        let _ = self.draw(&mut svg);
-        svg
-    }
-
     /// Writes the SVG file.
     pub(crate) fn write(&self, file: &Path) -> Result<(), BenchError> {
-        std::fs::write(file, self.svg())
+        std::fs::write(file, self.svg()?)
             .map_err(|error| BenchError::io(format_args!("writing {}", file.display()), error))
     }
 
-    fn draw(&self, svg: &mut String) -> fmt::Result {
+    /// Returns the text of the SVG file.
+    pub(crate) fn svg(&self) -> Result<String, BenchError> {
+        let values = self.curves.iter().flat_map(|curve| {
+            let spreads = curve.spreads.iter().flat_map(|(low, high)| [*low, *high]);
+            curve.points.iter().map(|point| point.1).chain(spreads)
+        });
+        let top = values.clone().fold(1e-3, f64::max);
+        let mut svg = String::new();
+        if self.is_log {
+            let least = values.filter(|value| *value > 0.0).fold(top, f64::min);
+            self.draw(&mut svg, (least / 1.5..top * 1.5).log_scale())
+        } else {
+            self.draw(&mut svg, 0.0..top * 1.05)
+        }
+        .step("drawing a plot")?;
+        // The style is the first thing in the picture.
+        if let Some(end) = svg.find('>') {
+            svg.insert_str(end + 1, STYLE);
+        }
+        Ok(svg)
+    }
+
+    fn draw<Y>(&self, svg: &mut String, up: Y) -> Result<(), DrawingAreaErrorKind<std::io::Error>>
+    where
+        Y: AsRangedCoord<Value = f64>,
+        Y::CoordDescType: ValueFormatter<f64> + Ranged<ValueType = f64>,
+    {
+        let root = SVGBackend::with_string(svg, SIZE).into_drawing_area();
+        root.fill(&PAPER)?;
         let (from, to) = self.span();
-        let points = self.curves.iter().flat_map(|curve| curve.points);
-        let top = points.map(|point| point.1).fold(1e-3, f64::max) * 1.05;
-        let scale = Scale { from, to, top };
-        writeln!(
-            svg,
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" \
-             font-family=\"sans-serif\" font-size=\"12\">\n\
-             <rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n\
-             <text x=\"{LEFT}\" y=\"20\" font-size=\"14\">{}</text>",
-            escaped(self.title)
-        )?;
-        self.draw_axes(svg, &scale)?;
+        let across = Across { from, to, places: self.across.places(from, to) };
+        let named = self.curves.len() > 1;
+        let right = if named { NAMES.0 } else { NAMES.1 };
+        let text = |size: i32| ("sans-serif", size).into_font().color(&INK);
+        let area = match self.title {
+            "" => root.clone(),
+            title => root.titled(title, text(17))?,
+        };
+        let mut chart = ChartBuilder::on(&area);
+        chart
+            .x_label_area_size(46)
+            .y_label_area_size(74)
+            .margin_right(right)
+            .margin_left(4)
+            .margin_top(if self.marks.is_empty() { 4 } else { 4 + MARKS });
+        let mut chart = chart.build_cartesian_2d(across, up)?;
+        let label = |place: &f64| self.across.label(*place);
+        chart
+            .configure_mesh()
+            .disable_x_mesh()
+            .light_line_style(TRANSPARENT)
+            .bold_line_style(GRID)
+            .axis_style(INK)
+            .x_labels(LABELS)
+            .y_labels(STEPS as usize)
+            .x_label_formatter(&label)
+            .y_label_formatter(&|value: &f64| short(*value))
+            .label_style(text(14))
+            .axis_desc_style(text(14))
+            .x_desc(self.across.title())
+            .y_desc(self.up)
+            .draw()?;
         for (curve, colour) in self.curves.iter().zip(COLOURS.iter().cycle()) {
-            draw_curve(svg, &scale, curve, colour)?;
+            draw_curve(&mut chart, curve, *colour)?;
         }
-        if self.curves.len() > 1 {
-            self.draw_names(svg)?;
+        self.draw_marks(&root, &chart)?;
+        if named {
+            let (columns, rows) = chart.plotting_area().get_pixel_range();
+            self.draw_names(&root, (columns.end + 12, rows.start + 8))?;
         }
-        self.draw_marks(svg, &scale)?;
-        writeln!(svg, "</svg>")
+        root.present()
     }
 
-    fn draw_axes(&self, svg: &mut String, scale: &Scale) -> fmt::Result {
-        for gbps in ticks(0.0, scale.top) {
-            let (y, right) = (scale.y(gbps), WIDTH - RIGHT);
-            writeln!(
-                svg,
-                "<path d=\"M{LEFT} {y:.1}H{right}\" stroke=\"#ddd\"/>\
-                 <text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{gbps}</text>",
-                LEFT - 6.0,
-                y + 4.0
-            )?;
-        }
-        for (place, text) in self.across.labels(scale.from, scale.to) {
-            let (x, low) = (scale.x(place), HEIGHT - BOTTOM + 18.0);
-            writeln!(svg, "<text x=\"{x:.1}\" y=\"{low}\" text-anchor=\"middle\">{text}</text>")?;
-        }
-        let (middle, low) = ((LEFT + WIDTH - RIGHT) / 2.0, HEIGHT - 8.0);
-        let title = escaped(self.across.title());
-        writeln!(svg, "<text x=\"{middle}\" y=\"{low}\" text-anchor=\"middle\">{title}</text>")?;
-        writeln!(svg, "<text x=\"{LEFT}\" y=\"{}\" text-anchor=\"end\">Gb/s</text>", TOP - 8.0)
-    }
-
-    fn draw_names(&self, svg: &mut String) -> fmt::Result {
+    /// Draws the names of curves beside the plot, each with a piece of its line.
+    fn draw_names(
+        &self,
+        root: &DrawingArea<SVGBackend<'_>, plotters::coord::Shift>,
+        (x, top): (i32, i32),
+    ) -> Result<(), DrawingAreaErrorKind<std::io::Error>> {
         for (at, (curve, colour)) in self.curves.iter().zip(COLOURS.iter().cycle()).enumerate() {
-            let (x, y) = (WIDTH - RIGHT, TOP - 18.0 + 14.0 * at as f64);
-            let name = escaped(curve.name);
-            writeln!(
-                svg,
-                "<text x=\"{x}\" y=\"{y}\" text-anchor=\"end\" fill=\"{colour}\">{name}</text>"
-            )?;
+            let y = top + 18 * at as i32;
+            let line = [(x, y), (x + 22, y)];
+            match curve.is_limit {
+                true => root.draw(&DashedPathElement::new(line, 6, 4, colour.stroke_width(1)))?,
+                false => root.draw(&PathElement::new(line, colour.stroke_width(3)))?,
+            }
+            let style = ("sans-serif", 15).into_font().color(&INK);
+            let style = style.pos(Pos::new(HPos::Left, VPos::Center));
+            root.draw(&Text::new(curve.name.to_owned(), (x + 28, y), style))?;
         }
         Ok(())
     }
 
-    fn draw_marks(&self, svg: &mut String, scale: &Scale) -> fmt::Result {
+    fn draw_marks<X, Y>(
+        &self,
+        root: &DrawingArea<SVGBackend<'_>, plotters::coord::Shift>,
+        chart: &ChartContext<'_, SVGBackend<'_>, Cartesian2d<X, Y>>,
+    ) -> Result<(), DrawingAreaErrorKind<std::io::Error>>
+    where
+        X: Ranged<ValueType = f64>,
+        Y: Ranged<ValueType = f64>,
+    {
+        let (_, rows) = chart.plotting_area().get_pixel_range();
         for (at, &(place, name)) in self.marks.iter().enumerate() {
-            let (x, bottom) = (scale.x(place), HEIGHT - BOTTOM);
+            let x = chart.plotting_area().get_x_range().start;
+            let (left, _) = chart.backend_coord(&(place.max(x), chart.y_range().start));
             // Names of marks close to each other are placed on different lines.
-            let high = TOP - 18.0 + 14.0 * (at % 3) as f64;
-            writeln!(
-                svg,
-                "<path d=\"M{x:.1} {high}V{bottom}\" stroke=\"#c30\" stroke-dasharray=\"4 3\"/>\
-                 <text x=\"{:.1}\" y=\"{high}\" fill=\"#c30\">{}</text>",
-                x + 4.0,
-                escaped(name)
-            )?;
+            let high = rows.start - 12 - 14 * (2 - at as i32 % 3);
+            let line = [(left, high), (left, rows.end)];
+            root.draw(&DashedPathElement::new(line, 4, 3, MARK.stroke_width(1)))?;
+            let style = ("sans-serif", 14).into_font().color(&MARK);
+            let style = style.pos(Pos::new(HPos::Left, VPos::Center));
+            root.draw(&Text::new(name.to_owned(), (left + 4, high + 4), style))?;
         }
         Ok(())
     }
@@ -165,36 +245,69 @@ impl Plot<'_> {
         match self.across {
             Axis::Time => (from, to.max(from + 1e-3)),
             // Half a place on each side, for the texts.
-            Axis::Values { .. } => (from - 0.5, to + 0.5),
+            Axis::Values { names, .. } => (-0.5, names.len().max(1) as f64 - 0.5),
         }
     }
 }
 
-/// Places on the axes as pixels.
-struct Scale {
+/// The horizontal axis, with labels at places of our own.
+struct Across {
     from: f64,
     to: f64,
-    top: f64,
+    places: Vec<f64>,
 }
 
-impl Scale {
-    fn x(&self, place: f64) -> f64 {
-        LEFT + (place - self.from) / (self.to - self.from) * (WIDTH - LEFT - RIGHT)
+impl Ranged for Across {
+    type FormatOption = DefaultFormatting;
+    type ValueType = f64;
+
+    fn map(&self, place: &f64, (left, right): (i32, i32)) -> i32 {
+        let share = (place - self.from) / (self.to - self.from);
+        left + (f64::from(right - left) * share).round() as i32
     }
 
-    fn y(&self, gbps: f64) -> f64 {
-        HEIGHT - BOTTOM - gbps / self.top * (HEIGHT - TOP - BOTTOM)
+    fn key_points<Hint: KeyPointHint>(&self, _: Hint) -> Vec<f64> {
+        self.places.clone()
+    }
+
+    fn range(&self) -> Range<f64> {
+        self.from..self.to
     }
 }
 
-fn draw_curve(svg: &mut String, scale: &Scale, curve: &Curve<'_>, colour: &str) -> fmt::Result {
-    let pixels = curve.points.iter();
-    let pixels = pixels.map(|&(place, gbps)| format!("{:.1},{:.1}", scale.x(place), scale.y(gbps)));
-    writeln!(
-        svg,
-        "<polyline points=\"{}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"1.5\"/>",
-        pixels.collect::<Vec<_>>().join(" ")
-    )
+/// Draws a curve.
+fn draw_curve<X, Y>(
+    chart: &mut ChartContext<'_, SVGBackend<'_>, Cartesian2d<X, Y>>,
+    curve: &Curve<'_>,
+    colour: RGBColor,
+) -> Result<(), DrawingAreaErrorKind<std::io::Error>>
+where
+    X: Ranged<ValueType = f64>,
+    Y: Ranged<ValueType = f64>,
+{
+    let points = curve.points.iter().copied();
+    if curve.is_limit {
+        chart.draw_series(DashedLineSeries::new(points, 6, 4, colour.stroke_width(1)))?;
+        return Ok(());
+    }
+    chart.draw_series(LineSeries::new(points.clone(), colour.stroke_width(2)))?;
+    if !curve.spreads.is_empty() {
+        let bars = points.zip(curve.spreads).map(|((place, value), (low, high))| {
+            ErrorBar::new_vertical(place, *low, value, *high, colour.filled(), 8)
+        });
+        chart.draw_series(bars)?;
+    }
+    Ok(())
+}
+
+/// Returns a value with as many digits as a reader needs.
+fn short(value: f64) -> String {
+    let digits = if value.abs() >= 100.0 || value == 0.0 { 0 } else { 3 };
+    let text = format!("{value:.digits$}");
+    match text.contains('.') {
+        true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
+        false => text,
+    }
 }
 
 /// Returns round numbers from `from` to `to`.
@@ -208,13 +321,23 @@ fn ticks(from: f64, to: f64) -> impl Iterator<Item = f64> {
     (first..=last).map(move |at| format!("{:.6}", at as f64 * step).parse().unwrap_or(0.0))
 }
 
-fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn plot<'a>(across: Axis<'a>, curves: &'a [Curve<'a>]) -> Plot<'a> {
+        Plot { title: "a < b", across, up: "Gb/s", is_log: false, curves, marks: &[] }
+    }
+
+    /// The points of each polyline.
+    fn lines(svg: &str) -> Vec<Vec<(f64, f64)>> {
+        let points = |text: &str| {
+            let pairs = text.split_whitespace().filter_map(|point| point.split_once(','));
+            pairs.filter_map(|(x, y)| Some((x.parse().ok()?, y.parse().ok()?))).collect()
+        };
+        let parts = svg.split("points=\"").skip(1);
+        parts.filter_map(|rest| rest.split('"').next()).map(points).collect()
+    }
 
     #[test]
     fn ticks_are_round_and_within() {
@@ -223,51 +346,60 @@ mod tests {
             ticks(0.25, 0.61).collect::<Vec<_>>(),
             [0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6]
         );
+        assert_eq!([0.0, 1.5, 0.25, 120.4].map(short), ["0", "1.5", "0.25", "120"]);
     }
 
     #[test]
     fn every_point_and_mark_lies_in_the_picture() {
-        let curve = [(0.0, 0.0), (5.0, 40.0), (10.0, 20.0)];
-        let plot = Plot {
-            title: "a < b",
-            across: Axis::Time,
-            curves: &[Curve { name: "one", points: &curve }],
-            marks: &[(5.0, "cut"), (6.0, "PATH_MIG")],
-        };
-        let svg = plot.svg();
+        let points = [(0.0, 0.0), (5.0, 40.0), (10.0, 20.0)];
+        let curves = [Curve { name: "one", points: &points, ..Curve::default() }];
+        let marks = [(5.0, "cut"), (6.0, "PATH_MIG")];
+        let svg = Plot { marks: &marks, ..plot(Axis::Time, &curves) }.svg().expect("a picture");
         assert!(svg.starts_with("<svg ") && svg.ends_with("</svg>\n"), "{svg}");
-        assert!(svg.contains("a &lt; b") && svg.contains(">cut<") && svg.contains(">PATH_MIG<"));
-        let points = svg.split("points=\"").nth(1).and_then(|rest| rest.split('"').next());
-        let points: Vec<(f64, f64)> = points
-            .unwrap_or_default()
-            .split(' ')
-            .filter_map(|point| point.split_once(','))
-            .map(|(x, y)| (x.parse().unwrap_or(-1.0), y.parse().unwrap_or(-1.0)))
-            .collect();
-        assert_eq!(points.len(), curve.len());
-        assert!(points.is_sorted_by(|left, right| left.0 < right.0), "{points:?}");
-        assert!(points.iter().all(|(x, y)| (0.0..WIDTH).contains(x) && (0.0..HEIGHT).contains(y)));
+        for text in ["a &lt; b", "cut", "PATH_MIG", "Gb/s", "ms"] {
+            assert!(svg.contains(&format!("\n{text}\n</text>")), "{text}: {svg}");
+        }
+        let lines = lines(&svg);
+        let line = lines.iter().find(|line| line.len() == points.len()).expect("a curve");
+        assert!(line.is_sorted_by(|left, right| left.0 < right.0), "{line:?}");
+        let inside = |(x, y): &(f64, f64)| {
+            (0.0..f64::from(SIZE.0)).contains(x) && (0.0..f64::from(SIZE.1)).contains(y)
+        };
+        assert!(lines.iter().flatten().all(inside), "{lines:?}");
         // The highest value has the smallest y.
-        assert!(points[1].1 < points[2].1 && points[2].1 < points[0].1);
+        assert!(line[1].1 < line[2].1 && line[2].1 < line[0].1);
     }
 
     #[test]
     fn nothing_measured_is_still_a_picture() {
-        let curves = [Curve { name: "", points: &[] }];
-        let svg = Plot { title: "", across: Axis::Time, curves: &curves, marks: &[] }.svg();
-        assert!(svg.contains("points=\"\"") && !svg.contains("NaN"), "{svg}");
+        for is_log in [false, true] {
+            let curves = [Curve::default()];
+            let svg = Plot { is_log, ..plot(Axis::Time, &curves) }.svg().expect("a picture");
+            assert!(!svg.contains("NaN"), "{svg}");
+        }
     }
 
     #[test]
-    fn values_and_several_curves_are_named() {
+    fn values_curves_and_limits_are_named_and_spreads_drawn() {
         let points = [(0.0, 9.0), (1.0, 3.0)];
-        let curves = ["any", "own"].map(|name| Curve { name, points: &points });
+        let spreads = [(8.0, 10.0), (2.0, 4.0)];
+        let curve = |name, is_limit| Curve {
+            name,
+            points: &points,
+            spreads: if is_limit { &[] } else { &spreads },
+            is_limit,
+        };
         let names = ["0".to_owned(), "1e-3".to_owned()];
         let across = Axis::Values { title: "p", names: &names };
-        let svg = Plot { title: "", across, curves: &curves, marks: &[] }.svg();
-        for text in [">0<", ">1e-3<", ">p<", ">any<", ">own<"] {
-            assert!(svg.contains(text), "{text}: {svg}");
+        let curves = [curve("any", false), curve("wire", true)];
+        let svg = plot(across, &curves).svg().expect("a picture");
+        for text in ["0", "1e-3", "p", "any", "wire"] {
+            assert!(svg.contains(&format!("\n{text}\n</text>")), "{text}: {svg}");
         }
-        assert_eq!(svg.matches("<polyline").count(), 2);
+        assert!(svg.contains("prefers-color-scheme: dark"));
+        let alone = [Curve { spreads: &[], ..curve("any", false) }];
+        let across = Axis::Values { title: "p", names: &names };
+        let without = plot(across, &alone).svg().expect("a picture");
+        assert!(without.matches("<polyline").count() < svg.matches("<polyline").count());
     }
 }

@@ -151,15 +151,19 @@ impl Report<'_> {
         };
         let lines: Vec<(Mode, Vec<(f64, f64)>)> =
             Mode::of(self.args.mode).iter().map(|&mode| (mode, of_mode(mode))).collect();
-        let curves: Vec<Curve<'_>> =
-            lines.iter().map(|(mode, points)| Curve { name: mode.name(), points }).collect();
+        let curves: Vec<Curve<'_>> = lines
+            .iter()
+            .map(|(mode, points)| Curve { name: mode.name(), points, ..Curve::default() })
+            .collect();
         let title = format!(
             "Goodput of RC WRITE of {} bytes, ACK timeout {:.3} ms",
             self.args.size,
             self.timeout_us() / 1e3
         );
         let across = Axis::Values { title: "probability of loss each way", names: &names };
-        Plot { title: &title, across, curves: &curves, marks: &[] }.write(&self.args.plot)
+        let up = "goodput, Gb/s";
+        Plot { title: &title, across, up, is_log: false, curves: &curves, marks: &[] }
+            .write(&self.args.plot)
     }
 }
 

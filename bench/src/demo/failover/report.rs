@@ -9,8 +9,13 @@ use serde_json::{Value, json};
 use std::path::Path;
 use std::time::Duration;
 
-/// Number of points of the plot.
-const POINTS: usize = 400;
+/// Largest number of points of the plot.
+const POINTS: u32 = 400;
+/// Messages that a point of the plot stands for, on average before the cut: enough that the message
+/// more or less at its edge, or a batch of them, does not show.
+const MESSAGES: f64 = 400.0;
+/// Points that the time from the cut to the last migration has at least.
+const POINTS_OF_GAP: u32 = 4;
 /// Longest failover of a link that reports that it is down.
 const REPORTED_LIMIT: Duration = Duration::from_millis(1);
 
@@ -148,9 +153,7 @@ impl Report<'_> {
         let from = self.cut.saturating_sub(around);
         let end = GRAIN * self.tally.received.len() as u32;
         let to = (self.cut + gap + around).min(end);
-        let step =
-            ((to.saturating_sub(from) / POINTS as u32).as_nanos() / GRAIN.as_nanos() + 1) as u32;
-        let step = GRAIN * step;
+        let step = self.bin(to.saturating_sub(from), gap);
         let ms = |time: Duration| time.as_nanos() as f64 / 1e6;
         let mut curve = Vec::new();
         let mut at = from;
@@ -167,8 +170,20 @@ impl Report<'_> {
             self.args.qps,
             self.args.size
         );
-        let curves = [Curve { name: "received", points: &curve }];
-        Plot { title: &title, across: Axis::Time, curves: &curves, marks: &marks }.write(file)
+        let curves = [Curve { name: "received", points: &curve, ..Curve::default() }];
+        let up = "payload received, Gb/s";
+        let across = Axis::Time;
+        Plot { title: &title, across, up, is_log: false, curves: &curves, marks: &marks }
+            .write(file)
+    }
+
+    /// Returns the time that a point of a plot of `whole` stands for.
+    fn bin(&self, whole: Duration, gap: Duration) -> Duration {
+        let bits = f64::from(self.args.size) * 8.0;
+        let messages_per_ns = self.gbps(Duration::ZERO, self.cut) / bits;
+        let enough = Duration::from_nanos((MESSAGES / messages_per_ns.max(1e-9)) as u64);
+        let wide = enough.min(gap / POINTS_OF_GAP).max(whole / POINTS);
+        GRAIN * (wide.as_nanos() / GRAIN.as_nanos() + 1) as u32
     }
 
     /// Returns the payload rate received between two times, in Gb/s.
