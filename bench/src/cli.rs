@@ -7,6 +7,7 @@
 mod device;
 mod ends;
 mod loss;
+mod ndr;
 mod nic_check;
 mod perftest;
 mod pingpong;
@@ -15,6 +16,7 @@ mod rping;
 pub(crate) use device::{CpuList, DeviceArgs, Idle};
 pub(crate) use ends::{EndsArgs, Role};
 pub(crate) use loss::{LossArgs, Peers};
+pub(crate) use ndr::NdrArgs;
 pub(crate) use nic_check::{NicArgs, NicCheckArgs};
 pub(crate) use perftest::{PerfArgs, refusal};
 pub(crate) use pingpong::PingpongArgs;
@@ -71,6 +73,9 @@ pub(crate) enum Command {
     /// Goodput of WRITE against the probability of loss each way, over rings
     #[command(name = "loss")]
     Loss(LossArgs),
+    /// Highest rate without loss and with little, by search; latency over load
+    #[command(name = "ndr")]
+    Ndr(NdrArgs),
     /// Migration of queue pairs to another link when theirs is cut under verified traffic
     #[command(name = "failover")]
     Failover(FailoverArgs),

@@ -10,6 +10,7 @@
 //!   nic_check          each property of a NIC, by the tests above in processes of their own
 //!   modify             Modify QP's round trip
 //!   rate               accuracy of rate limits
+//!   ndr                highest rate without loss, and with little; load: open-loop generator
 //!   loss               goodput against the probability of loss; plot: pictures of throughput
 //!   connect            connection set-ups per second; progress: operations awaited in any order
 //!   flood              a healthy queue pair beside bad frames
@@ -32,9 +33,11 @@ mod demo;
 mod error;
 mod flood;
 mod limits;
+mod load;
 mod loss;
 mod machine;
 mod modify;
+mod ndr;
 mod nic_check;
 mod node;
 mod pattern;
@@ -110,6 +113,7 @@ fn dispatch(command: Command) -> Result<(), BenchError> {
         Command::Modify(args) => modify::run(&args),
         Command::Rate(args) => rate::run(&args),
         Command::Loss(args) => loss::run(&args),
+        Command::Ndr(args) => ndr::run(&args),
         Command::Failover(args) => demo::failover::run(&args),
         Command::Connect(args) => connect::run(&args),
         Command::Cost(args) => cost::run(&args),

@@ -140,6 +140,22 @@ pub(crate) fn server(
     frames::echo(raw, link)
 }
 
+/// Measures, as the client, how many frames of a length the port carries in a second, without the
+/// frame check sequence; [`take_frames`] is the other end.
+pub(crate) fn frame_rate(
+    raw: &mut RawPort,
+    link: &mut Link,
+    frame: usize,
+    time: Duration,
+) -> Result<f64, BenchError> {
+    frames::source(raw, link, frame, time, frames::address)
+}
+
+/// Counts the frames of [`frame_rate`] as the server.
+pub(crate) fn take_frames(raw: &mut RawPort, link: &mut Link) -> Result<(), BenchError> {
+    frames::sink(raw, link, |_| ())
+}
+
 /// Runs the subcommand.
 pub(crate) fn run(args: &LimitsArgs) -> Result<(), BenchError> {
     let setting = Setting {

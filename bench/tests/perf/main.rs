@@ -5,6 +5,7 @@ mod connections;
 mod control;
 mod in_process;
 mod loss;
+mod ndr;
 mod nic_check;
 mod options;
 mod perftest_exchange;

@@ -82,6 +82,11 @@ impl Latency {
         self.histogram.len()
     }
 
+    /// Returns the histogram, in ns.
+    pub(crate) fn histogram(&self) -> &Histogram<u64> {
+        &self.histogram
+    }
+
     /// Returns the statistics, with each time divided by `parts`: 2 to report half a round trip,
     /// else 1.
     pub(crate) fn quantiles(&self, parts: f64) -> Quantiles {

@@ -1,0 +1,189 @@
+//! The client: posts messages when they are due, and takes their completions.
+
+use super::pace::{Pace, Signals};
+use super::tally::Tally;
+use super::wire::{POLL_BATCH, Parts, Wire, out_of_step, poll, request};
+use super::{GRACE, Offer, Sample, Setting, Word};
+use crate::error::{BenchError, Step};
+use crate::node::{Drive, Node};
+use crate::perf::measure::Latency;
+use crate::pin::Side;
+use crate::rendezvous::{Link, pause};
+use std::time::Duration;
+use uroce::WorkCompletion;
+use uroce_engine::clock::Clock;
+
+/// Messages posted at once.
+const LIST: u64 = 32;
+/// Longest time for the messages that are under way when a trial ends.
+const DRAIN: Duration = Duration::from_secs(3);
+
+/// A session as the client.
+pub(crate) struct Client<'a> {
+    /// `None` only while a connection is made anew: the former one is given back before.
+    live: Option<Live>,
+    /// The connection has broken, and is made anew before the next trial.
+    is_broken: bool,
+    node: &'a Node,
+    link: &'a mut Link,
+    setting: Setting,
+    clock: Clock,
+}
+
+/// The connection and this thread's hold on the lcore. The hold is given back first, so that the
+/// lcore's own thread serves what the rest asks for on its way out.
+struct Live {
+    drive: Drive,
+    wire: Wire,
+}
+
+impl Live {
+    fn open(node: &Node, link: &mut Link, setting: &Setting) -> Result<Self, BenchError> {
+        let wire = Wire::connect(node, link, setting)?;
+        let drive = node.drive()?;
+        link.wake_each_other(Side::Client)?;
+        Ok(Self { drive, wire })
+    }
+}
+
+/// What a trial has sent.
+struct Sent {
+    /// Messages that were due.
+    due: u64,
+    /// Messages posted.
+    posted: u64,
+    /// Messages completed in time.
+    in_time: u64,
+    elapsed_ns: u64,
+    gap_ns: u64,
+}
+
+impl<'a> Client<'a> {
+    /// Connects with a server that has been given the same setting.
+    pub(crate) fn open(
+        node: &'a Node,
+        link: &'a mut Link,
+        setting: Setting,
+    ) -> Result<Self, BenchError> {
+        let live = Some(Live::open(node, link, &setting)?);
+        Ok(Self { live, is_broken: false, node, link, setting, clock: Clock::new() })
+    }
+
+    /// Makes a trial. Latencies are recorded in `latency`, from the times at which messages were
+    /// due. A connection that breaks is made anew before the next trial.
+    pub(crate) fn trial(
+        &mut self,
+        offer: &Offer,
+        latency: Option<&mut Latency>,
+    ) -> Result<Sample, BenchError> {
+        if self.is_broken {
+            self.link.send(&Word::Shut { again: true })?;
+            self.live = None;
+            self.live = Some(Live::open(self.node, self.link, &self.setting)?);
+            self.is_broken = false;
+        }
+        let before = Tally::of(self.node)?;
+        self.link.send(&Word::Trial)?;
+        match self.hear("waiting for the server to get ready")? {
+            Word::Ready => (),
+            _ => return Err(out_of_step()),
+        }
+        let sent = match self.send(offer, latency) {
+            Ok(sent) => Some(sent),
+            Err(BenchError::Completion { .. } | BenchError::TimedOut { .. }) => None,
+            Err(error) => return Err(error),
+        };
+        let messages = sent.as_ref().map_or(0, |sent| sent.posted);
+        self.link.send(&Word::Stop { messages })?;
+        let Word::Counted { received, tally, gap_ns } =
+            self.hear("waiting for the server's count")?
+        else {
+            return Err(out_of_step());
+        };
+        let tally = tally + (Tally::of(self.node)? - before);
+        let Some(Sent { due, in_time, elapsed_ns, gap_ns: ours, .. }) = sent else {
+            self.is_broken = true;
+            return Ok(Sample { received, tally, gap_ns, broken: true, ..Sample::default() });
+        };
+        let delivered = in_time.min(received);
+        let gap_ns = gap_ns.max(ours);
+        Ok(Sample { due, delivered, received, elapsed_ns, tally, gap_ns, broken: false })
+    }
+
+    /// Ends the session at both ends.
+    pub(crate) fn close(self) -> Result<(), BenchError> {
+        self.link.send(&Word::Shut { again: false })
+    }
+
+    fn hear(&mut self, waiting: &'static str) -> Result<Word, BenchError> {
+        let Self { live, link, .. } = self;
+        link.receive(waiting, || match live {
+            Some(live) => live.drive.wait(),
+            None => pause(),
+        })
+    }
+
+    fn send(
+        &mut self,
+        offer: &Offer,
+        mut latency: Option<&mut Latency>,
+    ) -> Result<Sent, BenchError> {
+        let (setting, clock) = (&self.setting, self.clock);
+        let Some(Live { drive, wire }) = &mut self.live else { return Err(out_of_step()) };
+        let Parts { qp, memory, send_cq, way, .. } = wire.parts();
+        let slice = |length: &u32| Ok([memory.slice(..*length as usize).step("a slice")?]);
+        let locals = setting.messages.iter().map(slice).collect::<Result<Vec<_>, BenchError>>()?;
+        let pace = Pace::new(offer.rate, offer.time);
+        let signals = Signals::new(setting.every(), setting.seed);
+        let depth = u64::from(setting.depth());
+        let time = offer.time.as_nanos() as u64;
+        let end = if offer.rate.is_some() { time + (time as f64 * GRACE) as u64 } else { time };
+        let patience = end + DRAIN.as_nanos() as u64;
+        let mut completions = [WorkCompletion::default(); POLL_BATCH];
+        // Number of the last message; its completion ends the trial.
+        let mut last = pace.total;
+        let (mut posted, mut done, mut in_time) = (0, 0, 0);
+        let (start, mut before, mut gap_ns) = (clock.now(), 0, 0);
+        loop {
+            let now = clock.now() - start;
+            gap_ns = (now - before).max(gap_ns);
+            before = now;
+            if now > end && posted < last {
+                // One more message, with a completion that is certain to be asked for.
+                last = posted + 1;
+            }
+            let count = (pace.due(now).min(last) - posted).min(depth - (posted - done)).min(LIST);
+            if count > 0 {
+                let requests = (posted + 1..=posted + count).map(|number| {
+                    let local = &locals[(number % locals.len() as u64) as usize];
+                    let request = request(way, local).id(number);
+                    let asked = signals.has(number) || number == last;
+                    if asked { request.signaled() } else { request }
+                });
+                qp.post_sends(requests).step("posting")?;
+                posted += count;
+            }
+            drive.turn();
+            let polled = poll(send_cq, &mut completions)?;
+            if let Some(newest) = polled.last() {
+                done = newest.wr_id;
+                let elapsed_ns = clock.now() - start;
+                if elapsed_ns <= end || offer.rate.is_none() {
+                    in_time = done;
+                }
+                if let Some(latency) = latency.as_deref_mut() {
+                    let times = polled.iter().filter_map(|one| pace.time_of(one.wr_id));
+                    times.for_each(|due| latency.record(elapsed_ns.saturating_sub(due)));
+                }
+                if done == last {
+                    let due = if offer.rate.is_some() { pace.total } else { posted };
+                    return Ok(Sent { due, posted, in_time, elapsed_ns, gap_ns });
+                }
+            }
+            if now > patience {
+                let waiting = "waiting for completions after a trial";
+                return Err(BenchError::TimedOut { waiting, limit: DRAIN });
+            }
+        }
+    }
+}

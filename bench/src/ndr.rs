@@ -1,0 +1,306 @@
+//! Zero-loss rates: the highest load that loses nothing, and the highest that loses a given share.
+//!
+//! ```text
+//!   for each service and size
+//!     closed loop ──► first load ──► search ── trial ◄──► load ──► the stack ──► loss
+//!                                        │ again and again: box statistics
+//!     bare port, testpmd, wire ──────────┤ beside
+//!     latency over load ─────────────────┘ at shares of the rate that was found (RC)
+//! ```
+//!
+//! [`search`] is the method, [`shape`] what is offered, [`crate::load`] how it is offered and what
+//! counts as lost. A search starts a little above the rate of a closed loop. That is near the limit
+//! where the stack is the limit, and may be far below one in the network: a closed loop fills a
+//! queue there until it drops, and sends again.
+//!
+//! Invariants
+//! - All points are measured by the same rules, which the output states.
+//! - A point that cannot be, such as a datagram longer than the path MTU, has a line that says so.
+//! - The bare port is measured in the same run on the same CPUs, while the stack rests.
+
+mod report;
+pub(crate) mod search;
+pub(crate) mod shape;
+pub(crate) mod statistics;
+mod testpmd;
+
+use crate::cli::{NdrArgs, Role};
+use crate::error::BenchError;
+use crate::limits::{self, RawPort, frame_rate, take_frames};
+use crate::load::{self, Client, Log, Offer, Setting};
+use crate::node::Node;
+use crate::perf::measure::{Latency, median};
+use crate::perf::plan::Service;
+use crate::pin::Side;
+use crate::rendezvous::{Link, Listener, connect, pause};
+use report::{AtLoad, Beside, Point, Report};
+use search::{Rules, search};
+use serde::{Deserialize, Serialize};
+use shape::{FCS, Shape, Size};
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime};
+use uroce_engine::eal::Eal;
+
+/// Version of the exchange. Two ends must have the same.
+const VERSION: u32 = 1;
+/// Trials in a closed loop before a search, and their best rate's share at which it starts.
+const CLOSED: u32 = 3;
+const START: f64 = 1.2;
+/// Messages per second at which it starts if no closed loop has ended.
+const START_LOW: f64 = 1000.0;
+/// Trials that take the place of one in which an end was kept from running and messages were lost.
+const REPEATS: u32 = 8;
+/// Measurements of the bare port for each length of frames; the median counts.
+const BARE_RUNS: u32 = 3;
+
+/// What the client wants from the server.
+#[derive(Debug, Serialize, Deserialize)]
+enum Call {
+    /// The client's version of the exchange.
+    Hello(u32),
+    /// A session of trials.
+    Session(Setting),
+    /// Frames over the bare port.
+    Bare,
+    /// No more.
+    End,
+}
+
+/// Runs the subcommand.
+pub(crate) fn run(args: &NdrArgs) -> Result<(), BenchError> {
+    let args = args.clone().checked()?;
+    let device = &args.ends.device;
+    match args.ends.role() {
+        Role::Both => {
+            let [server, client] = Node::open_both(device, Some(args.mtu), 0)?;
+            let bare = bare_pair(&args, &client)?;
+            let (ours, theirs) = bare.unzip();
+            let (mut far, mut near) = Link::pair()?;
+            let serve = move || serve(&server, theirs, &mut far);
+            crate::both_ends(serve, move || ask(&args, &client, ours, &mut near))
+        }
+        Role::Server => {
+            let listener = Listener::bind(args.port)?;
+            let node = Node::open(device, Side::Server, Some(args.mtu), 0)?;
+            let bare = bare_port(&args)?;
+            eprintln!("waiting for a client on TCP port {}", args.port);
+            serve(&node, bare, &mut Link::tcp(listener.accept()?)?)
+        }
+        Role::Client { host } => {
+            let node = Node::open(device, Side::Client, Some(args.mtu), 0)?;
+            let bare = bare_port(&args)?;
+            ask(&args, &node, bare, &mut Link::tcp(connect(&host, args.port)?)?)
+        }
+    }
+}
+
+fn bare_setting(args: &NdrArgs) -> limits::Setting {
+    let time = Duration::from_millis(args.time_ms);
+    limits::Setting { size: args.mtu, mtu: args.mtu, time }
+}
+
+/// Makes the bare ports beside two devices that are joined by rings.
+fn bare_pair(args: &NdrArgs, node: &Node) -> Result<Option<(RawPort, RawPort)>, BenchError> {
+    if node.device != "net_ring" {
+        return Ok(None);
+    }
+    RawPort::ring_pair("bare", &bare_setting(args)).map(Some)
+}
+
+/// Opens the second device of an end, if there is one.
+fn bare_port(args: &NdrArgs) -> Result<Option<RawPort>, BenchError> {
+    let Some(device) = &args.bare else { return Ok(None) };
+    let eal = Eal::running().ok_or_else(|| {
+        BenchError::usage("--bare needs a first device that DPDK drives: give --vdev or --pci")
+    })?;
+    RawPort::open_on(eal, device.clone(), &bare_setting(args)).map(Some)
+}
+
+/// Serves a client until it is done.
+fn serve(node: &Node, bare: Option<RawPort>, link: &mut Link) -> Result<(), BenchError> {
+    let result = serve_inner(node, bare, link);
+    result.inspect_err(|error| link.send_failure(error))
+}
+
+fn serve_inner(node: &Node, mut bare: Option<RawPort>, link: &mut Link) -> Result<(), BenchError> {
+    loop {
+        // A client may search for longer than any wait lasts, but only within a session.
+        match link.receive("waiting for the client's next point", pause)? {
+            Call::Hello(VERSION) => link.send(&Call::Hello(VERSION))?,
+            Call::Hello(theirs) => {
+                let text = format!("exchange version {VERSION} here, {theirs} there");
+                return Err(BenchError::Disagree(text));
+            }
+            Call::Session(setting) => load::serve(node, link, &setting)?,
+            Call::Bare => {
+                let Some(raw) = &mut bare else {
+                    return Err(BenchError::usage("the server has no --bare as the client has"));
+                };
+                // Attached to this thread, the lcore of the stack is idle meanwhile.
+                let _resting = node.drive()?;
+                raw.wait_for_link()?;
+                take_frames(raw, link)?;
+            }
+            Call::End => return Ok(()),
+        }
+    }
+}
+
+/// Measures all points as the client, and prints them.
+fn ask(
+    args: &NdrArgs,
+    node: &Node,
+    bare: Option<RawPort>,
+    link: &mut Link,
+) -> Result<(), BenchError> {
+    let mut report = Report::new(args, &node.device);
+    let mut measuring = Measuring { args, node, bare, link, frames: BTreeMap::new() };
+    let result = measuring.all(&mut report);
+    result.inspect_err(|error| measuring.link.send_failure(error))?;
+    report.finish()
+}
+
+/// The client's means.
+struct Measuring<'a> {
+    args: &'a NdrArgs,
+    node: &'a Node,
+    bare: Option<RawPort>,
+    link: &'a mut Link,
+    /// Frames per second of the bare port, by their length.
+    frames: BTreeMap<u32, f64>,
+}
+
+impl Measuring<'_> {
+    fn all(&mut self, report: &mut Report<'_>) -> Result<(), BenchError> {
+        self.link.send(&Call::Hello(VERSION))?;
+        match self.link.receive("waiting for the server's version", pause)? {
+            Call::Hello(VERSION) => (),
+            _ => return Err(BenchError::Peer("it sent an unexpected message".to_owned())),
+        }
+        for &service in &self.args.connection {
+            for size in self.args.sizes() {
+                let point = match Shape::new(size, service, self.args.mtu) {
+                    Ok(shape) => self.point(service, size, shape, &mut report.log)?,
+                    Err(error) => Point::impossible(service, size, error.to_string()),
+                };
+                report.add(point);
+            }
+        }
+        self.link.send(&Call::End)
+    }
+
+    fn point(
+        &mut self,
+        service: Service,
+        size: Size,
+        shape: Shape,
+        log: &mut Log,
+    ) -> Result<Point, BenchError> {
+        let args = self.args;
+        let setting = Setting {
+            service,
+            messages: shape.messages.clone(),
+            mtu: args.mtu,
+            rx_depth: args.rx_depth,
+            seed: args.ends.device.seed.unwrap_or(0),
+        };
+        self.link.send(&Call::Session(setting.clone()))?;
+        let mut client = Client::open(self.node, self.link, setting)?;
+        let mut point = Point::new(service, size, shape, &args.loss);
+        let start = closed(args, &mut client, &mut point)?;
+        let rules = Rules {
+            goals: args.loss.iter().map(|percent| percent / 100.0).collect(),
+            width: args.width / 100.0,
+            trials: args.trials as usize,
+        };
+        let time = Duration::from_millis(args.time_ms);
+        for _ in 0..args.searches {
+            let (found, loads) = search(&rules, start, &mut |rate| {
+                trial(&mut client, &Offer { rate: Some(rate), time }, &mut point)
+            })?;
+            point.add(&found, &loads);
+        }
+        if service == Service::Rc {
+            for percent in args.loads() {
+                at_load(args, &mut client, &mut point, percent, log)?;
+            }
+        }
+        client.close()?;
+        point.bare = self.bare(&point)?;
+        point.testpmd = match args.testpmd {
+            true => Some(testpmd::measure(&point, &args.ends.device)),
+            false => None,
+        };
+        Ok(point)
+    }
+
+    /// Measures what the bare port carries of a point's frames.
+    fn bare(&mut self, point: &Point) -> Result<Beside, BenchError> {
+        let Some(raw) = &mut self.bare else {
+            let text = "not here: this device has no bare port beside it, see --bare";
+            return Ok(Beside::Not(text.to_owned()));
+        };
+        let time = Duration::from_millis(self.args.time_ms);
+        let _resting = self.node.drive()?;
+        raw.wait_for_link()?;
+        for &frame in point.lengths() {
+            if self.frames.contains_key(&frame) {
+                continue;
+            }
+            let mut rates = Vec::new();
+            for _ in 0..BARE_RUNS {
+                self.link.send(&Call::Bare)?;
+                rates.push(frame_rate(raw, self.link, (frame - FCS) as usize, time)?);
+            }
+            self.frames.insert(frame, median(&rates));
+        }
+        Ok(Beside::Rate(point.at_frame_rates(|frame| self.frames[&frame])))
+    }
+}
+
+/// Makes a trial, and returns its share of loss. One that was disturbed and has lost something is
+/// made again; if all are, the one with the least loss counts.
+fn trial(client: &mut Client<'_>, offer: &Offer, point: &mut Point) -> Result<f64, BenchError> {
+    let mut least: f64 = 1.0;
+    for _ in 0..REPEATS {
+        let sample = client.trial(offer, None)?;
+        let loss = sample.loss(point.frames());
+        least = least.min(loss);
+        if loss == 0.0 || !sample.is_disturbed() {
+            return Ok(loss);
+        }
+        point.disturbed += 1;
+    }
+    Ok(least)
+}
+
+/// Measures the rate of a closed loop, and returns the load at which a search starts.
+fn closed(args: &NdrArgs, client: &mut Client<'_>, point: &mut Point) -> Result<f64, BenchError> {
+    let offer = Offer { rate: None, time: Duration::from_millis(args.time_ms) };
+    let mut best: f64 = 0.0;
+    for _ in 0..CLOSED {
+        let sample = client.trial(&offer, None)?;
+        best = best.max(sample.sent_rate());
+        point.closed.push(sample.rate());
+    }
+    Ok((best * START).max(START_LOW))
+}
+
+/// Measures the latency at a share of the rate with the least loss.
+fn at_load(
+    args: &NdrArgs,
+    client: &mut Client<'_>,
+    point: &mut Point,
+    percent: f64,
+    log: &mut Log,
+) -> Result<(), BenchError> {
+    let Some(rate) = point.least_loss_rate().filter(|rate| *rate > 0.0) else { return Ok(()) };
+    let rate = rate * percent / 100.0;
+    let time = Duration::from_millis(args.load_time_ms);
+    let (mut latency, begin) = (Latency::new(), SystemTime::now());
+    let sample = client.trial(&Offer { rate: Some(rate), time }, Some(&mut latency))?;
+    let (loss, quantiles) = (sample.loss(point.frames()), latency.quantiles(1.0));
+    point.loads.push(AtLoad { percent, rate, loss, quantiles });
+    log.add(&format!("{}-{}-{percent}%", point.service.name(), point.size), begin, time, latency);
+    Ok(())
+}
