@@ -11,6 +11,7 @@ mod ndr;
 mod nic_check;
 mod perftest;
 mod pingpong;
+mod report;
 mod rping;
 
 pub(crate) use device::{CpuList, DeviceArgs, Idle};
@@ -20,6 +21,7 @@ pub(crate) use ndr::NdrArgs;
 pub(crate) use nic_check::{NicArgs, NicCheckArgs};
 pub(crate) use perftest::{PerfArgs, refusal};
 pub(crate) use pingpong::PingpongArgs;
+pub(crate) use report::ReportArgs;
 pub(crate) use rping::RpingArgs;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -76,6 +78,9 @@ pub(crate) enum Command {
     /// Highest rate without loss and with little, by search; latency over load
     #[command(name = "ndr")]
     Ndr(NdrArgs),
+    /// Measure a plan in rounds and write one page with plots, or compare two such reports
+    #[command(name = "report")]
+    Report(ReportArgs),
     /// Migration of queue pairs to another link when theirs is cut under verified traffic
     #[command(name = "failover")]
     Failover(FailoverArgs),

@@ -83,6 +83,12 @@ pub(crate) enum BenchError {
         /// Their number.
         count: usize,
     },
+    /// Figures of a report are worse than those of another.
+    #[error("{count} figures are worse, see above")]
+    Worse {
+        /// Their number.
+        count: usize,
+    },
     /// A child process of the quickstart failed.
     #[error("{0}")]
     Child(String),

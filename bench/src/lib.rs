@@ -12,6 +12,7 @@
 //!   rate               accuracy of rate limits
 //!   ndr                highest rate without loss, and with little; load: open-loop generator
 //!   loss               goodput against the probability of loss; plot: pictures of throughput
+//!   report             plans of many of these: one page with plots, and what changed since
 //!   connect            connection set-ups per second; progress: operations awaited in any order
 //!   flood              a healthy queue pair beside bad frames
 //!   cost               a fixed amount of work, for `deploy/cost` to count the instructions of
@@ -49,6 +50,7 @@ mod progress;
 mod qp_maker;
 mod rate;
 mod rendezvous;
+mod report;
 mod rping;
 
 use clap::Parser;
@@ -114,6 +116,7 @@ fn dispatch(command: Command) -> Result<(), BenchError> {
         Command::Rate(args) => rate::run(&args),
         Command::Loss(args) => loss::run(&args),
         Command::Ndr(args) => ndr::run(&args),
+        Command::Report(args) => report::run(&args),
         Command::Failover(args) => demo::failover::run(&args),
         Command::Connect(args) => connect::run(&args),
         Command::Cost(args) => cost::run(&args),

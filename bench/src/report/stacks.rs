@@ -1,0 +1,154 @@
+//! Throughput of other stacks on this machine, over the loopback interface.
+
+use super::plan::Other;
+use super::work::{Missing, succeeded};
+use serde_json::{Value, json};
+use std::net::TcpListener;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// Longest time for a server to start.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Bytes of a message, as of uroce's beside.
+const SIZE: &str = "65536";
+
+/// Measures another stack for about `time_ms`; a second is the least of most programs.
+pub(super) fn measure(other: Other, time_ms: u64) -> Result<Value, Missing> {
+    let seconds = time_ms.div_ceil(1000).to_string();
+    match other {
+        Other::Tcp => tcp(&seconds),
+        Other::UcxTcp => ucx(),
+        Other::SoftRoce => soft_roce(&seconds),
+    }
+}
+
+fn tcp(seconds: &str) -> Result<Value, Missing> {
+    let port = free_port()?;
+    let server = start("iperf3", "iperf3", &["-s", "-1", "-p", &port], &[])?;
+    let to = ["-c", "127.0.0.1", "-p", &port, "-J", "-l", SIZE, "-t", seconds];
+    let output = client(server, "iperf3", &to, &[])?;
+    let value: Value = serde_json::from_slice(&output.stdout)
+        .map_err(|error| Missing::Failed(format!("iperf3: {error}")))?;
+    let bits = value["end"]["sum_received"]["bits_per_second"].as_f64();
+    let bits = bits.ok_or_else(|| Missing::Failed("iperf3 says no rate".to_owned()))?;
+    Ok(json!({ "gbps": bits / 1e9 }))
+}
+
+fn ucx() -> Result<Value, Missing> {
+    let port = free_port()?;
+    let only_tcp = [("UCX_TLS", "tcp,self"), ("UCX_NET_DEVICES", "lo")];
+    let test = ["-t", "tag_bw", "-s", SIZE, "-n", "20000", "-p", &port, "-f"];
+    let server = start("ucx_perftest", "ucx-utils", &test, &only_tcp)?;
+    let to = [&["127.0.0.1"], &test[..]].concat();
+    let output = client(server, "ucx_perftest", &to, &only_tcp)?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let mib = ucx_mib(&text)
+        .ok_or_else(|| Missing::Failed("ucx_perftest says no rate; try it by hand".to_owned()))?;
+    Ok(json!({ "gbps": mib * f64::from(1 << 20) * 8.0 / 1e9 }))
+}
+
+/// Returns the average MB/s of the last line of numbers: iterations, a percentile, two latencies,
+/// two bandwidths, two rates.
+fn ucx_mib(text: &str) -> Option<f64> {
+    let lines = text.lines().map(|line| line.trim().trim_start_matches("Final:"));
+    let lines = lines.map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let numbers = |words: &Vec<&str>| -> Option<Vec<f64>> {
+        words.iter().map(|word| word.parse().ok()).collect()
+    };
+    let last =
+        lines.filter_map(|words| numbers(&words).filter(|found| found.len() >= 7)).next_back()?;
+    // The overall bandwidth is the third number from the end.
+    last.get(last.len() - 3).copied()
+}
+
+fn soft_roce(seconds: &str) -> Result<Value, Missing> {
+    let devices = std::fs::read_dir("/sys/class/infiniband").into_iter().flatten().flatten();
+    let names = devices.map(|device| device.file_name().to_string_lossy().into_owned());
+    let Some(device) = names.into_iter().find(|name| name.starts_with("rxe")) else {
+        let text = "this kernel has no device of Soft-RoCE: see rdma link add";
+        return Err(Missing::NotHere(text.to_owned()));
+    };
+    let port = free_port()?;
+    let test = ["-d", &device, "-s", SIZE, "-D", seconds, "-p", &port, "-F", "--report_gbits"];
+    let server = start("ib_write_bw", "perftest", &test, &[])?;
+    let to = [&test[..], &["127.0.0.1"]].concat();
+    let output = client(server, "ib_write_bw", &to, &[])?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let rate = text.lines().find_map(|line| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        (words.first() == Some(&SIZE)).then(|| words.get(3)?.parse::<f64>().ok())?
+    });
+    let gbps = rate.ok_or_else(|| Missing::Failed("ib_write_bw says no rate".to_owned()))?;
+    Ok(json!({ "gbps": gbps }))
+}
+
+fn free_port() -> Result<String, Missing> {
+    let address = TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr());
+    let port = address.map_err(|error| Missing::Failed(error.to_string()))?.port();
+    Ok(port.to_string())
+}
+
+/// A server; killed when dropped, should it still run.
+struct Server(Child);
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn command(program: &str, options: &[&str], variables: &[(&str, &str)]) -> Command {
+    let mut command = Command::new(program);
+    command.args(options).envs(variables.iter().copied());
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// Starts a program that is in a package of Debian.
+fn start(
+    program: &str,
+    package: &str,
+    options: &[&str],
+    variables: &[(&str, &str)],
+) -> Result<Server, Missing> {
+    let mut command = command(program, options, variables);
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    command.spawn().map(Server).map_err(|error| match error.kind() {
+        std::io::ErrorKind::NotFound => {
+            Missing::NotHere(format!("not installed: Debian's package {package} has {program}"))
+        }
+        _ => Missing::Failed(format!("{program}: {error}")),
+    })
+}
+
+/// Runs a client until it succeeds: its server may still be starting.
+fn client(
+    server: Server,
+    program: &str,
+    options: &[&str],
+    variables: &[(&str, &str)],
+) -> Result<Output, Missing> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        std::thread::sleep(Duration::from_millis(200));
+        let output = command(program, options, variables).output();
+        let output = output.map_err(|error| Missing::Failed(format!("{program}: {error}")))?;
+        if output.status.success() || Instant::now() > deadline {
+            drop(server);
+            return succeeded(output);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rate_of_ucx_is_the_overall_bandwidth() {
+        let text = "# header\n 20000  50.0  5.1  6.2  6.3  9900.10  9800.50  158000  157000\n";
+        assert_eq!(ucx_mib(text), Some(9800.5));
+        assert_eq!(ucx_mib("Waiting for connection...\n"), None);
+    }
+}
