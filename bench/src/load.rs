@@ -35,12 +35,14 @@ mod client;
 mod log;
 mod pace;
 mod server;
+mod stages;
 mod tally;
 mod wire;
 
 pub(crate) use client::Client;
 pub(crate) use log::Log;
 pub(crate) use server::serve;
+pub(crate) use stages::Cycles;
 
 use crate::perf::plan::Service;
 use serde::{Deserialize, Serialize};
@@ -100,6 +102,8 @@ pub(crate) struct Offer {
     pub(crate) rate: Option<f64>,
     /// Time in which messages become due.
     pub(crate) time: Duration,
+    /// Measure the stages of both lcores, which takes some cycles itself.
+    pub(crate) stages: bool,
 }
 
 /// Result of a trial.
@@ -117,6 +121,8 @@ pub(crate) struct Sample {
     tally: Tally,
     /// Longest time for which the thread of an end did not run its loop, in ns.
     pub(crate) gap_ns: u64,
+    /// Cycles of the stages of client and server, if they were measured.
+    pub(crate) stages: [Cycles; 2],
     /// The connection did not survive the trial.
     pub(crate) broken: bool,
 }
@@ -158,12 +164,12 @@ enum Word {
     End(End),
     /// This end is ready for the next step.
     Ready,
-    /// A trial follows.
-    Trial,
+    /// A trial follows, in which the stages are measured for this time.
+    Trial { stages: Option<Duration> },
     /// The client has sent this number of messages and sends no more.
     Stop { messages: u64 },
     /// The server has received this number. Its longest gap is in ns.
-    Counted { received: u64, tally: Tally, gap_ns: u64 },
+    Counted { received: u64, tally: Tally, gap_ns: u64, stages: Cycles },
     /// The session is over; another with the same setting follows if `again`.
     Shut { again: bool },
 }

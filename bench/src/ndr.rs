@@ -216,10 +216,13 @@ impl Measuring<'_> {
         let time = Duration::from_millis(args.time_ms);
         for _ in 0..args.searches {
             let (found, loads) = search(&rules, start, &mut |rate| {
-                trial(&mut client, &Offer { rate: Some(rate), time }, &mut point)
+                let offer = Offer { rate: Some(rate), time, stages: false };
+                trial(&mut client, &offer, &mut point)
             })?;
             point.add(&found, &loads);
         }
+        let all_out = Offer { rate: None, time, stages: true };
+        point.set_stages(&client.trial(&all_out, None)?);
         if service == Service::Rc {
             for percent in args.loads() {
                 at_load(args, &mut client, &mut point, percent, log)?;
@@ -276,7 +279,8 @@ fn trial(client: &mut Client<'_>, offer: &Offer, point: &mut Point) -> Result<f6
 
 /// Measures the rate of a closed loop, and returns the load at which a search starts.
 fn closed(args: &NdrArgs, client: &mut Client<'_>, point: &mut Point) -> Result<f64, BenchError> {
-    let offer = Offer { rate: None, time: Duration::from_millis(args.time_ms) };
+    let time = Duration::from_millis(args.time_ms);
+    let offer = Offer { rate: None, time, stages: false };
     let mut best: f64 = 0.0;
     for _ in 0..CLOSED {
         let sample = client.trial(&offer, None)?;
@@ -298,7 +302,8 @@ fn at_load(
     let rate = rate * percent / 100.0;
     let time = Duration::from_millis(args.load_time_ms);
     let (mut latency, begin) = (Latency::new(), SystemTime::now());
-    let sample = client.trial(&Offer { rate: Some(rate), time }, Some(&mut latency))?;
+    let offer = Offer { rate: Some(rate), time, stages: false };
+    let sample = client.trial(&offer, Some(&mut latency))?;
     let (loss, quantiles) = (sample.loss(point.frames()), latency.quantiles(1.0));
     point.loads.push(AtLoad { percent, rate, loss, quantiles });
     log.add(&format!("{}-{}-{percent}%", point.service.name(), point.size), begin, time, latency);

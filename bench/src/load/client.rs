@@ -1,6 +1,7 @@
 //! The client: posts messages when they are due, and takes their completions.
 
 use super::pace::{Pace, Signals};
+use super::stages;
 use super::tally::Tally;
 use super::wire::{POLL_BATCH, Parts, Wire, out_of_step, poll, request};
 use super::{GRACE, Offer, Sample, Setting, Word};
@@ -83,31 +84,36 @@ impl<'a> Client<'a> {
             self.is_broken = false;
         }
         let before = Tally::of(self.node)?;
-        self.link.send(&Word::Trial)?;
+        let measured = offer.stages.then_some(offer.time);
+        self.link.send(&Word::Trial { stages: measured })?;
         match self.hear("waiting for the server to get ready")? {
             Word::Ready => (),
             _ => return Err(out_of_step()),
         }
+        let began = stages::begin(self.node, measured.unwrap_or_default());
         let sent = match self.send(offer, latency) {
             Ok(sent) => Some(sent),
             Err(BenchError::Completion { .. } | BenchError::TimedOut { .. }) => None,
             Err(error) => return Err(error),
         };
+        let ours = stages::since(self.node, &began);
         let messages = sent.as_ref().map_or(0, |sent| sent.posted);
         self.link.send(&Word::Stop { messages })?;
-        let Word::Counted { received, tally, gap_ns } =
+        let Word::Counted { received, tally, gap_ns, stages } =
             self.hear("waiting for the server's count")?
         else {
             return Err(out_of_step());
         };
         let tally = tally + (Tally::of(self.node)? - before);
-        let Some(Sent { due, in_time, elapsed_ns, gap_ns: ours, .. }) = sent else {
+        let stages = [ours, stages];
+        let Some(Sent { due, in_time, elapsed_ns, gap_ns: our_gap, .. }) = sent else {
             self.is_broken = true;
             return Ok(Sample { received, tally, gap_ns, broken: true, ..Sample::default() });
         };
         let delivered = in_time.min(received);
-        let gap_ns = gap_ns.max(ours);
-        Ok(Sample { due, delivered, received, elapsed_ns, tally, gap_ns, broken: false })
+        let gap_ns = gap_ns.max(our_gap);
+        let broken = false;
+        Ok(Sample { due, delivered, received, elapsed_ns, tally, gap_ns, stages, broken })
     }
 
     /// Ends the session at both ends.

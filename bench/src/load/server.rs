@@ -1,5 +1,6 @@
 //! The server: receives and counts messages.
 
+use super::stages;
 use super::tally::Tally;
 use super::wire::{POLL_BATCH, Parts, Wire, out_of_step, poll};
 use super::{Setting, Word};
@@ -62,20 +63,23 @@ impl<'a> Server<'a> {
             })?;
             self.posted = self.posted.saturating_sub(late);
             match word {
-                Word::Trial => self.trial(link)?,
+                Word::Trial { stages } => self.trial(link, stages.unwrap_or_default())?,
                 Word::Shut { again } => return Ok(again),
                 _ => return Err(out_of_step()),
             }
         }
     }
 
-    fn trial(&mut self, link: &mut Link) -> Result<(), BenchError> {
+    /// Serves a trial, and measures the stages for a time in it.
+    fn trial(&mut self, link: &mut Link, measured: Duration) -> Result<(), BenchError> {
         let before = Tally::of(self.node)?;
         self.post(self.setting.rx_depth)?;
+        let began = stages::begin(self.node, measured);
         link.send(&Word::Ready)?;
         let (received, gap_ns) = self.count(link)?;
+        let stages = stages::since(self.node, &began);
         let tally = Tally::of(self.node)? - before;
-        link.send(&Word::Counted { received, tally, gap_ns })
+        link.send(&Word::Counted { received, tally, gap_ns, stages })
     }
 
     /// Counts messages until the client has stopped and all of its messages are there, or nothing

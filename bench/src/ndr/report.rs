@@ -6,11 +6,12 @@ use super::statistics::BoxStats;
 use super::{CLOSED, START};
 use crate::cli::NdrArgs;
 use crate::error::BenchError;
-use crate::load::{GAP, GRACE, Log};
+use crate::load::{GAP, GRACE, Log, Sample};
 use crate::machine::Machine;
 use crate::perf::measure::{Quantiles, median};
 use crate::perf::plan::Service;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
+use uroce::Stage;
 
 /// A rate measured beside, or the reason for which there is none.
 #[derive(Clone, Debug, PartialEq)]
@@ -70,6 +71,8 @@ pub(super) struct Point {
     pub(super) bare: Beside,
     pub(super) testpmd: Option<Beside>,
     pub(super) loads: Vec<AtLoad>,
+    /// Cycles of each stage for a message in a closed loop, of client and server.
+    stages: [Value; 2],
 }
 
 impl Point {
@@ -87,7 +90,23 @@ impl Point {
             bare: Beside::Not("not measured".to_owned()),
             testpmd: None,
             loads: Vec::new(),
+            stages: Default::default(),
         }
+    }
+
+    /// Takes the cycles of the stages from a sample in which they were measured.
+    pub(super) fn set_stages(&mut self, sample: &Sample) {
+        if sample.received == 0 {
+            return;
+        }
+        self.stages = sample.stages.map(|cycles| {
+            let stages = Stage::ALL.iter().zip(cycles);
+            let named = stages.map(|(stage, cycles)| {
+                let each = cycles as f64 / sample.received as f64;
+                (stage.name().to_owned(), json!(each))
+            });
+            Value::Object(named.collect::<Map<String, Value>>())
+        });
     }
 
     /// Creates a point that cannot be.
@@ -167,6 +186,7 @@ impl Point {
             "disturbed_trials": self.disturbed,
             "bare_port": self.bare.value(),
             "testpmd": self.testpmd.as_ref().map(Beside::value),
+            "cycles_per_message": { "client": self.stages[0], "server": self.stages[1] },
             "latency_over_load": self.loads.iter().map(AtLoad::value).collect::<Vec<Value>>(),
         })
     }

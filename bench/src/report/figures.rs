@@ -64,6 +64,7 @@ pub(super) const ZERO_LOSS: &str = "zero-loss rate";
 pub(super) const THROUGHPUT: &str = "zero-loss throughput";
 pub(super) const LITTLE_LOSS: &str = "rate with 0.5 % loss";
 pub(super) const OVER_LOAD: &str = "latency over load";
+pub(super) const CYCLES: [&str; 2] = ["cycles by stage, sender", "cycles by stage, receiver"];
 pub(super) const LATENCY: &str = "latency";
 pub(super) const QPS: &str = "queue pairs";
 pub(super) const CORES: &str = "cores";
@@ -178,6 +179,16 @@ impl Figures {
         }
         let bare = point["bare_port"]["messages_per_s"].as_f64();
         self.derive([THROUGHPUT, BARE, &size], "Gb/s", bare.map(|rate| rate * gbit));
+        let place = format!("{service} {size}");
+        for (part, end) in CYCLES.into_iter().zip(["client", "server"]) {
+            for (stage, cycles) in
+                point["cycles_per_message"][end].as_object().into_iter().flatten()
+            {
+                // Stages without work are left out.
+                let cycles = cycles.as_f64().filter(|cycles| *cycles >= 1.0);
+                self.add([part, stage, &place], "cycles", Lower, cycles);
+            }
+        }
         for load in list(&point["latency_over_load"]) {
             let part = format!("{OVER_LOAD}, {service} {size}");
             let percent = load["load_percent"].as_f64().unwrap_or(0.0);
@@ -240,6 +251,7 @@ mod tests {
                     { "loss_percent": 0.5, "messages_per_s": { "median": rate } },
                 ],
                 "bare_port": { "messages_per_s": 2e6 },
+                "cycles_per_message": { "client": { "transmit": 90.0, "timers": 0.0 } },
                 "latency_over_load": [{ "load_percent": 50.0, "p50_us": 3.5, "max_us": 9.0 }],
             }] });
             Entry { work: work.clone(), round, outcome: Ok(value) }
@@ -252,6 +264,8 @@ mod tests {
         let throughput = of("zero-loss throughput: RC, 1518");
         assert!((throughput.values[0] - 12.144).abs() < 1e-9 && throughput.is_derived);
         assert_eq!(of("share of a 100 Gb/s wire: RC, 1518").values, [12.5, 12.5]);
+        assert_eq!(of("cycles by stage, sender: transmit, RC 1518").values, [90.0, 90.0]);
+        assert!(!all.iter().any(|figure| figure.series == "timers"));
         let latency = of("latency over load, RC 1518: 50 %, 50 %");
         assert_eq!((latency.better, latency.values.len()), (Better::Lower, 2));
         assert_eq!(of("latency over load, RC 1518: longest, 50 %").values, [9.0, 9.0]);

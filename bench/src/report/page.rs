@@ -2,8 +2,8 @@
 //! network.
 
 use super::figures::{
-    BARE, CORES, FAILOVER, Figure, LATENCY, LITTLE_LOSS, LOSS, OVER_LOAD, QPS, STACKS, THROUGHPUT,
-    ZERO_LOSS, figures, share_of,
+    BARE, CORES, CYCLES, FAILOVER, Figure, LATENCY, LITTLE_LOSS, LOSS, OVER_LOAD, QPS, STACKS,
+    THROUGHPUT, ZERO_LOSS, figures, share_of,
 };
 use super::results::Results;
 use crate::error::BenchError;
@@ -196,7 +196,20 @@ fn of_the_rest() -> Vec<Section> {
     let linear = vec![("linear".to_owned(), Limit::Linear)];
     let cores = "Throughput against pairs of cores";
     let cores = section(CORES, cores, "pairs of cores", "payload, Gb/s");
+    let [sender, receiver] = CYCLES;
     vec![
+        section(
+            sender,
+            "Cycles of the sender's lcore for a message, by stage, in a closed loop",
+            "service and frame, bytes (msg: message)",
+            "cycles for a message",
+        ),
+        section(
+            receiver,
+            "Cycles of the receiver's lcore for a message, by stage, in a closed loop",
+            "service and frame, bytes (msg: message)",
+            "cycles for a message",
+        ),
         section(
             QPS,
             "Rate of small messages against the number of queue pairs",

@@ -163,8 +163,8 @@ pub use uroce_controlplane::{
 pub use uroce_engine::eal::{EalError, explained};
 pub use uroce_engine::port::{PortError, vdev};
 pub use uroce_engine::{
-    AdoptError, AhError, Arm, ControlError, CqError, EngineError, EventKind, GroupError, MrError,
-    MwType, QpInfo, SrqError, ThreadError, Turn,
+    AdoptError, AhError, Arm, ControlError, CqError, EngineError, EventKind, GroupError,
+    LcoreProfile, MrError, MwType, QpInfo, SrqError, Stage, StageProfile, ThreadError, Turn,
 };
 pub use uroce_transport::{
     AccessFlags, AltPath, AttrMask, Congestion, DcqcnParams, DelayParams, MigrationStats,
