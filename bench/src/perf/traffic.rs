@@ -196,7 +196,7 @@ fn run_inner(
         outcome.rows.push(row);
     }
     let ours = node.retransmissions()? - before;
-    outcome.retransmissions = ours + bench.close(ours)?;
+    outcome.retransmissions = ours.saturating_add(bench.close(ours)?);
     outcome.lost = node.lost()?;
     Ok(outcome)
 }

@@ -106,6 +106,12 @@ const TABLE: &[(&str, Check)] = &[
          --burst_size 10",
         |output| within(column(output, 3), 14.0, 16.8),
     ),
+    // A burst may end in the middle of a list, and far from the next moderated completion.
+    (
+        "write_bw -n 200 -s 1000 -t 8 -l 8 --rate_limit 640 --rate_units M --rate_limit_type SW \
+         --burst_size 10",
+        |output| row(output, "1000", 200),
+    ),
     // Both ends in one process compare their parameters as releases from 6.30 on do.
     ("write_bw -n 100 --perftest-exchange -T 32 --mr_per_qp -q 2", |output| {
         row(output, "65536", 200)
@@ -250,9 +256,9 @@ fn a_margin_is_not_measured() {
     let begin = Instant::now();
     let output = run(&["write_bw", "--in-process", "-D", "3", "-f", "1", "-s", "64"]).succeeded();
     assert!(begin.elapsed() >= Duration::from_secs(3));
-    // Messages per second of a measured second are the messages.
+    // Messages per second of a measured second are the messages; of the whole time, a third.
     let (messages, rate) = (column(&output, 1), column(&output, 4) * 1e6);
-    assert!((messages / rate - 1.0).abs() < 0.1, "{output:?}");
+    assert!((0.5..1.5).contains(&(messages / rate)), "{output:?}");
 }
 
 #[test]

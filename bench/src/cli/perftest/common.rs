@@ -10,6 +10,9 @@ use std::time::Duration;
 /// Seconds between two rows of an endless run, as in perftest.
 const INTERVAL: u64 = 5;
 
+/// Longest run by time in seconds: eleven days.
+const SECONDS_MAX: u64 = 1_000_000;
+
 /// Options that every test has.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct CommonArgs {
@@ -20,11 +23,13 @@ pub(crate) struct CommonArgs {
     #[arg(short = 'n', long, value_name = "N", conflicts_with = "duration")]
     pub(crate) iters: Option<u64>,
     /// Run for this many seconds instead
-    #[arg(short = 'D', long, value_name = "SECONDS")]
+    #[arg(short = 'D', long, value_name = "SECONDS",
+        value_parser = clap::value_parser!(u64).range(..=SECONDS_MAX))]
     pub(crate) duration: Option<u64>,
     /// Seconds at the beginning and at the end of a run by time that are not measured [default: a
-    /// quarter of -D]
-    #[arg(short = 'f', long, value_name = "SECONDS", requires = "duration")]
+    /// quarter of -D, rounded down]
+    #[arg(short = 'f', long, value_name = "SECONDS", requires = "duration",
+        value_parser = clap::value_parser!(u64).range(..=SECONDS_MAX))]
     pub(crate) margin: Option<u64>,
     /// Path MTU, 256 to 4096 [default: the largest that both ports support]
     #[arg(short = 'm', long, value_name = "BYTES")]

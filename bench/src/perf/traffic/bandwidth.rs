@@ -237,7 +237,8 @@ impl Marks {
         if let Some((next, interval)) = &mut self.lap
             && now >= *next
         {
-            *next += *interval;
+            // A stall of several intervals is one long lap.
+            *next += *interval * ((now - *next) / *interval + 1);
             event(Event::Lap(Row::Bandwidth(window.lap(now, total, size))));
         }
         self.are_due = self.lap.is_some() || !self.begun || (window.has_end() && !self.ended);

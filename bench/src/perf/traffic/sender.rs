@@ -40,6 +40,9 @@ pub(super) struct Sender<'a> {
     /// them in each round would cost more than the messages of those with room.
     open: Vec<u32>,
     bursts: Option<Bursts>,
+    /// The last message of each list is signaled, as the end of a burst may be far from the next
+    /// one that moderation signals.
+    signals_lists: bool,
     /// Messages on each queue pair. In a run by time it is set when the time is over.
     limit: u64,
     deadline: u64,
@@ -81,6 +84,7 @@ impl<'a> Sender<'a> {
             requests,
             counts: vec![Count::default(); workers],
             open: all(workers),
+            signals_lists: bursts.is_some(),
             bursts,
             limit,
             deadline,
@@ -166,27 +170,30 @@ impl<'a> Sender<'a> {
         count: u64,
     ) -> Result<(), BenchError> {
         let first = self.counts[worker].posted + 1;
+        let last = first + count - 1;
         if self.timeline.wanted() {
             self.timeline.post(count, self.clock.now());
         }
         if count == 1 {
-            let request = self.request(worker, first);
+            let request = self.request(worker, first, last);
             qp.post_send(&request).step("posting")?;
         } else {
-            let requests = (first..first + count).map(|number| self.request(worker, number));
+            let requests = (first..=last).map(|number| self.request(worker, number, last));
             qp.post_sends(requests).step("posting")?;
         }
         self.counts[worker].posted += count;
         Ok(())
     }
 
-    /// Returns the worker's message `number`, counted from 1. Its completion completes all messages
-    /// before it.
+    /// Returns the worker's message `number`, counted from 1, of a list that ends with `last`. Its
+    /// completion completes all messages before it.
     #[inline]
-    fn request(&self, worker: usize, number: u64) -> SendWr<'a> {
+    fn request(&self, worker: usize, number: u64, last: u64) -> SendWr<'a> {
         let request = self.requests[worker].id(number << 16 | worker as u64);
-        let moderated = number.is_multiple_of(self.moderation);
-        if moderated || number == self.limit { request.signaled() } else { request }
+        let is_signaled = number.is_multiple_of(self.moderation)
+            || number == self.limit
+            || (self.signals_lists && number == last);
+        if is_signaled { request.signaled() } else { request }
     }
 
     /// Polls completions, and sets the end of the run when its time is over. Returns whether there
@@ -224,7 +231,10 @@ impl<'a> Sender<'a> {
         let moderation = self.moderation;
         let most = self.counts.iter().map(|count| count.posted).max().unwrap_or(0);
         // All queue pairs go on to the same number, which is signaled in any case.
-        self.limit = most.next_multiple_of(moderation).max(moderation);
+        self.limit = match self.signals_lists {
+            true => most.max(1),
+            false => most.next_multiple_of(moderation).max(moderation),
+        };
         // The last list may be shorter, so that queue pairs without room for a full one have room.
         self.open = all(self.counts.len());
     }

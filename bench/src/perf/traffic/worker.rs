@@ -330,7 +330,9 @@ fn exchange(
     let (largest, local) = (largest_mtu(node, plan.mtu)?, ends.to_vec());
     link.send(&Word::Setup { mtu: largest, ends: local.clone() })?;
     match link.receive("waiting for the other end's queue pairs", pause)? {
-        Word::Setup { mtu, ends } if ends.len() == local.len() => {
+        Word::Setup { mtu, ends }
+            if ends.len() == local.len() && PathMtu::from_bytes(mtu).is_some() =>
+        {
             let reads = plan.outstanding;
             Ok(Connected { mtu: mtu.min(largest), reads, local, remote: ends })
         }
