@@ -4,7 +4,7 @@ use super::{MODELS, Model};
 use crate::sync::weaken::{self, Site};
 use std::collections::BTreeMap;
 use std::process::{Command, ExitCode, Stdio};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 /// Longest time that a model which has lost something is searched for a failure.
@@ -71,15 +71,18 @@ fn all() -> ExitCode {
     for model in MODELS {
         weaken::take_met();
         check(model);
-        let mut sees = false;
-        for site in weaken::take_met() {
-            let by = noticed.entry(site).or_default();
-            // A loss that has an excuse is tried only in models that have noticed nothing yet.
-            let is_open = by.is_empty() && site.excuse().is_none();
-            if (is_open || !sees) && !runs_weakened(model.name, &site.to_string()) {
-                by.push(model.name);
-                sees = true;
-            }
+        let (open, others): (Vec<Site>, Vec<Site>) = weaken::take_met().into_iter().partition(
+            |site| noticed.entry(*site).or_default().is_empty() && site.excuse().is_none(),
+        );
+        let mut seen = losses_noticed(model.name, &open);
+        // The others are tried only until one is noticed.
+        if seen.is_empty() {
+            let first = others.into_iter().find(|site| !runs_weakened(model.name, *site));
+            seen.extend(first);
+        }
+        let sees = !seen.is_empty();
+        for site in seen {
+            noticed.entry(site).or_default().push(model.name);
         }
         blind.extend((!sees).then_some(model.name));
     }
@@ -100,12 +103,29 @@ fn all() -> ExitCode {
     ExitCode::from(u8::from(bad > 0))
 }
 
+/// Returns the sites with a loss that a model notices. They are tried on all CPUs at once, as a
+/// model has one thread.
+fn losses_noticed(name: &str, sites: &[Site]) -> Vec<Site> {
+    let next = AtomicUsize::new(0);
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    let try_some = || {
+        let take = || sites.get(next.fetch_add(1, Ordering::Relaxed)).copied();
+        let tried = std::iter::from_fn(take);
+        tried.filter(|site| !runs_weakened(name, *site)).collect::<Vec<Site>>()
+    };
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..cpus).map(|_| scope.spawn(try_some)).collect();
+        let seen = threads.into_iter().flat_map(|thread| thread.join().expect("no panic"));
+        seen.collect()
+    })
+}
+
 /// Returns whether a model still succeeds with the loss at a site. Runs in a process of its own,
 /// because a model that fails leaves its threads behind.
-fn runs_weakened(name: &str, site: &str) -> bool {
+fn runs_weakened(name: &str, site: Site) -> bool {
     let this = std::env::current_exe().expect("this program has a path");
     let status = Command::new(this)
-        .args([name, "--weaken", site])
+        .args([name, "--weaken", &site.to_string()])
         .env("RUST_BACKTRACE", "0")
         .stdout(Stdio::null())
         .stderr(Stdio::null())
