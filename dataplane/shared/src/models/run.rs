@@ -71,9 +71,10 @@ fn all() -> ExitCode {
     for model in MODELS {
         weaken::take_met();
         check(model);
-        let (open, others): (Vec<Site>, Vec<Site>) = weaken::take_met().into_iter().partition(
-            |site| noticed.entry(*site).or_default().is_empty() && site.excuse().is_none(),
-        );
+        let (open, others): (Vec<Site>, Vec<Site>) =
+            weaken::take_met().into_iter().partition(|site| {
+                noticed.entry(*site).or_default().is_empty() && site.excuse().is_none()
+            });
         let mut seen = losses_noticed(model.name, &open);
         // The others are tried only until one is noticed.
         if seen.is_empty() {
