@@ -70,9 +70,9 @@ impl Ethdev {
         Ok(())
     }
 
-    /// Opens the device that `devargs` names in place of this one, which is closed for good: with
-    /// the same Ethernet address, MTU, descriptors, mempool and number of queue pairs. Its link is
-    /// down if this one's was taken down.
+    /// Opens the NIC that `devargs` names in place of this device, which is closed for good. The
+    /// NIC gets this device's Ethernet address, MTU, descriptors, mempool and number of queue
+    /// pairs. If an administrator has taken the link of this device down, the new link is down, too.
     ///
     /// # Errors
     /// [`PortError::AlreadyOpen`] if this device is not closed; [`PortError::QueuePairs`] if the
