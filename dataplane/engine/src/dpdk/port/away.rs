@@ -72,7 +72,7 @@ impl Ethdev {
 
     /// Opens the NIC that `devargs` names in place of this device, which is closed for good. The
     /// NIC gets this device's Ethernet address, MTU, descriptors, mempool and number of queue
-    /// pairs. If an administrator has taken the link of this device down, the new link is down, too.
+    /// pairs. If an administrator has taken this device's link down, the new link is down, too.
     ///
     /// # Errors
     /// [`PortError::AlreadyOpen`] if this device is not closed; [`PortError::QueuePairs`] if the
