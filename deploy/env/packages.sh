@@ -77,6 +77,7 @@ packages_installed() {
 packages_install() {
     echo "packages: installing from Debian: $*" >&2
     packages_allowed || return
+    packages_mend
     if packages_known "$@" && packages_apt install --no-install-recommends "$@"; then
         return
     fi
@@ -86,6 +87,14 @@ packages_install() {
         echo "packages: could not install; by hand, as root: apt-get install $*" >&2
         return 1
     }
+}
+
+# Completes an installation that was ended half-way, by a signal or a reset. Until then apt-get
+# refuses all others. What dpkg cannot configure, apt-get unpacks again.
+packages_mend() {
+    [[ -n $(dpkg --audit 2>/dev/null) ]] || return 0
+    echo "packages: an earlier installation was interrupted: dpkg --configure -a" >&2
+    packages_as_root dpkg --configure -a || packages_apt install --fix-broken
 }
 
 packages_update() {
@@ -111,14 +120,18 @@ packages_known() {
     apt-cache show --no-all-versions "$@" >/dev/null 2>&1
 }
 
-# Runs apt-get as root, without questions, with all output on stderr. The services of what it
-# installs (Docker, Prometheus, Open vSwitch) do not start: Debian's policy for that is set while it
-# runs, unless the machine has one.
 packages_apt() {
+    packages_as_root apt-get -qq -y -o DPkg::Lock::Timeout=120 -o Dpkg::Use-Pty=0 "$@"
+}
+
+# Runs apt-get or dpkg as root, without questions, with all output on stderr. The services of what
+# is installed (Docker, Prometheus, Open vSwitch) do not start: Debian's policy for that is set
+# while the command runs, unless the machine has one.
+packages_as_root() {
     local -a as_root=()
     ((EUID == 0)) || as_root=(sudo)
     "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive sh -c "$packages_without_services" packages \
-        apt-get -qq -y -o DPkg::Lock::Timeout=120 -o Dpkg::Use-Pty=0 "$@" </dev/null >&2
+        "$@" </dev/null >&2
 }
 
 # A command, its arguments, which runs under that policy.
