@@ -4,7 +4,7 @@
 //!   client                                   server
 //!     setting of a session (by the caller)
 //!     End ◄────────────────────────────────►  queue pairs are connected
-//!     Trial ───────────────────────────────►  counters are read, receives posted
+//!     Trial(time) ─────────────────────────►  counters are read, receives posted
 //!           ◄─────────────────────────────── Ready
 //!     SENDs at their times ═════════════════►  counted
 //!     Stop(messages) ──────────────────────►
@@ -22,8 +22,10 @@
 //! of latencies has no beat with the batches of the engine.
 //!
 //! What is lost
-//! - A message that was due and not delivered: over RC one without a completion at the end of
-//!   the trial and a grace of [`GRACE`] of its time; over UC and UD also one that never arrived.
+//! - A message that was due and not delivered at the end of the trial and a grace of [`GRACE`] of
+//!   its time. Over RC it has no completion by then; over UC and UD it has not arrived, by the
+//!   server's clock from the first message on. What waits in a queue beyond that is lost too: a
+//!   deep queue would otherwise raise every rate by what it holds.
 //! - A packet sent again, an RNR NAK, a frame that any drop counter of the two ends has counted
 //!   ([`tally`]).
 //!
@@ -77,6 +79,15 @@ pub(crate) struct Setting {
     pub(crate) seed: u64,
 }
 
+impl Offer {
+    /// Returns the time in which messages have to be delivered, in ns: all that arrives without a
+    /// rate.
+    fn delivery_ns(&self) -> u64 {
+        let time = self.time.as_nanos() as u64;
+        if self.rate.is_some() { time + (time as f64 * GRACE) as u64 } else { u64::MAX }
+    }
+}
+
 impl Setting {
     /// Returns the length of the longest message.
     fn longest(&self) -> u32 {
@@ -100,7 +111,7 @@ impl Setting {
 pub(crate) struct Offer {
     /// Messages per second; `None` for as many as there is room for.
     pub(crate) rate: Option<f64>,
-    /// Time in which messages become due.
+    /// Time in which messages become due; 60 s at most.
     pub(crate) time: Duration,
     /// Measure the stages of both lcores, which takes some cycles itself.
     pub(crate) stages: bool,
@@ -164,12 +175,13 @@ enum Word {
     End(End),
     /// This end is ready for the next step.
     Ready,
-    /// A trial follows, in which the stages are measured for this time.
-    Trial { stages: Option<Duration> },
+    /// A trial follows. Messages are in time for this many ns after the first one. The stages are
+    /// measured for a time, or not at all.
+    Trial { delivery_ns: u64, stages: Option<Duration> },
     /// The client has sent this number of messages and sends no more.
     Stop { messages: u64 },
-    /// The server has received this number. Its longest gap is in ns.
-    Counted { received: u64, tally: Tally, gap_ns: u64, stages: Cycles },
+    /// What the server has received, in time and in all. Its longest gap is in ns.
+    Counted { in_time: u64, received: u64, tally: Tally, gap_ns: u64, stages: Cycles },
     /// The session is over; another with the same setting follows if `again`.
     Shut { again: bool },
 }

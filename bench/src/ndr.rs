@@ -42,13 +42,14 @@ use std::time::{Duration, SystemTime};
 use uroce_engine::eal::Eal;
 
 /// Version of the exchange. Two ends must have the same.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 /// Trials in a closed loop before a search, and their best rate's share at which it starts.
 const CLOSED: u32 = 3;
 const START: f64 = 1.2;
 /// Messages per second at which it starts if no closed loop has ended.
 const START_LOW: f64 = 1000.0;
-/// Trials that take the place of one in which an end was kept from running and messages were lost.
+/// Trials at most, of which one counts: another is made if an end was kept from running and messages
+/// were lost.
 const REPEATS: u32 = 8;
 /// Measurements of the bare port for each length of frames; the median counts.
 const BARE_RUNS: u32 = 3;
@@ -56,14 +57,49 @@ const BARE_RUNS: u32 = 3;
 /// What the client wants from the server.
 #[derive(Debug, Serialize, Deserialize)]
 enum Call {
-    /// The client's version of the exchange.
-    Hello(u32),
+    /// What both ends must have in common.
+    Hello(Terms),
     /// A session of trials.
     Session(Setting),
     /// Frames over the bare port.
     Bare,
     /// No more.
     End,
+}
+
+/// What both ends must have in common.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Terms {
+    /// The version of the exchange, the same in all versions.
+    version: u32,
+    /// Path MTU in bytes.
+    mtu: u32,
+    /// A bare port is measured beside.
+    bare: bool,
+}
+
+impl Terms {
+    fn of(args: &NdrArgs, bare: Option<&RawPort>) -> Self {
+        Self { version: VERSION, mtu: args.mtu, bare: bare.is_some() }
+    }
+
+    /// Compares the terms of this end with those of the other.
+    ///
+    /// # Errors
+    ///
+    /// What differs, and what to do about it.
+    fn agree(self, theirs: Self) -> Result<(), BenchError> {
+        let text = if self.version != theirs.version {
+            format!("exchange version {} here, {} there", self.version, theirs.version)
+        } else if self.mtu != theirs.mtu {
+            format!("path MTU {} here, {} there: give both the same -m", self.mtu, theirs.mtu)
+        } else if self.bare != theirs.bare {
+            "only one end has a bare port: give --bare to both or to none".to_owned()
+        } else {
+            return Ok(());
+        };
+        Err(BenchError::Disagree(text))
+    }
 }
 
 /// Runs the subcommand.
@@ -76,7 +112,8 @@ pub(crate) fn run(args: &NdrArgs) -> Result<(), BenchError> {
             let bare = bare_pair(&args, &client)?;
             let (ours, theirs) = bare.unzip();
             let (mut far, mut near) = Link::pair()?;
-            let serve = move || serve(&server, theirs, &mut far);
+            let terms = Terms::of(&args, theirs.as_ref());
+            let serve = move || serve(&server, terms, theirs, &mut far);
             crate::both_ends(serve, move || ask(&args, &client, ours, &mut near))
         }
         Role::Server => {
@@ -84,7 +121,8 @@ pub(crate) fn run(args: &NdrArgs) -> Result<(), BenchError> {
             let node = Node::open(device, Side::Server, Some(args.mtu), 0)?;
             let bare = bare_port(&args)?;
             eprintln!("waiting for a client on TCP port {}", args.port);
-            serve(&node, bare, &mut Link::tcp(listener.accept()?)?)
+            let terms = Terms::of(&args, bare.as_ref());
+            serve(&node, terms, bare, &mut Link::tcp(listener.accept()?)?)
         }
         Role::Client { host } => {
             let node = Node::open(device, Side::Client, Some(args.mtu), 0)?;
@@ -117,25 +155,32 @@ fn bare_port(args: &NdrArgs) -> Result<Option<RawPort>, BenchError> {
 }
 
 /// Serves a client until it is done.
-fn serve(node: &Node, bare: Option<RawPort>, link: &mut Link) -> Result<(), BenchError> {
-    let result = serve_inner(node, bare, link);
+fn serve(
+    node: &Node,
+    terms: Terms,
+    bare: Option<RawPort>,
+    link: &mut Link,
+) -> Result<(), BenchError> {
+    let result = serve_inner(node, terms, bare, link);
     result.inspect_err(|error| link.send_failure(error))
 }
 
-fn serve_inner(node: &Node, mut bare: Option<RawPort>, link: &mut Link) -> Result<(), BenchError> {
+fn serve_inner(
+    node: &Node,
+    terms: Terms,
+    mut bare: Option<RawPort>,
+    link: &mut Link,
+) -> Result<(), BenchError> {
     loop {
         // A client may search for longer than any wait lasts, but only within a session.
         match link.receive("waiting for the client's next point", pause)? {
-            Call::Hello(VERSION) => link.send(&Call::Hello(VERSION))?,
             Call::Hello(theirs) => {
-                let text = format!("exchange version {VERSION} here, {theirs} there");
-                return Err(BenchError::Disagree(text));
+                link.send(&Call::Hello(terms))?;
+                terms.agree(theirs)?;
             }
             Call::Session(setting) => load::serve(node, link, &setting)?,
             Call::Bare => {
-                let Some(raw) = &mut bare else {
-                    return Err(BenchError::usage("the server has no --bare as the client has"));
-                };
+                let Some(raw) = &mut bare else { return Err(unexpected()) };
                 // Attached to this thread, the lcore of the stack is idle meanwhile.
                 let _resting = node.drive()?;
                 raw.wait_for_link()?;
@@ -153,11 +198,25 @@ fn ask(
     bare: Option<RawPort>,
     link: &mut Link,
 ) -> Result<(), BenchError> {
+    let terms = Terms::of(args, bare.as_ref());
+    link.send(&Call::Hello(terms))?;
+    match link.receive("waiting for the server's terms", pause)? {
+        Call::Hello(theirs) => terms.agree(theirs)?,
+        _ => return Err(unexpected()),
+    }
     let mut report = Report::new(args, &node.device);
     let mut measuring = Measuring { args, node, bare, link, frames: BTreeMap::new() };
     let result = measuring.all(&mut report);
-    result.inspect_err(|error| measuring.link.send_failure(error))?;
-    report.finish()
+    if let Err(error) = &result {
+        measuring.link.send_failure(error);
+    }
+    // What has been measured before an error is kept.
+    report.finish(result.as_ref().err())?;
+    result
+}
+
+fn unexpected() -> BenchError {
+    BenchError::Peer("it sent an unexpected message".to_owned())
 }
 
 /// The client's means.
@@ -172,11 +231,6 @@ struct Measuring<'a> {
 
 impl Measuring<'_> {
     fn all(&mut self, report: &mut Report<'_>) -> Result<(), BenchError> {
-        self.link.send(&Call::Hello(VERSION))?;
-        match self.link.receive("waiting for the server's version", pause)? {
-            Call::Hello(VERSION) => (),
-            _ => return Err(BenchError::Peer("it sent an unexpected message".to_owned())),
-        }
         for &service in &self.args.connection {
             for size in self.args.sizes() {
                 let point = match Shape::new(size, service, self.args.mtu) {
@@ -262,18 +316,20 @@ impl Measuring<'_> {
 }
 
 /// Makes a trial, and returns its share of loss. One that was disturbed and has lost something is
-/// made again; if all are, the one with the least loss counts.
+/// made again. If all are, the one with the least loss counts, and the output says so: on a machine
+/// that is always busy, the median measures what the machine does to the ends, not the stack.
 fn trial(client: &mut Client<'_>, offer: &Offer, point: &mut Point) -> Result<f64, BenchError> {
     let mut least: f64 = 1.0;
     for _ in 0..REPEATS {
         let sample = client.trial(offer, None)?;
         let loss = sample.loss(point.frames());
-        least = least.min(loss);
         if loss == 0.0 || !sample.is_disturbed() {
             return Ok(loss);
         }
+        least = least.min(loss);
         point.disturbed += 1;
     }
+    point.only_disturbed += 1;
     Ok(least)
 }
 
@@ -304,7 +360,8 @@ fn at_load(
     let (mut latency, begin) = (Latency::new(), SystemTime::now());
     let offer = Offer { rate: Some(rate), time, stages: false };
     let sample = client.trial(&offer, Some(&mut latency))?;
-    let (loss, quantiles) = (sample.loss(point.frames()), latency.quantiles(1.0));
+    let loss = sample.loss(point.frames());
+    let quantiles = (!sample.broken).then(|| latency.quantiles(1.0));
     point.loads.push(AtLoad { percent, rate, loss, quantiles });
     log.add(&format!("{}-{}-{percent}%", point.service.name(), point.size), begin, time, latency);
     Ok(())

@@ -1,6 +1,6 @@
 //! Options of `ndr`.
 
-use super::EndsArgs;
+use super::{EndsArgs, Role};
 use crate::error::BenchError;
 use crate::ndr::shape::Size;
 use crate::perf::plan::Service;
@@ -130,6 +130,10 @@ impl NdrArgs {
             "--loss must be 0 to less than 100"
         } else if !(1..=60_000).contains(&self.load_time_ms) {
             "--load-time-ms must be 1 to 60000"
+        } else if self.ends.role() == Role::Server
+            && (self.json || self.hdr_log.is_some() || self.testpmd)
+        {
+            "--json, --hdr-log and --testpmd are the client's: give them there"
         } else if self.hdr_log.is_some() && self.loads().is_empty() {
             "--hdr-log has no effect without --load"
         } else if uroce::PathMtu::from_bytes(self.mtu).is_none() {
@@ -191,7 +195,7 @@ mod tests {
 
     #[test]
     fn the_default_is_csits_sizes_over_all_services_and_ten_searches() {
-        let args = parsed("").expect("valid");
+        let args = parsed("host --json").expect("valid");
         assert_eq!((args.sizes().len(), args.connection.len(), args.searches), (10, 3, 10));
         assert_eq!((&args.loss[..], &args.loads()[..]), (&[0.0, 0.5][..], &[10.0, 50.0, 90.0][..]));
         let one = parsed("--frames none -s 65536 --load none -c RC").expect("valid");
@@ -210,7 +214,8 @@ mod tests {
             ("--width 0", "--width must be"),
             ("--loss 100", "--loss must be"),
             ("--load 0", "0.1 to 200"),
-            ("--load none --hdr-log x", "--hdr-log has no effect"),
+            ("--load none --hdr-log x host", "--hdr-log has no effect"),
+            ("--json", "--json, --hdr-log and --testpmd are the client's"),
             ("-m 1500", "-m must be"),
         ] {
             let error = parsed(words).expect_err(words);

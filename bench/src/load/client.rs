@@ -4,7 +4,7 @@ use super::pace::{Pace, Signals};
 use super::stages;
 use super::tally::Tally;
 use super::wire::{POLL_BATCH, Parts, Wire, out_of_step, poll, request};
-use super::{GRACE, Offer, Sample, Setting, Word};
+use super::{Offer, Sample, Setting, Word};
 use crate::error::{BenchError, Step};
 use crate::node::{Drive, Node};
 use crate::perf::measure::Latency;
@@ -71,7 +71,8 @@ impl<'a> Client<'a> {
     }
 
     /// Makes a trial. Latencies are recorded in `latency`, from the times at which messages were
-    /// due. A connection that breaks is made anew before the next trial.
+    /// due; a message that could not be posted before the end counts with the time that it has
+    /// waited by then. A connection that breaks is made anew before the next trial.
     pub(crate) fn trial(
         &mut self,
         offer: &Offer,
@@ -85,7 +86,7 @@ impl<'a> Client<'a> {
         }
         let before = Tally::of(self.node)?;
         let measured = offer.stages.then_some(offer.time);
-        self.link.send(&Word::Trial { stages: measured })?;
+        self.link.send(&Word::Trial { delivery_ns: offer.delivery_ns(), stages: measured })?;
         match self.hear("waiting for the server to get ready")? {
             Word::Ready => (),
             _ => return Err(out_of_step()),
@@ -99,9 +100,8 @@ impl<'a> Client<'a> {
         let ours = stages::since(self.node, &began);
         let messages = sent.as_ref().map_or(0, |sent| sent.posted);
         self.link.send(&Word::Stop { messages })?;
-        let Word::Counted { received, tally, gap_ns, stages } =
-            self.hear("waiting for the server's count")?
-        else {
+        let counted = self.hear("waiting for the server's count")?;
+        let Word::Counted { in_time: arrived, received, tally, gap_ns, stages } = counted else {
             return Err(out_of_step());
         };
         let tally = tally + (Tally::of(self.node)? - before);
@@ -110,7 +110,7 @@ impl<'a> Client<'a> {
             self.is_broken = true;
             return Ok(Sample { received, tally, gap_ns, broken: true, ..Sample::default() });
         };
-        let delivered = in_time.min(received);
+        let delivered = in_time.min(arrived);
         let gap_ns = gap_ns.max(our_gap);
         let broken = false;
         Ok(Sample { due, delivered, received, elapsed_ns, tally, gap_ns, stages, broken })
@@ -142,8 +142,9 @@ impl<'a> Client<'a> {
         let pace = Pace::new(offer.rate, offer.time);
         let signals = Signals::new(setting.every(), setting.seed);
         let depth = u64::from(setting.depth());
+        let delivery = offer.delivery_ns();
         let time = offer.time.as_nanos() as u64;
-        let end = if offer.rate.is_some() { time + (time as f64 * GRACE) as u64 } else { time };
+        let end = if offer.rate.is_some() { delivery } else { time };
         let patience = end + DRAIN.as_nanos() as u64;
         let mut completions = [WorkCompletion::default(); POLL_BATCH];
         // Number of the last message; its completion ends the trial.
@@ -174,7 +175,7 @@ impl<'a> Client<'a> {
             if let Some(newest) = polled.last() {
                 done = newest.wr_id;
                 let elapsed_ns = clock.now() - start;
-                if elapsed_ns <= end || offer.rate.is_none() {
+                if elapsed_ns <= delivery {
                     in_time = done;
                 }
                 if let Some(latency) = latency.as_deref_mut() {
@@ -183,6 +184,12 @@ impl<'a> Client<'a> {
                 }
                 if done == last {
                     let due = if offer.rate.is_some() { pace.total } else { posted };
+                    if let Some(latency) = latency {
+                        // What was due and never posted has waited until now at least.
+                        let unsent = (posted + 1..=due).filter(|number| signals.has(*number));
+                        let times = unsent.filter_map(|number| pace.time_of(number));
+                        times.for_each(|due| latency.record(elapsed_ns.saturating_sub(due)));
+                    }
                     return Ok(Sent { due, posted, in_time, elapsed_ns, gap_ns });
                 }
             }

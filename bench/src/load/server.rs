@@ -23,6 +23,17 @@ const LOOK: Duration = Duration::from_millis(1);
 /// Time without a message after which the rest counts as lost, once the client has sent all.
 const QUIET: Duration = Duration::from_millis(20);
 
+/// What a trial has brought.
+#[derive(Clone, Copy, Debug, Default)]
+struct Count {
+    /// Messages received in time.
+    in_time: u64,
+    /// Messages received.
+    received: u64,
+    /// Longest time between two turns, in ns.
+    gap_ns: u64,
+}
+
 /// Serves a session with this setting, and the connections that follow one that has broken.
 pub(crate) fn serve(node: &Node, link: &mut Link, setting: &Setting) -> Result<(), BenchError> {
     while Server::connect(node, link, setting)?.trials(link)? {}
@@ -63,7 +74,9 @@ impl<'a> Server<'a> {
             })?;
             self.posted = self.posted.saturating_sub(late);
             match word {
-                Word::Trial { stages } => self.trial(link, stages.unwrap_or_default())?,
+                Word::Trial { delivery_ns, stages } => {
+                    self.trial(link, delivery_ns, stages.unwrap_or_default())?
+                }
                 Word::Shut { again } => return Ok(again),
                 _ => return Err(out_of_step()),
             }
@@ -71,25 +84,33 @@ impl<'a> Server<'a> {
     }
 
     /// Serves a trial, and measures the stages for a time in it.
-    fn trial(&mut self, link: &mut Link, measured: Duration) -> Result<(), BenchError> {
+    fn trial(
+        &mut self,
+        link: &mut Link,
+        delivery_ns: u64,
+        measured: Duration,
+    ) -> Result<(), BenchError> {
         let before = Tally::of(self.node)?;
         self.post(self.setting.rx_depth)?;
         let began = stages::begin(self.node, measured);
         link.send(&Word::Ready)?;
-        let (received, gap_ns) = self.count(link)?;
+        let Count { in_time, received, gap_ns } = self.count(link, delivery_ns)?;
         let stages = stages::since(self.node, &began);
         let tally = Tally::of(self.node)? - before;
-        link.send(&Word::Counted { received, tally, gap_ns, stages })
+        link.send(&Word::Counted { in_time, received, tally, gap_ns, stages })
     }
 
     /// Counts messages until the client has stopped and all of its messages are there, or nothing
-    /// comes any more. Returns their number, and the longest time between two turns.
-    fn count(&mut self, link: &mut Link) -> Result<(u64, u64), BenchError> {
+    /// comes any more.
+    fn count(&mut self, link: &mut Link, delivery_ns: u64) -> Result<Count, BenchError> {
         let mut completions = [WorkCompletion::default(); POLL_BATCH];
-        let (mut received, mut newest, mut look) = (0, self.clock.now(), 0);
-        let (mut sent, mut before, mut gap) = (None, newest, 0);
+        let mut counted = Count::default();
+        let (mut newest, mut look) = (self.clock.now(), 0);
+        // What the client has sent, with the time at which it said so; the first message's time.
+        let (mut sent, mut first, mut before) = (None, None, newest);
         loop {
             self.drive.turn();
+            let earlier = counted.received;
             for _ in 0..POLLS {
                 let count = match poll(&self.wire.recv_cq, &mut completions) {
                     Ok(polled) => polled.len(),
@@ -97,18 +118,23 @@ impl<'a> Server<'a> {
                     Err(BenchError::Completion { .. }) => 0,
                     Err(error) => return Err(error),
                 };
-                received += count as u64;
+                counted.received += count as u64;
                 self.posted = self.posted.saturating_sub(count as u32);
                 if count < POLL_BATCH {
                     break;
                 }
             }
             let now = self.clock.now();
-            gap = (now - before).max(gap);
+            counted.gap_ns = (now - before).max(counted.gap_ns);
             before = now;
+            if counted.received > earlier {
+                newest = now;
+                if now - *first.get_or_insert(now) <= delivery_ns {
+                    counted.in_time = counted.received;
+                }
+            }
             if self.posted + REPOST.min(self.setting.rx_depth.div_ceil(2)) <= self.setting.rx_depth
             {
-                newest = now;
                 self.post(REPOST)?;
             }
             if now >= look {
@@ -123,8 +149,8 @@ impl<'a> Server<'a> {
             }
             if let Some((messages, at)) = sent {
                 let is_quiet = now - newest.max(at) > QUIET.as_nanos() as u64;
-                if received >= messages || is_quiet {
-                    return Ok((received, gap));
+                if counted.received >= messages || is_quiet {
+                    return Ok(counted);
                 }
             }
         }

@@ -36,7 +36,7 @@ impl Beside {
 struct Goal {
     /// Share of loss, in percent.
     percent: f64,
-    /// Messages per second.
+    /// Messages per second, of searches that have a result.
     rates: Vec<f64>,
     /// Searches that ended otherwise than between two close bounds.
     ends: Vec<End>,
@@ -51,8 +51,9 @@ pub(super) struct AtLoad {
     pub(super) rate: f64,
     /// Share of loss.
     pub(super) loss: f64,
-    /// Latencies in ns, from the time at which a message was due to its completion.
-    pub(super) quantiles: Quantiles,
+    /// Latencies in ns, from the time at which a message was due to its completion; `None` if the
+    /// connection broke.
+    pub(super) quantiles: Option<Quantiles>,
 }
 
 /// Results of a service and a size.
@@ -68,6 +69,8 @@ pub(super) struct Point {
     trials: usize,
     /// Trials that were made again, since an end was kept from running.
     pub(super) disturbed: u32,
+    /// Trials that count although they were disturbed, as all that took their place were too.
+    pub(super) only_disturbed: u32,
     pub(super) bare: Beside,
     pub(super) testpmd: Option<Beside>,
     pub(super) loads: Vec<AtLoad>,
@@ -87,6 +90,7 @@ impl Point {
             goals: losses.iter().map(goal).collect(),
             trials: 0,
             disturbed: 0,
+            only_disturbed: 0,
             bare: Beside::Not("not measured".to_owned()),
             testpmd: None,
             loads: Vec::new(),
@@ -96,17 +100,18 @@ impl Point {
 
     /// Takes the cycles of the stages from a sample in which they were measured.
     pub(super) fn set_stages(&mut self, sample: &Sample) {
-        if sample.received == 0 {
-            return;
-        }
-        self.stages = sample.stages.map(|cycles| {
+        let each = |cycles: [u64; Stage::ALL.len()], messages: u64| {
             let stages = Stage::ALL.iter().zip(cycles);
             let named = stages.map(|(stage, cycles)| {
-                let each = cycles as f64 / sample.received as f64;
-                (stage.name().to_owned(), json!(each))
+                (stage.name().to_owned(), json!(cycles as f64 / messages as f64))
             });
             Value::Object(named.collect::<Map<String, Value>>())
-        });
+        };
+        // The client works for all that it sends, also for what is lost afterwards.
+        let [client, server] = sample.stages;
+        if sample.due > 0 && sample.received > 0 {
+            self.stages = [each(client, sample.due), each(server, sample.received)];
+        }
     }
 
     /// Creates a point that cannot be.
@@ -119,7 +124,9 @@ impl Point {
     pub(super) fn add(&mut self, found: &[Found], loads: &[Load]) {
         self.trials += loads.iter().map(|load| load.losses.len()).sum::<usize>();
         for (goal, found) in self.goals.iter_mut().zip(found) {
-            goal.rates.push(found.rate);
+            if found.end != End::Restless {
+                goal.rates.push(found.rate);
+            }
             if found.end != End::Narrow {
                 goal.ends.push(found.end);
             }
@@ -144,7 +151,7 @@ impl Point {
     /// Returns the median rate of the goal with the least loss.
     pub(super) fn least_loss_rate(&self) -> Option<f64> {
         let least = self.goals.iter().min_by(|a, b| a.percent.total_cmp(&b.percent))?;
-        Some(median(&least.rates))
+        (!least.rates.is_empty()).then(|| median(&least.rates))
     }
 
     fn value(&self, links: &[u32]) -> Value {
@@ -164,13 +171,14 @@ impl Point {
                 let share = 100.0 * stats.median / shape.wire(f64::from(*link));
                 json!({ "gbps": link, "percent": share })
             };
+            let has = !goal.rates.is_empty();
             json!({
                 "loss_percent": goal.percent,
-                "messages_per_s": stats,
+                "messages_per_s": has.then_some(stats),
                 "searches_messages_per_s": goal.rates,
-                "gbps": stats.times(bits(shape) / 1e9),
-                "payload_gbps": stats.times(8.0 * shape.payload() / 1e9),
-                "of_link": links.iter().map(share).collect::<Vec<Value>>(),
+                "gbps": has.then(|| stats.times(bits(shape) / 1e9)),
+                "payload_gbps": has.then(|| stats.times(8.0 * shape.payload() / 1e9)),
+                "of_link": links.iter().filter(|_| has).map(share).collect::<Vec<Value>>(),
                 "unusual_ends": goal.ends.iter().map(|end| reason(*end)).collect::<Vec<_>>(),
             })
         };
@@ -184,6 +192,7 @@ impl Point {
             "closed_loop_messages_per_s": self.closed,
             "trials": self.trials,
             "disturbed_trials": self.disturbed,
+            "trials_only_disturbed": self.only_disturbed,
             "bare_port": self.bare.value(),
             "testpmd": self.testpmd.as_ref().map(Beside::value),
             "cycles_per_message": { "client": self.stages[0], "server": self.stages[1] },
@@ -229,11 +238,8 @@ impl Point {
             for end in [End::Highest, End::Nothing, End::Restless] {
                 let count = goal.ends.iter().filter(|one| **one == end).count();
                 if count > 0 {
-                    text += &format!(
-                        "     {count} of {} searches: {}\n",
-                        goal.rates.len(),
-                        reason(end)
-                    );
+                    let all = goal.searches();
+                    text += &format!("     {count} of {all} searches: {}\n", reason(end));
                 }
             }
         }
@@ -244,6 +250,13 @@ impl Point {
                 self.trials + self.disturbed as usize
             );
         }
+        if self.only_disturbed > 0 {
+            text += &format!(
+                "     {} trials count with the least loss of several that were all disturbed: \
+                 measure on a quieter machine\n",
+                self.only_disturbed
+            );
+        }
         for load in &self.loads {
             text += &load.line();
         }
@@ -251,13 +264,29 @@ impl Point {
     }
 }
 
+impl Goal {
+    /// Returns the number of searches.
+    fn searches(&self) -> usize {
+        self.rates.len() + self.ends.iter().filter(|end| **end == End::Restless).count()
+    }
+}
+
 impl AtLoad {
     fn value(&self) -> Value {
-        let Quantiles { count, min, p50, p90, p99, p99_9, p99_99, max, .. } = self.quantiles;
+        let Self { percent, rate, loss, quantiles } = self;
+        let Some(quantiles) = quantiles else {
+            return json!({
+                "load_percent": percent,
+                "messages_per_s": rate,
+                "loss_percent": 100.0 * loss,
+                "broken": true,
+            });
+        };
+        let Quantiles { count, min, p50, p90, p99, p99_9, p99_99, max, .. } = quantiles;
         json!({
-            "load_percent": self.percent,
-            "messages_per_s": self.rate,
-            "loss_percent": 100.0 * self.loss,
+            "load_percent": percent,
+            "messages_per_s": rate,
+            "loss_percent": 100.0 * loss,
             "latencies": count,
             "min_us": min / 1e3,
             "p50_us": p50 / 1e3,
@@ -270,10 +299,17 @@ impl AtLoad {
     }
 
     fn line(&self) -> String {
-        let Quantiles { p50, p90, p99, p99_9, p99_99, max, .. } = self.quantiles;
+        let Self { percent, loss, quantiles, .. } = self;
+        let Some(Quantiles { p50, p90, p99, p99_9, p99_99, max, .. }) = quantiles else {
+            return format!("     latency at {percent:>3} %  the connection broke at this load\n");
+        };
         let us = [p50, p90, p99, p99_9, p99_99, max].map(|ns| format!("{:<9.1}", ns / 1e3));
-        let line = format!("     latency at {:>3} %  [usec]  {}", self.percent, us.join(" "));
-        format!("{}\n", line.trim_end())
+        let line = format!("     latency at {percent:>3} %  [usec]  {}", us.join(" "));
+        let lost = match loss {
+            0.0 => String::new(),
+            loss => format!("  lost or late: {:.3} %", 100.0 * loss),
+        };
+        format!("{}{lost}\n", line.trim_end())
     }
 }
 
@@ -345,10 +381,11 @@ impl<'a> Report<'a> {
         self.points.push(point);
     }
 
-    /// Prints what stands below the table, or the JSON, and writes the log of latencies.
-    pub(super) fn finish(self) -> Result<(), BenchError> {
+    /// Prints what stands below the table, or the JSON, and writes the log of latencies. The error
+    /// that has ended the measurement early, if there is one, stands in the JSON.
+    pub(super) fn finish(self, error: Option<&BenchError>) -> Result<(), BenchError> {
         if self.args.json {
-            println!("{}", self.value());
+            println!("{}", self.value(error));
         } else {
             let mut reasons: Vec<String> = Vec::new();
             for point in self.points.iter().filter(|point| point.shape.is_ok()) {
@@ -369,10 +406,11 @@ impl<'a> Report<'a> {
         }
     }
 
-    fn value(&self) -> Value {
+    fn value(&self, error: Option<&BenchError>) -> Value {
         let args = self.args;
         json!({
             "test": "ndr",
+            "incomplete": error.map(ToString::to_string),
             "device": self.device,
             "operation": "SEND",
             "path_mtu": args.mtu,
@@ -436,6 +474,51 @@ mod tests {
     }
 
     #[test]
+    fn a_search_without_a_result_is_no_rate() {
+        let mut point = point();
+        let restless = [Found { rate: 0.0, end: End::Restless }; 2];
+        point.add(&restless, &[]);
+        assert_eq!(point.least_loss_rate(), Some(2e6), "the median of the others");
+        let lines = point.lines(&[]);
+        assert!(lines.contains("1 of 4 searches: the trials contradicted each other"), "{lines}");
+        let shape = Shape::new(Size::Frame(64), Service::Rc, 4096).expect("it fits");
+        let mut point = Point::new(Service::Rc, Size::Frame(64), shape, &[0.0, 0.5]);
+        point.add(&restless, &[]);
+        assert_eq!(point.least_loss_rate(), None);
+        let goal = &point.value(&[100])["goals"][0];
+        assert_eq!((&goal["messages_per_s"], &goal["of_link"]), (&Value::Null, &json!([])));
+    }
+
+    #[test]
+    fn a_load_shows_what_was_lost_and_a_connection_that_broke() {
+        let quantiles = Some(Quantiles { p50: 2500.0, max: 9000.0, ..Quantiles::default() });
+        let load = AtLoad { percent: 90.0, rate: 1e6, loss: 0.0, quantiles };
+        assert_eq!(
+            load.line(),
+            "     latency at  90 %  [usec]  2.5       0.0       0.0       \
+            0.0       0.0       9.0\n"
+        );
+        let late = AtLoad { loss: 0.0125, ..load }.line();
+        assert!(late.ends_with("9.0  lost or late: 1.250 %\n"), "{late}");
+        let broken = AtLoad { quantiles: None, loss: 1.0, ..load };
+        assert!(broken.line().contains("the connection broke"), "{}", broken.line());
+        assert_eq!(broken.value()["broken"], json!(true));
+        assert_eq!(broken.value()["p50_us"], Value::Null);
+    }
+
+    #[test]
+    fn a_sender_works_for_all_that_it_sends() {
+        let mut cycles = [[0; Stage::ALL.len()]; 2];
+        (cycles[0][0], cycles[1][0]) = (1000, 1000);
+        let mut point = point();
+        let mut sample = Sample::default();
+        (sample.due, sample.received, sample.stages) = (100, 50, cycles);
+        point.set_stages(&sample);
+        let name = Stage::ALL[0].name();
+        assert_eq!([&point.stages[0][name], &point.stages[1][name]], [&json!(10.0), &json!(20.0)]);
+    }
+
+    #[test]
     fn what_cannot_be_has_a_line_with_the_reason() {
         let args = args("--link 10");
         let mut report =
@@ -443,7 +526,10 @@ mod tests {
         let reason = "a datagram is longer";
         report.add(Point::impossible(Service::Ud, Size::Frame(9000), reason.to_owned()));
         assert_eq!(report.points[0].lines(&[10]), " UD  9000       a datagram is longer\n");
-        assert_eq!(report.value()["points"][0]["impossible"], json!(reason));
+        let gone = BenchError::Peer("it is gone".to_owned());
+        let value = report.value(Some(&gone));
+        assert_eq!(value["points"][0]["impossible"], json!(reason));
+        assert_eq!(value["incomplete"], json!(gone.to_string()));
     }
 
     #[test]
@@ -451,7 +537,8 @@ mod tests {
         let args = args("--link 100 --seed 7");
         let report =
             Report { args: &args, device: "ring", points: vec![point()], log: Log::default() };
-        let value = report.value();
+        let value = report.value(None);
+        assert_eq!(value["incomplete"], Value::Null);
         assert_eq!(value["method"]["seed"], json!(7));
         assert_eq!(value["method"]["trial_ms"], json!(50));
         let goal = &value["points"][0]["goals"][0];

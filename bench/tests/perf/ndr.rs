@@ -69,6 +69,12 @@ fn a_known_limit_that_drops_datagrams_is_found_in_nine_of_ten_searches() {
 }
 
 #[test]
+fn what_a_deep_queue_delivers_after_the_trial_does_not_raise_the_limit() {
+    // The queue holds five milliseconds of a trial's fifty.
+    finds_the_limit("UD", "256KB");
+}
+
+#[test]
 fn a_known_limit_that_makes_messages_late_is_found_in_nine_of_ten_searches() {
     // All that a reliable connection has under way fits, so that nothing is ever dropped.
     finds_the_limit("RC", "256KB");
@@ -117,14 +123,32 @@ fn two_processes_search_together_and_the_server_ends_with_its_client() {
 #[test]
 fn a_server_that_goes_away_in_the_middle_is_said_in_one_line() {
     let local = Memif::new("ndr-gone");
-    let words = ["ndr", "--frames", "512,1024", "-c", "RC", "--searches", "1000"];
+    let log = std::env::temp_dir().join(format!("uroce-ndr-gone-{}.hlog", std::process::id()));
+    let file = log.to_str().expect("a path in UTF-8");
+    let frames = "64,128,256,512,1024,1280,1518,4096,9000,imix";
+    let words = ["ndr", "--frames", frames, "-c", "RC", "--searches", "1"];
     let mut server = local.start_default("server", &words);
-    let mut client = local.start_default("client", &words);
-    client.until("loss[%]");
-    std::thread::sleep(std::time::Duration::from_millis(500));
+    let more = ["--load", "50", "--load-time-ms", "100", "--hdr-log", file];
+    let mut client = local.start_default("client", &[&words[..], &more].concat());
+    // The first point has been measured, and nine are left.
+    client.until("latency at  50 %");
     server.kill();
     let client = client.finish();
     assert_eq!(client.code, Some(1), "{client:?}");
     assert_eq!(client.stderr.lines().count(), 1, "{client:?}");
     assert!(client.stderr.contains("the other end is gone"), "{client:?}");
+    let text = std::fs::read_to_string(&log).expect("what was measured before is kept");
+    assert!(text.contains("Tag=RC-64-50%"), "{text}");
+    std::fs::remove_file(log).expect("the log was written");
+}
+
+#[test]
+fn ends_that_do_not_agree_say_what_differs() {
+    let local = Memif::new("ndr-differ");
+    let words = ["ndr", "--frames", "512", "-c", "UC", "--searches", "1", "--time-ms", "10"];
+    let server = local.start_default("server", &words);
+    let client = local.start_default("client", &[&words[..], &["-m", "1024"]].concat()).finish();
+    let server = server.finish();
+    assert!(client.stderr.contains("path MTU 1024 here, 4096 there"), "{client:?}");
+    assert!(server.stderr.contains("path MTU 4096 here, 1024 there"), "{server:?}");
 }
