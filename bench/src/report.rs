@@ -15,8 +15,10 @@
 //!
 //! Not here: how anything is measured; each measurement is a command of its own.
 
+mod child;
 mod compare;
 mod figures;
+mod make;
 mod page;
 mod plan;
 mod results;
@@ -25,12 +27,13 @@ mod work;
 
 use crate::cli::ReportArgs;
 use crate::error::BenchError;
+use child::Missing;
 use indicatif::{ProgressBar, ProgressStyle};
 use plan::Plan;
 use results::{Entry, Results};
 use std::io::IsTerminal;
 use std::path::Path;
-use work::{Missing, Work};
+use work::Work;
 
 /// Runs the subcommand.
 pub(crate) fn run(args: &ReportArgs) -> Result<(), BenchError> {
@@ -51,12 +54,14 @@ pub(crate) fn run(args: &ReportArgs) -> Result<(), BenchError> {
 
 /// Prints what differs between two reports. It is an error if figures fell.
 fn compare(first: &Path, second: &Path) -> Result<(), BenchError> {
-    let of = |report: &Path| {
-        let mut all = figures::figures(&results::entries(report)?);
-        all.retain(|figure| !figure.is_derived);
-        Ok::<_, BenchError>(all)
-    };
-    let (text, fell) = compare::compare(&of(first)?, &of(second)?);
+    let [first, second] = [results::made(first)?, results::made(second)?];
+    let [before, after] = [&first, &second].map(|report| {
+        let mut all = figures::figures(&report.entries);
+        all.retain(|figure| !figure.is_beside);
+        all
+    });
+    print!("{}", compare::machines(&first.machine, &second.machine));
+    let (text, fell) = compare::compare(&before, &after);
     print!("{text}");
     match fell {
         0 => Ok(()),
@@ -91,7 +96,7 @@ fn measure(results: &mut Results, folder: &Path) -> Result<(), BenchError> {
 }
 
 fn one(results: &Results, work: &Work, round: u32, files: &Path) -> Entry {
-    let outcome = work.make(&results.plan, files).map_err(|missing| match missing {
+    let outcome = make::make(work, &results.plan, files).map_err(|missing| match missing {
         Missing::NotHere(reason) => format!("not here: {reason}"),
         Missing::Failed(reason) => format!("failed: {reason}"),
     });

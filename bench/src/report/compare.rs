@@ -7,12 +7,19 @@
 //! - the probability of a difference as large by chance is below [`ALPHA`], and
 //! - the medians differ by more than [`LEAST`], so that what no reader cares for is left out.
 //!
+//! Each figure is tested for itself, so that of many figures a few differ by chance; the output says
+//! how many that may be. (A correction for their number, such as Benjamini's and Hochberg's, finds
+//! nothing with as few rounds as a report has.) A figure that the second report lacks counts as
+//! fallen.
+//!
 //! The probability is exact, counted over all ways to share the ranks, also with ties. With few
 //! rounds no difference can be as improbable as [`ALPHA`]; the comparison then says that it cannot
 //! tell.
 
 use super::figures::{Better, Figure};
 use crate::perf::measure::median;
+use serde_json::Value;
+use std::collections::BTreeSet;
 use std::fmt::Write;
 
 /// Largest probability of a difference by chance.
@@ -41,7 +48,7 @@ fn verdict(first: &[f64], second: &[f64], better: Better) -> Verdict {
         return Verdict::TooFew;
     }
     let (before, after) = (median(first), median(second));
-    let change = if before == 0.0 { 0.0 } else { after / before - 1.0 };
+    let change = if before == after { 0.0 } else { after / before - 1.0 };
     if least_probability(first.len(), second.len()) >= ALPHA {
         // Equal values need no test.
         return if change == 0.0 { Verdict::Same } else { Verdict::TooFew };
@@ -57,9 +64,14 @@ fn verdict(first: &[f64], second: &[f64], better: Better) -> Verdict {
 
 /// Returns the lines of a comparison of two reports, and the number of figures that fell.
 pub(super) fn compare(first: &[Figure], second: &[Figure]) -> (String, usize) {
-    let (mut text, mut fell, mut changed, mut same, mut few) = (String::new(), 0, 0, 0, 0);
+    let (mut text, mut lacking) = (String::new(), String::new());
+    let (mut worse, mut lost, mut changed, mut same, mut few) = (0, 0, 0, 0, 0);
     for one in first {
-        let Some(other) = second.iter().find(|other| other.is_of(one)) else { continue };
+        let Some(other) = second.iter().find(|other| other.is_of(one)) else {
+            lost += 1;
+            lacking += &format!(" only in the first report: {}\n", one.id());
+            continue;
+        };
         let change = match verdict(&one.values, &other.values, one.better) {
             Verdict::Same => {
                 same += 1;
@@ -71,7 +83,7 @@ pub(super) fn compare(first: &[Figure], second: &[Figure]) -> (String, usize) {
             }
             Verdict::Rose(change) => (change, "better"),
             Verdict::Fell(change) => {
-                fell += 1;
+                worse += 1;
                 (change, "worse")
             }
         };
@@ -88,16 +100,28 @@ pub(super) fn compare(first: &[Figure], second: &[Figure]) -> (String, usize) {
             one.id()
         );
     }
+    for other in second.iter().filter(|other| !first.iter().any(|one| one.is_of(other))) {
+        lacking += &format!(" only in the second report: {}\n", other.id());
+    }
     let head = " change [%]     first        second       unit     figure\n";
     let mut all = if changed > 0 { format!("{head}{text}") } else { String::new() };
+    all += &lacking;
     let _ = match (changed, same + few) {
         (0, 0) => writeln!(all, " the two reports have no figure in common"),
         (0, _) if few == 0 => writeln!(all, " no difference: {same} figures"),
         _ => writeln!(
             all,
-            " {changed} figures changed, {fell} of them for the worse; {same} did not"
+            " {changed} figures changed, {worse} of them for the worse; {same} did not"
         ),
     };
+    if changed > 0 {
+        let tested = changed + same;
+        let _ = writeln!(
+            all,
+            " {tested} figures were tested: up to {:.1} differ by chance alone",
+            ALPHA * tested as f64
+        );
+    }
     if few > 0 {
         let _ = writeln!(
             all,
@@ -110,7 +134,23 @@ pub(super) fn compare(first: &[Figure], second: &[Figure]) -> (String, usize) {
          {} % apart",
         100.0 * LEAST
     );
-    (all, fell)
+    (all, worse + lost)
+}
+
+/// Returns a line for each property of machine and versions that differs.
+pub(super) fn machines(first: &Value, second: &Value) -> String {
+    let properties = |value: &Value| value.as_object().cloned().unwrap_or_default();
+    let (first, second) = (properties(first), properties(second));
+    let keys: BTreeSet<&String> = first.keys().chain(second.keys()).collect();
+    let text = |value: Option<&Value>| match value {
+        Some(Value::String(text)) => text.clone(),
+        Some(other) => other.to_string(),
+        None => "not said".to_owned(),
+    };
+    let differing = keys.into_iter().filter(|key| first.get(*key) != second.get(*key));
+    let lines = differing
+        .map(|key| format!(" {key}: {}, then {}\n", text(first.get(key)), text(second.get(key))));
+    lines.collect()
 }
 
 /// Returns the smallest probability that samples of these sizes can have.
@@ -189,6 +229,7 @@ fn error_complement(x: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     fn figure(id: &str, better: Better, values: Vec<f64>) -> Figure {
         Figure { values, ..Figure::new(["part", "series", id], "Gb/s", better) }
@@ -272,7 +313,39 @@ mod tests {
         let of = |values: &[f64]| [figure("a", Better::Higher, values.to_vec())];
         let (text, _) = compare(&of(&[1.0, 2.0, 3.0]), &of(&[5.0, 6.0, 7.0]));
         assert!(text.contains("1 figures have too few rounds to tell"), "{text}");
-        let (text, _) = compare(&of(&[1.0]), &[figure("b", Better::Higher, vec![1.0])]);
+        let (text, fell) = compare(&of(&[1.0]), &[figure("b", Better::Higher, vec![1.0])]);
         assert!(text.contains("no figure in common"), "{text}");
+        assert!(text.contains("only in the first report: part: series, a\n"), "{text}");
+        assert!(text.contains("only in the second report: part: series, b\n"), "{text}");
+        assert_eq!(fell, 1, "what the second report lacks is worse");
+    }
+
+    #[test]
+    fn something_instead_of_nothing_is_a_change() {
+        let of = |value: f64| [figure("a", Better::Lower, vec![value; 6])];
+        assert_eq!(verdict(&[0.0; 6], &[2.0; 6], Better::Lower), Verdict::Fell(f64::INFINITY));
+        let (text, fell) = compare(&of(0.0), &of(2.0));
+        assert!(fell == 1 && text.contains(" worse  +inf "), "{text}");
+        assert_eq!(compare(&of(2.0), &of(0.0)).1, 0, "a time that became 0");
+        assert_eq!(compare(&of(0.0), &of(0.0)).1, 0);
+    }
+
+    #[test]
+    fn a_change_is_set_beside_what_chance_alone_changes() {
+        let of = |value: f64, at: usize| figure(&at.to_string(), Better::Higher, vec![value; 6]);
+        let first: Vec<Figure> = (0..200).map(|at| of(10.0, at)).collect();
+        let mut second = first.clone();
+        second[7] = of(9.0, 7);
+        let (text, fell) = compare(&first, &second);
+        assert!(text.contains("200 figures were tested: up to 2.0 differ by chance"), "{text}");
+        assert_eq!(fell, 1);
+    }
+
+    #[test]
+    fn machines_and_commits_that_differ_are_named() {
+        let before = json!({ "commit": "a1", "cpus": 2, "cpu": "X" });
+        let after = json!({ "commit": "b2", "cpus": 4, "cpu": "X" });
+        assert_eq!(machines(&before, &after), " commit: a1, then b2\n cpus: 2, then 4\n");
+        assert_eq!(machines(&before, &before), "");
     }
 }

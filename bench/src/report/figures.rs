@@ -26,8 +26,8 @@ pub(super) struct Figure {
     pub(super) better: Better,
     /// A value for each round in which it was measured.
     pub(super) values: Vec<f64>,
-    /// It follows from other figures, or is a limit, and is not compared.
-    pub(super) is_derived: bool,
+    /// It is not compared: it follows from other figures, is a limit, or is a few rare events.
+    pub(super) is_beside: bool,
 }
 
 impl Figure {
@@ -44,7 +44,7 @@ impl Figure {
             unit,
             better,
             values: Vec::new(),
-            is_derived: false,
+            is_beside: false,
         }
     }
 
@@ -68,6 +68,7 @@ pub(super) const CYCLES: [&str; 2] = ["cycles by stage, sender", "cycles by stag
 pub(super) const LATENCY: &str = "latency";
 pub(super) const QPS: &str = "queue pairs";
 pub(super) const CORES: &str = "cores";
+pub(super) const PROCESSES: &str = "processes";
 pub(super) const LOSS: &str = "goodput with loss";
 pub(super) const FAILOVER: &str = "failover";
 pub(super) const STACKS: &str = "stacks";
@@ -92,7 +93,7 @@ impl Figures {
     }
 
     fn derive(&mut self, names: [&str; 3], unit: &'static str, value: Option<f64>) {
-        let figure = Figure { is_derived: true, ..Figure::new(names, unit, Better::Higher) };
+        let figure = Figure { is_beside: true, ..Figure::new(names, unit, Better::Higher) };
         self.put(figure, value);
     }
 
@@ -125,6 +126,10 @@ impl Figures {
             }
             Work::Cores(pairs) => {
                 let names = [CORES, "WRITE of 64 KiB", &pairs.to_string()];
+                self.add(names, "Gb/s", Higher, value["gbps"].as_f64());
+            }
+            Work::Processes(pairs) => {
+                let names = [PROCESSES, "WRITE of 64 KiB", &pairs.to_string()];
                 self.add(names, "Gb/s", Higher, value["gbps"].as_f64());
             }
             Work::Loss => {
@@ -194,7 +199,9 @@ impl Figures {
             let percent = load["load_percent"].as_f64().unwrap_or(0.0);
             for (name, key) in LOAD_QUANTILES {
                 let names = [part.as_str(), name, &format!("{percent} %")];
-                self.add(names, "µs", Lower, load[key].as_f64());
+                let is_beside = RARE.contains(&name);
+                let figure = Figure { is_beside, ..Figure::new(names, "µs", Lower) };
+                self.put(figure, load[key].as_f64());
             }
         }
     }
@@ -220,6 +227,9 @@ const LOAD_QUANTILES: [(&str, &str); 6] = [
     ("longest", "max_us"),
 ];
 
+/// Quantiles that a few messages decide.
+const RARE: [&str; 2] = ["99.99 %", "longest"];
+
 /// Returns the part of shares of a wire.
 pub(super) fn share_of(gbps: u64) -> String {
     format!("share of a {gbps} Gb/s wire")
@@ -230,7 +240,8 @@ fn probability(value: f64) -> String {
     if value == 0.0 { "0".to_owned() } else { format!("{value:e}") }
 }
 
-fn list(value: &Value) -> &[Value] {
+/// Returns the values of a list, of none if it is not one.
+pub(super) fn list(value: &Value) -> &[Value] {
     value.as_array().map_or(&[], Vec::as_slice)
 }
 
@@ -262,12 +273,13 @@ mod tests {
         assert_eq!(of("zero-loss rate: RC, 1518").values, [1.0, 2.0]);
         assert_eq!(of("rate with 0.5 % loss: RC, 1518").values, [1.0, 2.0]);
         let throughput = of("zero-loss throughput: RC, 1518");
-        assert!((throughput.values[0] - 12.144).abs() < 1e-9 && throughput.is_derived);
+        assert!((throughput.values[0] - 12.144).abs() < 1e-9 && throughput.is_beside);
         assert_eq!(of("share of a 100 Gb/s wire: RC, 1518").values, [12.5, 12.5]);
         assert_eq!(of("cycles by stage, sender: transmit, RC 1518").values, [90.0, 90.0]);
         assert!(!all.iter().any(|figure| figure.series == "timers"));
         let latency = of("latency over load, RC 1518: 50 %, 50 %");
         assert_eq!((latency.better, latency.values.len()), (Better::Lower, 2));
-        assert_eq!(of("latency over load, RC 1518: longest, 50 %").values, [9.0, 9.0]);
+        let longest = of("latency over load, RC 1518: longest, 50 %");
+        assert!(longest.values == [9.0, 9.0] && longest.is_beside && !latency.is_beside);
     }
 }

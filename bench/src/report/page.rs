@@ -2,8 +2,8 @@
 //! network.
 
 use super::figures::{
-    BARE, CORES, CYCLES, FAILOVER, Figure, LATENCY, LITTLE_LOSS, LOSS, OVER_LOAD, QPS, STACKS,
-    THROUGHPUT, ZERO_LOSS, figures, share_of,
+    BARE, CORES, CYCLES, FAILOVER, Figure, LATENCY, LITTLE_LOSS, LOSS, OVER_LOAD, PROCESSES, QPS,
+    STACKS, THROUGHPUT, ZERO_LOSS, figures, list, share_of,
 };
 use super::results::Results;
 use crate::error::BenchError;
@@ -78,9 +78,17 @@ fn about(results: &Results) -> String {
 /// What has no result, with the reason.
 fn missing(results: &Results) -> String {
     let mut reasons: Vec<(String, &str, usize)> = Vec::new();
-    for entry in &results.entries {
-        let Err(reason) = &entry.outcome else { continue };
-        let name = entry.work.name();
+    let without_result = results.entries.iter().flat_map(|entry| {
+        let all: Vec<&str> = match &entry.outcome {
+            Err(reason) => vec![reason],
+            Ok(value) => {
+                let points = list(&value["points"]).iter();
+                points.filter_map(|point| point["impossible"].as_str()).collect()
+            }
+        };
+        all.into_iter().map(|reason| (entry.work.name(), reason))
+    });
+    for (name, reason) in without_result {
         match reasons.iter_mut().find(|one| one.0 == name && one.1 == reason) {
             Some(known) => known.2 += 1,
             None => reasons.push((name, reason, 1)),
@@ -123,7 +131,7 @@ struct Section {
 enum Limit {
     /// One value at all places.
     Level(f64),
-    /// The share of the first value that a number of places should have.
+    /// A value in proportion to the place, through the first one measured.
     Linear,
 }
 
@@ -218,6 +226,12 @@ fn of_the_rest() -> Vec<Section> {
         ),
         Section { limits: linear, ..cores },
         section(
+            PROCESSES,
+            "Throughput of all pairs of processes together, in the local fabric",
+            "pairs of processes at the same time",
+            "payload, Gb/s",
+        ),
+        section(
             LOSS,
             "Goodput against the probability of loss each way",
             "probability of loss",
@@ -286,10 +300,12 @@ impl Section {
         let mut drawn: Vec<Drawn> = series.iter().map(of_series).collect();
         let measured = drawn.len();
         for (name, limit) in &self.limits {
-            let first = drawn.first().and_then(|(points, _)| points.first()).map_or(0.0, |p| p.1);
+            let number = |place: &String| place.parse::<f64>().unwrap_or(1.0);
+            let first = drawn.first().and_then(|(points, _)| points.first());
+            let each = first.map_or(0.0, |(at, value)| value / number(&places[*at as usize]));
             let points = places.iter().enumerate().map(|(at, place)| match limit {
                 Limit::Level(level) => (at as f64, *level),
-                Limit::Linear => (at as f64, first * place.parse::<f64>().unwrap_or(1.0)),
+                Limit::Linear => (at as f64, each * number(place)),
             });
             names.push(name.clone());
             drawn.push((points.collect(), Vec::new()));
@@ -347,6 +363,15 @@ mod tests {
             results.add(Entry { work: Work::Qps(16), round, outcome: Ok(value) }).expect("kept");
             let outcome = Err("failed: the other end is gone <&>".to_owned());
             results.add(Entry { work: Work::Loss, round, outcome }).expect("kept");
+            let work = Work::Rates { service: "UD".to_owned(), size: "9000".to_owned() };
+            let value = json!({ "points": [{ "impossible": "longer than the path MTU" }] });
+            results.add(Entry { work, round, outcome: Ok(value) }).expect("kept");
+            for pairs in [2, 4] {
+                let value = json!({ "gbps": 10.0 });
+                results
+                    .add(Entry { work: Work::Cores(pairs), round, outcome: Ok(value) })
+                    .expect("kept");
+            }
         }
         let path = write(&results, folder.path()).expect("a page");
         let page = std::fs::read_to_string(path).expect("text");
@@ -354,6 +379,9 @@ mod tests {
             assert!(page.contains(part), "{part}: {page}");
         }
         assert!(page.contains("the other end is gone &lt;&amp;&gt;</td><td>2</td>"), "{page}");
+        assert!(page.contains("UD 9000</td><td>longer than the path MTU</td><td>2"), "{page}");
+        // Two pairs reach 10 Gb/s: in proportion four are 20, and the axis goes beyond.
+        assert!(page.contains("\n20\n</text>"), "{page}");
         // The only addresses are names of what is in the page.
         let addresses = page.matches("http").count();
         assert_eq!(addresses, page.matches("xmlns=\"http://www.w3.org/2000/svg\"").count());

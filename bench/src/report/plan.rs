@@ -4,6 +4,7 @@
 //! rounds, each point once in a round, so that a machine that becomes slower does not spoil one
 //! point alone.
 
+use super::work::of_plan;
 use crate::error::BenchError;
 use crate::ndr::shape::Size;
 use serde::{Deserialize, Serialize};
@@ -24,9 +25,14 @@ const BUILT_IN: [(&str, &str); 3] = [
 pub(super) struct Plan {
     /// Rounds.
     pub(super) rounds: u32,
-    /// Where the two ends are.
+    /// Where the two ends are. `cores`, `loss` and `failover` need `"rings"`; `processes` are always
+    /// in the local fabric.
     #[serde(default)]
     pub(super) ends: Ends,
+    /// Options of this program for both ends of each measurement that has `ends`, such as
+    /// `["--config", "FILE"]` for devices of one's own.
+    #[serde(default)]
+    pub(super) options: Vec<String>,
     /// Milliseconds of a measurement that has a length of its own.
     #[serde(default = "usual_time")]
     pub(super) time_ms: u64,
@@ -41,6 +47,8 @@ pub(super) struct Plan {
     pub(super) qps: Option<Counts>,
     /// Rate against the number of pairs of cores.
     pub(super) cores: Option<Counts>,
+    /// Rate against the number of pairs of processes in the local fabric.
+    pub(super) processes: Option<Counts>,
     /// Goodput against the probability of loss.
     pub(super) loss: Option<Losses>,
     /// Failover to another link.
@@ -113,7 +121,7 @@ pub(super) struct Sizes {
     pub(super) messages: u32,
 }
 
-/// Numbers of queue pairs, or of pairs of cores.
+/// Numbers of queue pairs, or of pairs of cores or processes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Counts {
@@ -187,25 +195,52 @@ impl Plan {
             low: T,
             high: T,
         ) -> Option<String> {
+            if values.is_empty() {
+                return Some(format!("{key}: an empty list: leave the part out, or name values"));
+            }
             let wrong = values.iter().find(|value| !(low..=high).contains(value))?;
             Some(format!("{key}: {wrong} is not within {low} to {high}"))
         }
-        let counts = |counts: &Option<Counts>| -> Vec<u32> {
-            counts.as_ref().map_or(Vec::new(), |counts| counts.counts.clone())
+        let counts = |key: &str, counts: &Option<Counts>, high| {
+            outside(&format!("{key}.counts"), &counts.as_ref()?.counts, 1, high)
         };
         let latency = self.latency.as_ref();
         let loss = self.loss.as_ref();
         let link = self.link.iter().find(|link| ![10, 25, 40, 100, 200, 400].contains(*link));
-        link.map(|link| format!("link: {link} is none of 10, 25, 40, 100, 200, 400"))
+        let empty = outside("link", &self.link, 0, u32::MAX);
+        empty
+            .or_else(|| {
+                link.map(|link| format!("link: {link} is none of 10, 25, 40, 100, 200, 400"))
+            })
             .or_else(|| outside("rounds", &[self.rounds], 1, 1000))
             .or_else(|| outside("time_ms", &[self.time_ms], 1, 60_000))
             .or_else(|| self.rates.as_ref().and_then(Rates::fault))
             .or_else(|| outside("latency.sizes", &latency?.sizes, 1, 1 << 23))
             .or_else(|| outside("latency.messages", &[latency?.messages], 5, 10_000_000))
-            .or_else(|| outside("qps.counts", &counts(&self.qps), 1, 1024))
-            .or_else(|| outside("cores.counts", &counts(&self.cores), 1, 64))
-            .or_else(|| outside("failover.counts", &counts(&self.failover), 1, 4096))
+            .or_else(|| counts("qps", &self.qps, 65_536))
+            .or_else(|| counts("cores", &self.cores, 64))
+            .or_else(|| counts("processes", &self.processes, 64))
+            .or_else(|| counts("failover", &self.failover, 4096))
             .or_else(|| outside("loss.probabilities", &loss?.probabilities, 0.0, 0.5))
+            .or_else(|| self.contradiction())
+    }
+
+    /// Returns what does not go together.
+    fn contradiction(&self) -> Option<String> {
+        if of_plan(self).is_empty() {
+            return Some("it measures nothing: give it a part, such as [latency]".to_owned());
+        }
+        let own = [
+            ("cores", self.cores.is_some()),
+            ("loss", self.loss.is_some()),
+            ("failover", self.failover.is_some()),
+        ];
+        let (part, _) = own.into_iter().find(|(_, is_there)| *is_there)?;
+        if self.ends != Ends::Rings {
+            return Some(format!("{part} is measured over rings: leave it out, or `ends`"));
+        }
+        let text = format!("{part} has devices of its own: leave it out, or `options`");
+        (!self.options.is_empty()).then_some(text)
     }
 }
 
@@ -215,6 +250,10 @@ impl Rates {
             self.services.iter().find(|service| !["RC", "UC", "UD"].contains(&service.as_str()))
         {
             return Some(format!("rates.services: \"{service}\" is none of RC, UC, UD"));
+        }
+        if self.services.is_empty() || self.frames.is_empty() && self.sizes.is_empty() {
+            let text = "rates: nothing to measure: name services, and frames or sizes";
+            return Some(text.to_owned());
         }
         for length in &self.frames {
             if let Err(expected) = length.to_string().parse::<Size>() {
@@ -250,8 +289,8 @@ mod tests {
         }
         let full = Plan::read("full").expect("full");
         assert!(full.rounds >= 10 && full.beside.len() == 3);
-        let parts = [full.qps.is_some(), full.cores.is_some(), full.failover.is_some()];
-        assert_eq!(parts, [true; 3]);
+        let parts = [&full.qps, &full.cores, &full.processes, &full.failover].map(Option::is_some);
+        assert_eq!(parts, [true; 4]);
         assert_eq!(
             full.rates.map(|rates| (rates.services.len(), rates.frames.len())),
             Some((3, 10))
@@ -273,7 +312,17 @@ mod tests {
             ),
             ("rounds = 1\n[rates]\nservices = [\"XRC\"]\n", "\"XRC\" is none of RC, UC, UD"),
             ("rounds = 1\n[rates]\nservices = [\"RC\"]\nsizes = [99999999]\n", "rates.sizes"),
-            ("rounds = 1\n[qps]\ncounts = [5000]\n", "qps.counts: 5000"),
+            ("rounds = 1\n[qps]\ncounts = [70000]\n", "qps.counts: 70000"),
+            ("rounds = 1\n[qps]\ncounts = []\n", "qps.counts: an empty list"),
+            ("rounds = 1\nlink = []\n[qps]\ncounts = [1]\n", "link: an empty list"),
+            ("rounds = 1\n[rates]\nservices = []\nframes = [64]\n", "rates: nothing to measure"),
+            ("rounds = 1\n[rates]\nservices = [\"RC\"]\n", "rates: nothing to measure"),
+            ("rounds = 1\n", "it measures nothing"),
+            ("rounds = 1\nends = \"local\"\n[cores]\ncounts = [1]\n", "cores is measured over"),
+            (
+                "rounds = 1\noptions = [\"-x\"]\n[failover]\ncounts = [1]\n",
+                "failover has devices of its own",
+            ),
             ("rounds = 1\nbeside = [\"rxe\"]\n", "unknown variant `rxe`"),
             ("rounds = ", "plan p, line 1"),
         ] {

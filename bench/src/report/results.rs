@@ -1,5 +1,11 @@
 //! Results of a report, kept as lines of JSON: one when a measurement is done, so that a report
 //! that is stopped loses at most the one that it was at.
+//!
+//! Invariants
+//! - One process at a time writes a report.
+//! - All results of a report are of one plan, one machine and one build: the program itself, not only
+//!   its commit.
+//! - A measurement without a result is made again when the report goes on. Its latest outcome counts.
 
 use super::plan::Plan;
 use super::work::Work;
@@ -7,7 +13,8 @@ use crate::error::BenchError;
 use crate::machine::Machine;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, TryLockError};
+use std::hash::{DefaultHasher, Hasher};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -30,6 +37,17 @@ struct Head {
     plan: Plan,
     /// Machine and versions.
     machine: Value,
+    /// Digest of the program, which differs for two builds of one commit with changes.
+    program: String,
+}
+
+/// Returns the digest of this program's file.
+fn program() -> Result<String, BenchError> {
+    let what = |error| BenchError::io("reading this program's file", error);
+    let bytes = std::env::current_exe().and_then(std::fs::read).map_err(what)?;
+    let mut hasher = DefaultHasher::new();
+    hasher.write(&bytes);
+    Ok(format!("{:016x}", hasher.finish()))
 }
 
 /// The file, and what is in it.
@@ -48,42 +66,44 @@ impl Results {
         let what = |error| BenchError::io(format_args!("writing to {}", folder.display()), error);
         std::fs::create_dir_all(folder).map_err(what)?;
         let path = folder.join(FILE);
-        let machine = json!(Machine::this());
-        if !path.exists() {
-            let head = Head { plan: plan.clone(), machine: machine.clone() };
-            let file = OpenOptions::new().append(true).create_new(true).open(&path);
-            let mut results = Self {
-                file: file.map_err(what)?,
-                path,
-                plan: plan.clone(),
-                machine,
-                entries: Vec::new(),
-            };
-            results.line(&head)?;
+        let (machine, program) = (json!(Machine::this()), program()?);
+        let file = OpenOptions::new().append(true).create(true).open(&path).map_err(what)?;
+        let folder = folder.display();
+        match file.try_lock() {
+            Ok(()) => (),
+            Err(TryLockError::WouldBlock) => {
+                let text = format!("another process writes the report in {folder}: wait for it");
+                return Err(BenchError::usage(text));
+            }
+            Err(TryLockError::Error(error)) => return Err(what(error)),
+        }
+        let mut results = Self { file, path, plan: plan.clone(), machine, entries: Vec::new() };
+        if results.file.metadata().map_err(what)?.len() == 0 {
+            let (plan, machine) = (plan.clone(), results.machine.clone());
+            results.line(&Head { plan, machine, program })?;
             return Ok(results);
         }
-        let (head, entries, whole) = read(&path)?;
-        let folder = folder.display();
+        let (head, entries, whole) = read(&results.path)?;
         if head.plan != *plan {
             return Err(BenchError::usage(format!(
                 "{folder} has results of another plan: choose another folder with -o"
             )));
         }
-        if head.machine != machine {
+        if head.machine != results.machine || head.program != program {
             return Err(BenchError::usage(format!(
                 "{folder} has results of another build or machine: choose another folder with -o"
             )));
         }
-        let file = OpenOptions::new().write(true).open(&path).map_err(what)?;
         // A line that was cut off when the report was stopped is measured again.
-        file.set_len(whole).map_err(what)?;
-        let file = OpenOptions::new().append(true).open(&path).map_err(what)?;
-        Ok(Self { file, path, plan: head.plan, machine, entries })
+        results.file.set_len(whole).map_err(what)?;
+        results.entries = entries;
+        Ok(results)
     }
 
     /// Adds a result and writes it.
     pub(super) fn add(&mut self, entry: Entry) -> Result<(), BenchError> {
         self.line(&entry)?;
+        self.entries.retain(|one| !one.is_of(&entry.work, entry.round));
         self.entries.push(entry);
         Ok(())
     }
@@ -100,15 +120,28 @@ impl Results {
 
     /// Tells whether a measurement of a round is done.
     pub(super) fn has(&self, work: &Work, round: u32) -> bool {
-        self.entries.iter().any(|entry| entry.round == round && entry.work == *work)
+        self.entries.iter().any(|one| one.is_of(work, round) && one.outcome.is_ok())
     }
 }
 
-/// Reads the results of a report, from its folder or the file itself.
-pub(super) fn entries(report: &Path) -> Result<Vec<Entry>, BenchError> {
+impl Entry {
+    fn is_of(&self, work: &Work, round: u32) -> bool {
+        self.round == round && self.work == *work
+    }
+}
+
+/// A report that was made before.
+pub(super) struct Made {
+    /// Machine and versions.
+    pub(super) machine: Value,
+    pub(super) entries: Vec<Entry>,
+}
+
+/// Reads a report, from its folder or the file itself.
+pub(super) fn made(report: &Path) -> Result<Made, BenchError> {
     let file = report.join(FILE);
     let file = if report.is_dir() { &file } else { report };
-    read(file).map(|(_, entries, _)| entries)
+    read(file).map(|(head, entries, _)| Made { machine: head.machine, entries })
 }
 
 /// Returns the head, the entries, and the length of all whole lines.
@@ -122,9 +155,13 @@ fn read(path: &Path) -> Result<(Head, Vec<Entry>, u64), BenchError> {
     let mut lines = text[..whole].lines().enumerate();
     let (_, first) = lines.next().unwrap_or((0, ""));
     let head = serde_json::from_str(first).map_err(|error| wrong(1, error))?;
-    let parsed =
-        lines.map(|(at, line)| serde_json::from_str(line).map_err(|error| wrong(at + 1, error)));
-    Ok((head, parsed.collect::<Result<_, _>>()?, whole as u64))
+    let mut entries: Vec<Entry> = Vec::new();
+    for (at, line) in lines {
+        let entry: Entry = serde_json::from_str(line).map_err(|error| wrong(at + 1, error))?;
+        entries.retain(|one| !one.is_of(&entry.work, entry.round));
+        entries.push(entry);
+    }
+    Ok((head, entries, whole as u64))
 }
 
 #[cfg(test)]
@@ -148,14 +185,26 @@ mod tests {
         std::fs::write(&file, text + "{\"work\":{\"Qps\"").expect("a torn line");
         let mut results = Results::open(&place, &plan).expect("it goes on");
         assert_eq!(results.entries, [entry(0), failed]);
-        assert!(results.has(&Work::Qps(8), 1) && !results.has(&Work::Qps(8), 2));
+        let has = |results: &Results| [0, 1, 2].map(|round| results.has(&Work::Qps(8), round));
+        assert_eq!(has(&results), [true, false, false], "a failure is measured again");
         results.add(entry(2)).expect("written");
-        assert_eq!(entries(&place).expect("all").len(), 3);
+        results.add(entry(1)).expect("written");
+        assert_eq!(has(&results), [true; 3]);
+        let other = Results::open(&place, &plan).err().expect("locked").to_string();
+        assert!(other.contains("another process writes the report"), "{other}");
+        assert_eq!(results.entries, [entry(0), entry(2), entry(1)]);
+        assert_eq!(made(&place).expect("all").entries, results.entries);
+        drop(results);
+        let text = std::fs::read_to_string(&file).expect("text");
+        let changed = text.replacen(&program().expect("a digest"), "0123", 1);
+        std::fs::write(&file, changed).expect("another build");
+        let error = Results::open(&place, &plan).err().expect("another build").to_string();
+        assert!(error.contains("another build or machine"), "{error}");
         let other = Plan::read("full").expect("a plan");
         let error = Results::open(&place, &other).err().expect("another plan").to_string();
         assert!(error.contains("another plan: choose another folder"), "{error}");
         std::fs::write(&file, "text\n").expect("written");
-        let error = entries(&file).expect_err("no report").to_string();
+        let error = made(&file).err().expect("no report").to_string();
         assert!(error.contains("line 1: not of a report"), "{error}");
     }
 }

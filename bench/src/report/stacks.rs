@@ -1,14 +1,16 @@
 //! Throughput of other stacks on this machine, over the loopback interface.
 
+use super::child::{Missing, Running};
 use super::plan::Other;
-use super::work::{Missing, succeeded};
 use serde_json::{Value, json};
 use std::net::TcpListener;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
 /// Longest time for a server to start.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// Longest time of a program.
+const LONGEST: Duration = Duration::from_secs(120);
 /// Bytes of a message, as of uroce's beside.
 const SIZE: &str = "65536";
 
@@ -26,7 +28,7 @@ fn tcp(seconds: &str) -> Result<Value, Missing> {
     let port = free_port()?;
     let server = start("iperf3", "iperf3", &["-s", "-1", "-p", &port], &[])?;
     let to = ["-c", "127.0.0.1", "-p", &port, "-J", "-l", SIZE, "-t", seconds];
-    let output = client(server, "iperf3", &to, &[])?;
+    let output = client(server, "iperf3", "iperf3", &to, &[])?;
     let value: Value = serde_json::from_slice(&output.stdout)
         .map_err(|error| Missing::Failed(format!("iperf3: {error}")))?;
     let bits = value["end"]["sum_received"]["bits_per_second"].as_f64();
@@ -40,7 +42,7 @@ fn ucx() -> Result<Value, Missing> {
     let test = ["-t", "tag_bw", "-s", SIZE, "-n", "20000", "-p", &port, "-f"];
     let server = start("ucx_perftest", "ucx-utils", &test, &only_tcp)?;
     let to = [&["127.0.0.1"], &test[..]].concat();
-    let output = client(server, "ucx_perftest", &to, &only_tcp)?;
+    let output = client(server, "ucx_perftest", "ucx-utils", &to, &only_tcp)?;
     let text = String::from_utf8_lossy(&output.stdout);
     let mib = ucx_mib(&text)
         .ok_or_else(|| Missing::Failed("ucx_perftest says no rate; try it by hand".to_owned()))?;
@@ -72,7 +74,7 @@ fn soft_roce(seconds: &str) -> Result<Value, Missing> {
     let test = ["-d", &device, "-s", SIZE, "-D", seconds, "-p", &port, "-F", "--report_gbits"];
     let server = start("ib_write_bw", "perftest", &test, &[])?;
     let to = [&test[..], &["127.0.0.1"]].concat();
-    let output = client(server, "ib_write_bw", &to, &[])?;
+    let output = client(server, "ib_write_bw", "perftest", &to, &[])?;
     let text = String::from_utf8_lossy(&output.stdout);
     let rate = text.lines().find_map(|line| {
         let words: Vec<&str> = line.split_whitespace().collect();
@@ -88,33 +90,16 @@ fn free_port() -> Result<String, Missing> {
     Ok(port.to_string())
 }
 
-/// A server; killed when dropped, should it still run.
-struct Server(Child);
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-fn command(program: &str, options: &[&str], variables: &[(&str, &str)]) -> Command {
-    let mut command = Command::new(program);
-    command.args(options).envs(variables.iter().copied());
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    command
-}
-
-/// Starts a program that is in a package of Debian.
+/// Starts a program that is in a package of Debian. It is ended when dropped.
 fn start(
     program: &str,
     package: &str,
     options: &[&str],
     variables: &[(&str, &str)],
-) -> Result<Server, Missing> {
-    let mut command = command(program, options, variables);
-    command.stdout(Stdio::null()).stderr(Stdio::null());
-    command.spawn().map(Server).map_err(|error| match error.kind() {
+) -> Result<Running, Missing> {
+    let mut command = Command::new(program);
+    command.args(options).envs(variables.iter().copied());
+    Running::start(&mut command, LONGEST).map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound => {
             Missing::NotHere(format!("not installed: Debian's package {package} has {program}"))
         }
@@ -124,19 +109,19 @@ fn start(
 
 /// Runs a client until it succeeds: its server may still be starting.
 fn client(
-    server: Server,
+    server: Running,
     program: &str,
+    package: &str,
     options: &[&str],
     variables: &[(&str, &str)],
 ) -> Result<Output, Missing> {
     let deadline = Instant::now() + PATIENCE;
     loop {
         std::thread::sleep(Duration::from_millis(200));
-        let output = command(program, options, variables).output();
-        let output = output.map_err(|error| Missing::Failed(format!("{program}: {error}")))?;
-        if output.status.success() || Instant::now() > deadline {
+        let outcome = start(program, package, options, variables)?.succeeded();
+        if outcome.is_ok() || Instant::now() > deadline {
             drop(server);
-            return succeeded(output);
+            return outcome;
         }
     }
 }

@@ -49,6 +49,7 @@ fn the_plan_of_a_minute_becomes_a_page_with_every_plot() {
         "Latency over load, RC 1518",
         "number of queue pairs",
         "pairs of cores",
+        "pairs of processes",
         "probability of loss",
         "Gap when a link is cut",
         "beside other stacks",
@@ -84,6 +85,45 @@ fn a_report_that_was_stopped_goes_on_and_measures_nothing_twice() {
     let again = run(&report(&plan, &out)).succeeded();
     assert!(again.stdout.contains("9 results, 0 missing"), "{again:?}");
     assert_eq!(place.entries(), after);
+}
+
+/// Latency of 64 KiB through a bottleneck, so that its rate decides nearly all of the latency.
+fn with_a_bottleneck(name: &str, mbps: u32) -> Place {
+    let place = Place::new(name, "");
+    let device = |name: &str, address: &str, more: &str| {
+        format!(
+            "[[device]]\nname = \"{name}\"\n[[device.port]]\nethdev = {{ ring = \"delayed\" }}\n\
+             ip = [\"{address}\"]\nmtu = 4200\n{more}\n"
+        )
+    };
+    let limit = format!("bottleneck = {{ rate = \"{mbps}M\", queue = \"1MB\" }}");
+    let config =
+        device("server", "198.18.0.1/24", &limit) + &device("client", "198.18.0.2/24", &limit);
+    let file = place.path("devices.toml");
+    std::fs::write(&file, config).expect("a configuration");
+    let plan = format!(
+        "rounds = 6\noptions = [\"--config\", \"{file}\"]\n[latency]\nsizes = [65536]\n\
+         messages = 200\n"
+    );
+    std::fs::write(place.path("plan.toml"), plan).expect("a plan");
+    place
+}
+
+#[test]
+fn five_percent_more_delay_is_named_and_fails_the_comparison() {
+    // Most of a message's 1.3 ms is its time in a bottleneck of 400 Mb/s.
+    let outs = [("report-before", 400), ("report-after", 380)].map(|(name, mbps)| {
+        let place = with_a_bottleneck(name, mbps);
+        run(&report(&place.path("plan.toml"), &place.path("out"))).succeeded();
+        place
+    });
+    let [before, after] = outs.each_ref().map(|place| place.path("out"));
+    let worse = run(&["report", "--compare", &before, &after]);
+    assert_eq!(worse.code, Some(1), "{worse:?}");
+    let line = worse.stdout.lines().find(|line| line.ends_with("latency: 50 %, 65536"));
+    assert!(line.is_some_and(|line| line.starts_with(" worse  +5.")), "{worse:?}");
+    let same = run(&["report", "--compare", &before, &before]).succeeded();
+    assert!(same.stdout.contains("no difference"), "{same:?}");
 }
 
 #[test]
