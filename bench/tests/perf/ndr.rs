@@ -69,7 +69,7 @@ fn a_known_limit_that_drops_datagrams_is_found_in_nine_of_ten_searches() {
 }
 
 #[test]
-fn what_a_deep_queue_delivers_after_the_trial_does_not_raise_the_limit() {
+fn a_known_limit_is_not_raised_by_what_a_deep_queue_delivers_late() {
     // The queue holds five milliseconds of a trial's fifty.
     finds_the_limit("UD", "256KB");
 }
