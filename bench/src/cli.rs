@@ -280,6 +280,10 @@ pub(crate) enum CostCase {
     Read64k,
     /// UD SEND of 64 bytes
     Ud64,
+    /// RC SEND of 8 bytes in lists, with a completion for sixteen
+    List8,
+    /// What `list8` does, with the messages, times and latencies of the generator of loads
+    Paced8,
     /// One Modify QP that changes an attribute of a queue pair in RTS
     Modify,
     /// One connection by the connection manager: created, set up, ended and destroyed at both ends

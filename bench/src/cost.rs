@@ -19,6 +19,7 @@
 //! Not here: callgrind, and the difference of the counts (`deploy/lab/cost.py`).
 
 mod control;
+mod generator;
 mod messages;
 mod valgrind;
 
@@ -32,6 +33,7 @@ pub(crate) fn run(args: &CostArgs) -> Result<(), BenchError> {
     match args.case {
         CostCase::Modify => control::modify(),
         CostCase::Connect => control::connect(),
+        CostCase::List8 | CostCase::Paced8 => generator::run(args.case),
         case => messages::run(case, args.qps),
     }
 }

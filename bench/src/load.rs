@@ -34,6 +34,7 @@
 //! Not here: which rates are tried ([`crate::ndr`]).
 
 mod client;
+mod generator;
 mod log;
 mod pace;
 mod server;
@@ -42,6 +43,7 @@ mod tally;
 mod wire;
 
 pub(crate) use client::Client;
+pub(crate) use generator::Generator;
 pub(crate) use log::Log;
 pub(crate) use server::serve;
 pub(crate) use stages::Cycles;

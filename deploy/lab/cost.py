@@ -83,6 +83,8 @@ def message_rows():
 ROWS = [
     *message_rows(),
     Row("ud64", "UD SEND 64 B, message", "ud64"),
+    Row("list8", "SEND 8 B in lists, message", "list8"),
+    Row("paced8", "the same by the generator of loads", "paced8"),
     Row("modify", "Modify QP, call", "modify", beside=REQUESTS),
     Row("connect", "connection set up and ended", "connect", beside=REQUESTS + MESSAGES),
 ]

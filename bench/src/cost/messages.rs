@@ -18,7 +18,7 @@ const STRIDE: usize = 64 << 10;
 /// however slow the simulated processor is.
 const TIMEOUT: u8 = 22;
 /// Turns without a completion after which a round has failed.
-const TURNS_MAX: u32 = 1_000_000;
+pub(super) const TURNS_MAX: u32 = 1_000_000;
 /// Completions taken by one poll.
 const POLL_BATCH: usize = 64;
 const QKEY: Qkey = Qkey(0x1111_1111);
@@ -29,18 +29,7 @@ pub(super) fn run(case: CostCase, qps: u32) -> Result<(), BenchError> {
         return Err(BenchError::usage("-q must be 1 to 4096"));
     }
     let shape = Shape::of(case, qps);
-    let [server, client] = nodes()?;
-    let drives = [client.drive()?, server.drive()?];
-    let made = while_parked(|| {
-        let target = End::create(&server, shape, qps)?;
-        let source = End::create(&client, shape, qps)?;
-        let ways = connect(&source, &target, shape)?;
-        Ok((source, target, ways))
-    });
-    let (source, target, ways) = made?;
-    // From here on this thread alone does all the work that is counted.
-    drives.iter().for_each(Drive::set_exclusive);
-    let mut ends = Ends { drives, source, target, ways };
+    let mut ends = Ends::open(shape, qps)?;
     let fewest = if qps == 1 { 8 } else { 1 };
     start_instrumentation();
     ends.rounds(shape, fewest)?;
@@ -54,15 +43,15 @@ pub(super) fn run(case: CostCase, qps: u32) -> Result<(), BenchError> {
 
 /// What a message is.
 #[derive(Clone, Copy, Debug)]
-struct Shape {
+pub(super) struct Shape {
     case: CostCase,
     size: u32,
     /// Messages of a queue pair in a round.
-    depth: u32,
+    pub(super) depth: u32,
 }
 
 impl Shape {
-    fn of(case: CostCase, qps: u32) -> Self {
+    pub(super) fn of(case: CostCase, qps: u32) -> Self {
         let (size, depth) = match case {
             CostCase::Write64k | CostCase::Read64k if qps == 1 => (65536, 8),
             CostCase::Write64k | CostCase::Read64k => (65536, 1),
@@ -79,16 +68,16 @@ impl Shape {
 
     /// Whether each message takes a receive of the other end's.
     fn receives(self) -> bool {
-        matches!(self.case, CostCase::Send8 | CostCase::Ud64)
+        !matches!(self.case, CostCase::Write8 | CostCase::Write64k | CostCase::Read64k)
     }
 }
 
 /// One end's queue pairs and the memory that they have in common, a place for each.
-struct End {
-    qps: Vec<QueuePair>,
-    send_cq: CompletionQueue,
-    recv_cq: CompletionQueue,
-    memory: MemoryRegion,
+pub(super) struct End {
+    pub(super) qps: Vec<QueuePair>,
+    pub(super) send_cq: CompletionQueue,
+    pub(super) recv_cq: CompletionQueue,
+    pub(super) memory: MemoryRegion,
     pd: ProtectionDomain,
 }
 
@@ -118,7 +107,7 @@ impl End {
         self.qps.iter().map(|qp| qp.endpoint(PORT, 0).step("our address")).collect()
     }
 
-    fn post_receives(&mut self, shape: Shape) -> Result<(), BenchError> {
+    pub(super) fn post_receives(&mut self, shape: Shape) -> Result<(), BenchError> {
         let len = shape.size as usize + if shape.qp_type() == QpType::Ud { GRH_LEN } else { 0 };
         for (index, qp) in self.qps.iter_mut().enumerate() {
             let start = index * STRIDE;
@@ -132,7 +121,7 @@ impl End {
 }
 
 /// Takes what has completed; gives its number.
-fn poll(cq: &CompletionQueue) -> Result<u32, BenchError> {
+pub(super) fn poll(cq: &CompletionQueue) -> Result<u32, BenchError> {
     let mut completions = [WorkCompletion::default(); POLL_BATCH];
     let count = cq.poll(&mut completions).step("polling a CQ")?;
     let failed = |status: WcStatus| BenchError::Completion { operation: "the case", status };
@@ -168,14 +157,30 @@ struct Way {
 
 /// Both connected ends, and the thread's hold on their lcores. These are given back first: the
 /// lcores' own threads then serve what the rest asks for on its way out.
-struct Ends {
-    drives: [Drive; 2],
-    source: End,
-    target: End,
+pub(super) struct Ends {
+    pub(super) drives: [Drive; 2],
+    pub(super) source: End,
+    pub(super) target: End,
     ways: Vec<Way>,
 }
 
 impl Ends {
+    /// Opens both ends, joined by rings, and connects their queue pairs.
+    pub(super) fn open(shape: Shape, qps: u32) -> Result<Self, BenchError> {
+        let [server, client] = nodes()?;
+        let drives = [client.drive()?, server.drive()?];
+        let made = while_parked(|| {
+            let target = End::create(&server, shape, qps)?;
+            let source = End::create(&client, shape, qps)?;
+            let ways = connect(&source, &target, shape)?;
+            Ok((source, target, ways))
+        });
+        let (source, target, ways) = made?;
+        // From here on this thread alone does all the work that is counted.
+        drives.iter().for_each(Drive::set_exclusive);
+        Ok(Self { drives, source, target, ways })
+    }
+
     fn rounds(&mut self, shape: Shape, rounds: u32) -> Result<(), BenchError> {
         for _ in 0..rounds {
             if shape.receives() {

@@ -1,6 +1,6 @@
 //! The client: posts messages when they are due, and takes their completions.
 
-use super::pace::{Pace, Signals};
+use super::generator::Generator;
 use super::stages;
 use super::tally::Tally;
 use super::wire::{POLL_BATCH, Parts, Wire, out_of_step, poll, request};
@@ -14,8 +14,6 @@ use std::time::Duration;
 use uroce::WorkCompletion;
 use uroce_engine::clock::Clock;
 
-/// Messages posted at once.
-const LIST: u64 = 32;
 /// Longest time for the messages that are under way when a trial ends.
 const DRAIN: Duration = Duration::from_secs(3);
 
@@ -129,67 +127,46 @@ impl<'a> Client<'a> {
         })
     }
 
-    fn send(
-        &mut self,
-        offer: &Offer,
-        mut latency: Option<&mut Latency>,
-    ) -> Result<Sent, BenchError> {
+    fn send(&mut self, offer: &Offer, latency: Option<&mut Latency>) -> Result<Sent, BenchError> {
         let (setting, clock) = (&self.setting, self.clock);
         let Some(Live { drive, wire }) = &mut self.live else { return Err(out_of_step()) };
         let Parts { qp, memory, send_cq, way, .. } = wire.parts();
         let slice = |length: &u32| Ok([memory.slice(..*length as usize).step("a slice")?]);
         let locals = setting.messages.iter().map(slice).collect::<Result<Vec<_>, BenchError>>()?;
-        let pace = Pace::new(offer.rate, offer.time);
-        let signals = Signals::new(setting.every(), setting.seed);
-        let depth = u64::from(setting.depth());
+        let mut generator = Generator::new(setting, offer, latency);
         let delivery = offer.delivery_ns();
         let time = offer.time.as_nanos() as u64;
         let end = if offer.rate.is_some() { delivery } else { time };
         let patience = end + DRAIN.as_nanos() as u64;
         let mut completions = [WorkCompletion::default(); POLL_BATCH];
-        // Number of the last message; its completion ends the trial.
-        let mut last = pace.total;
-        let (mut posted, mut done, mut in_time) = (0, 0, 0);
+        let mut in_time = 0;
         let (start, mut before, mut gap_ns) = (clock.now(), 0, 0);
         loop {
             let now = clock.now() - start;
             gap_ns = (now - before).max(gap_ns);
             before = now;
-            if now > end && posted < last {
-                // One more message, with a completion that is certain to be asked for.
-                last = posted + 1;
+            if now > end {
+                generator.end();
             }
-            let count = (pace.due(now).min(last) - posted).min(depth - (posted - done)).min(LIST);
-            if count > 0 {
-                let requests = (posted + 1..=posted + count).map(|number| {
+            let numbers = generator.due(now);
+            if !numbers.is_empty() {
+                let requests = numbers.map(|number| {
                     let local = &locals[(number % locals.len() as u64) as usize];
                     let request = request(way, local).id(number);
-                    let asked = signals.has(number) || number == last;
-                    if asked { request.signaled() } else { request }
+                    if generator.asks(number) { request.signaled() } else { request }
                 });
                 qp.post_sends(requests).step("posting")?;
-                posted += count;
             }
             drive.turn();
             let polled = poll(send_cq, &mut completions)?;
-            if let Some(newest) = polled.last() {
-                done = newest.wr_id;
+            if !polled.is_empty() {
                 let elapsed_ns = clock.now() - start;
+                generator.take(polled, elapsed_ns);
                 if elapsed_ns <= delivery {
-                    in_time = done;
+                    in_time = generator.done();
                 }
-                if let Some(latency) = latency.as_deref_mut() {
-                    let times = polled.iter().filter_map(|one| pace.time_of(one.wr_id));
-                    times.for_each(|due| latency.record(elapsed_ns.saturating_sub(due)));
-                }
-                if done == last {
-                    let due = if offer.rate.is_some() { pace.total } else { posted };
-                    if let Some(latency) = latency {
-                        // What was due and never posted has waited until now at least.
-                        let unsent = (posted + 1..=due).filter(|number| signals.has(*number));
-                        let times = unsent.filter_map(|number| pace.time_of(number));
-                        times.for_each(|due| latency.record(elapsed_ns.saturating_sub(due)));
-                    }
+                if generator.is_over() {
+                    let (due, posted) = generator.close(elapsed_ns);
                     return Ok(Sent { due, posted, in_time, elapsed_ns, gap_ns });
                 }
             }

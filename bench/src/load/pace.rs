@@ -18,6 +18,11 @@ impl Pace {
         Self { rate: rate.map(|rate| rate / 1e9), total }
     }
 
+    /// Tells whether the number of messages is not known before the end.
+    pub(super) fn is_endless(&self) -> bool {
+        self.rate.is_none()
+    }
+
     /// Returns the number of messages that are due this many ns after the start.
     #[inline]
     pub(super) fn due(&self, elapsed: u64) -> u64 {
