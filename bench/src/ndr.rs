@@ -48,8 +48,8 @@ const CLOSED: u32 = 3;
 const START: f64 = 1.2;
 /// Messages per second at which it starts if no closed loop has ended.
 const START_LOW: f64 = 1000.0;
-/// Trials at most, of which one counts: another is made if an end was kept from running and messages
-/// were lost.
+/// Trials at most, of which one counts: another is made if an end was kept from running and
+/// messages were lost.
 const REPEATS: u32 = 8;
 /// Measurements of the bare port for each length of frames; the median counts.
 const BARE_RUNS: u32 = 3;

@@ -85,6 +85,8 @@ pub(crate) enum Axis<'a> {
         title: &'a str,
         /// Text of each value.
         names: &'a [String],
+        /// The values ascend. Points of other ones, such as names of programs, are not joined.
+        is_ordered: bool,
     },
 }
 
@@ -182,8 +184,9 @@ impl Plot<'_> {
             .x_desc(self.across.title())
             .y_desc(self.up)
             .draw()?;
+        let is_joined = !matches!(self.across, Axis::Values { is_ordered: false, .. });
         for (curve, colour) in self.curves.iter().zip(COLOURS.iter().cycle()) {
-            draw_curve(&mut chart, curve, *colour)?;
+            draw_curve(&mut chart, curve, *colour, is_joined)?;
         }
         self.draw_marks(&root, &chart)?;
         if named {
@@ -275,11 +278,12 @@ impl Ranged for Across {
     }
 }
 
-/// Draws a curve.
+/// Draws a curve, or its points alone.
 fn draw_curve<X, Y>(
     chart: &mut ChartContext<'_, SVGBackend<'_>, Cartesian2d<X, Y>>,
     curve: &Curve<'_>,
     colour: RGBColor,
+    is_joined: bool,
 ) -> Result<(), DrawingAreaErrorKind<std::io::Error>>
 where
     X: Ranged<ValueType = f64>,
@@ -290,7 +294,9 @@ where
         chart.draw_series(DashedLineSeries::new(points, 6, 4, colour.stroke_width(1)))?;
         return Ok(());
     }
-    chart.draw_series(LineSeries::new(points.clone(), colour.stroke_width(2)))?;
+    if is_joined {
+        chart.draw_series(LineSeries::new(points.clone(), colour.stroke_width(2)))?;
+    }
     if !curve.spreads.is_empty() {
         let bars = points.zip(curve.spreads).map(|((place, value), (low, high))| {
             ErrorBar::new_vertical(place, *low, value, *high, colour.filled(), 8)
@@ -390,7 +396,7 @@ mod tests {
             is_limit,
         };
         let names = ["0".to_owned(), "1e-3".to_owned()];
-        let across = Axis::Values { title: "p", names: &names };
+        let across = Axis::Values { title: "p", names: &names, is_ordered: true };
         let curves = [curve("any", false), curve("wire", true)];
         let svg = plot(across, &curves).svg().expect("a picture");
         for text in ["0", "1e-3", "p", "any", "wire"] {
@@ -398,8 +404,11 @@ mod tests {
         }
         assert!(svg.contains("prefers-color-scheme: dark"));
         let alone = [Curve { spreads: &[], ..curve("any", false) }];
-        let across = Axis::Values { title: "p", names: &names };
+        let across = Axis::Values { title: "p", names: &names, is_ordered: true };
         let without = plot(across, &alone).svg().expect("a picture");
         assert!(without.matches("<polyline").count() < svg.matches("<polyline").count());
+        let across = Axis::Values { title: "program", names: &names, is_ordered: false };
+        let apart = plot(across, &alone).svg().expect("a picture");
+        assert_eq!(apart.matches("<polyline").count() + 1, without.matches("<polyline").count());
     }
 }

@@ -160,7 +160,8 @@ impl Report<'_> {
             self.args.size,
             self.timeout_us() / 1e3
         );
-        let across = Axis::Values { title: "probability of loss each way", names: &names };
+        let title_across = "probability of loss each way";
+        let across = Axis::Values { title: title_across, names: &names, is_ordered: true };
         let up = "goodput, Gb/s";
         Plot { title: &title, across, up, is_log: false, curves: &curves, marks: &[] }
             .write(&self.args.plot)

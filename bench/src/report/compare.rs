@@ -7,10 +7,10 @@
 //! - the probability of a difference as large by chance is below [`ALPHA`], and
 //! - the medians differ by more than [`LEAST`], so that what no reader cares for is left out.
 //!
-//! Each figure is tested for itself, so that of many figures a few differ by chance; the output says
-//! how many that may be. (A correction for their number, such as Benjamini's and Hochberg's, finds
-//! nothing with as few rounds as a report has.) A figure that the second report lacks counts as
-//! fallen.
+//! Each figure is tested for itself, so that of many a few differ by chance; the output says
+//! how many that may be. (A correction for their number, such as that of Benjamini and Hochberg,
+//! finds nothing with as few rounds as a report has.) A figure that the second report lacks counts
+//! as fallen.
 //!
 //! The probability is exact, counted over all ways to share the ranks, also with ties. With few
 //! rounds no difference can be as improbable as [`ALPHA`]; the comparison then says that it cannot
@@ -64,14 +64,11 @@ fn verdict(first: &[f64], second: &[f64], better: Better) -> Verdict {
 
 /// Returns the lines of a comparison of two reports, and the number of figures that fell.
 pub(super) fn compare(first: &[Figure], second: &[Figure]) -> (String, usize) {
-    let (mut text, mut lacking) = (String::new(), String::new());
-    let (mut worse, mut lost, mut changed, mut same, mut few) = (0, 0, 0, 0, 0);
+    let (lacking, lost) = lacking(first, second);
+    let mut text = String::new();
+    let (mut worse, mut changed, mut same, mut few) = (0, 0, 0, 0);
     for one in first {
-        let Some(other) = second.iter().find(|other| other.is_of(one)) else {
-            lost += 1;
-            lacking += &format!(" only in the first report: {}\n", one.id());
-            continue;
-        };
+        let Some(other) = second.iter().find(|other| other.is_of(one)) else { continue };
         let change = match verdict(&one.values, &other.values, one.better) {
             Verdict::Same => {
                 same += 1;
@@ -99,9 +96,6 @@ pub(super) fn compare(first: &[Figure], second: &[Figure]) -> (String, usize) {
             one.unit,
             one.id()
         );
-    }
-    for other in second.iter().filter(|other| !first.iter().any(|one| one.is_of(other))) {
-        lacking += &format!(" only in the second report: {}\n", other.id());
     }
     let head = " change [%]     first        second       unit     figure\n";
     let mut all = if changed > 0 { format!("{head}{text}") } else { String::new() };
@@ -135,6 +129,21 @@ pub(super) fn compare(first: &[Figure], second: &[Figure]) -> (String, usize) {
         100.0 * LEAST
     );
     (all, worse + lost)
+}
+
+/// Returns a line for each figure that one of the reports lacks, and the number of those that the
+/// second one lacks.
+fn lacking(first: &[Figure], second: &[Figure]) -> (String, usize) {
+    let mut text = String::new();
+    let mut lost = 0;
+    for one in first.iter().filter(|one| !second.iter().any(|other| other.is_of(one))) {
+        lost += 1;
+        text += &format!(" only in the first report: {}\n", one.id());
+    }
+    for other in second.iter().filter(|other| !first.iter().any(|one| one.is_of(other))) {
+        text += &format!(" only in the second report: {}\n", other.id());
+    }
+    (text, lost)
 }
 
 /// Returns a line for each property of machine and versions that differs.

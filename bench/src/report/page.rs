@@ -12,8 +12,9 @@ use crate::plot::{Axis, Curve, Plot};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
-/// Name of the file.
+/// Names of the file, and of the folder of plots.
 const FILE: &str = "index.html";
+const PLOTS: &str = "plots";
 
 /// Style of the page: light and dark, on a screen and on paper.
 const STYLE: &str = "
@@ -22,7 +23,9 @@ const STYLE: &str = "
 body { background: var(--paper); color: var(--ink); font: 16px/1.45 sans-serif; margin: 0 auto;
   max-width: 60rem; padding: 1rem }
 h1 { font-size: 1.6rem } h2 { font-size: 1.15rem; margin: 2.2rem 0 .4rem }
-figure { margin: 0; overflow-x: auto } svg { max-width: 100%; min-width: 40rem; height: auto }
+figure { margin: 0; overflow-x: auto } figcaption { display: none; font-size: .85rem }
+@media (max-width: 42rem) { figcaption { display: block } }
+svg { max-width: 100%; min-width: 40rem; height: auto }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .85rem }
 th, td { border-bottom: 1px solid var(--line); padding: .15rem .6rem; text-align: right }
 th:first-child, td:first-child, th:nth-child(2), td:nth-child(2), td.text { text-align: left }
@@ -31,15 +34,22 @@ details { margin: .3rem 0; overflow-x: auto }
   details > *:not(summary) { display: none } }
 ";
 
-/// Writes the page. Returns its path.
+/// Writes the page, and each of its plots as a file beside it. Returns the page's path.
 pub(super) fn write(results: &Results, folder: &Path) -> Result<PathBuf, BenchError> {
+    let plots = folder.join(PLOTS);
+    std::fs::create_dir_all(&plots)
+        .map_err(|error| BenchError::io(format_args!("making {}", plots.display()), error))?;
     let path = folder.join(FILE);
-    std::fs::write(&path, html(results)?)
-        .map_err(|error| BenchError::io(format_args!("writing {}", path.display()), error))?;
+    save(&path, &html(results, &plots)?)?;
     Ok(path)
 }
 
-fn html(results: &Results) -> Result<String, BenchError> {
+fn save(path: &Path, text: &str) -> Result<(), BenchError> {
+    std::fs::write(path, text)
+        .map_err(|error| BenchError::io(format_args!("writing {}", path.display()), error))
+}
+
+fn html(results: &Results, plots: &Path) -> Result<String, BenchError> {
     let all = figures(&results.entries);
     let mut page = format!(
         "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n\
@@ -49,7 +59,7 @@ fn html(results: &Results) -> Result<String, BenchError> {
     );
     page += &about(results);
     for section in sections(results, &all) {
-        page += &section.html(&all)?;
+        page += &section.html(&all, plots)?;
     }
     page += &missing(results);
     page += "</body></html>\n";
@@ -122,6 +132,8 @@ struct Section {
     across: &'static str,
     up: String,
     is_log: bool,
+    /// The places ascend.
+    is_ordered: bool,
     /// Limits: name, and value at each place; `None` where it has none.
     limits: Vec<(String, Limit)>,
 }
@@ -137,7 +149,7 @@ enum Limit {
 
 fn section(part: &str, title: &str, across: &'static str, up: &str) -> Section {
     let (part, title, up) = (part.to_owned(), title.to_owned(), up.to_owned());
-    Section { part, title, across, up, is_log: false, limits: Vec::new() }
+    Section { part, title, across, up, is_log: false, is_ordered: true, limits: Vec::new() }
 }
 
 /// Returns the sections that the figures have something for.
@@ -205,19 +217,20 @@ fn of_the_rest() -> Vec<Section> {
     let cores = "Throughput against pairs of cores";
     let cores = section(CORES, cores, "pairs of cores", "payload, Gb/s");
     let [sender, receiver] = CYCLES;
+    let kinds = |section| Section { is_ordered: false, ..section };
     vec![
-        section(
+        kinds(section(
             sender,
             "Cycles of the sender's lcore for a message, by stage, in a closed loop",
             "service and frame, bytes (msg: message)",
             "cycles for a message",
-        ),
-        section(
+        )),
+        kinds(section(
             receiver,
             "Cycles of the receiver's lcore for a message, by stage, in a closed loop",
             "service and frame, bytes (msg: message)",
             "cycles for a message",
-        ),
+        )),
         section(
             QPS,
             "Rate of small messages against the number of queue pairs",
@@ -243,12 +256,12 @@ fn of_the_rest() -> Vec<Section> {
             "queue pairs on the link",
             "gap, ms",
         ),
-        section(
+        kinds(section(
             STACKS,
             "Throughput beside other stacks, messages of 64 KiB, one connection",
             "stack",
             "payload, Gb/s",
-        ),
+        )),
     ]
 }
 
@@ -272,13 +285,18 @@ fn unique<'a>(texts: impl Iterator<Item = &'a String>) -> Vec<String> {
 type Drawn = (Vec<(f64, f64)>, Vec<(f64, f64)>);
 
 impl Section {
-    fn html(&self, all: &[Figure]) -> Result<String, BenchError> {
+    fn html(&self, all: &[Figure], plots: &Path) -> Result<String, BenchError> {
         let mine: Vec<&Figure> = all.iter().filter(|figure| figure.part == self.part).collect();
+        let svg = self.svg(&mine)?;
+        let letters = |letter: char| if letter.is_ascii_alphanumeric() { letter } else { '-' };
+        let name: String = self.part.replace(", ", "-").chars().map(letters).collect();
+        save(&plots.join(name).with_extension("svg"), &svg)?;
         Ok(format!(
-            "<section><h2>{}</h2>\n<figure>{}</figure>\n\
+            "<section><h2>{}</h2>\n<figure><figcaption>Scroll sideways for the rest of the plot.\
+             </figcaption>{}</figure>\n\
              <details><summary>Figures</summary><table>{}</table></details></section>\n",
             escaped(&self.title),
-            self.svg(&mine)?,
+            svg,
             self.rows(&mine)
         ))
     }
@@ -319,8 +337,8 @@ impl Section {
                 Curve { name, points, spreads: if is_limit { &[] } else { spreads }, is_limit }
             })
             .collect();
-        let across = Axis::Values { title: self.across, names: &places };
-        let (is_log, up) = (self.is_log, self.up.as_str());
+        let Self { across: title, is_ordered, is_log, .. } = *self;
+        let (across, up) = (Axis::Values { title, names: &places, is_ordered }, self.up.as_str());
         Plot { title: "", across, up, is_log, curves: &curves, marks: &[] }.svg()
     }
 
@@ -375,6 +393,7 @@ mod tests {
         }
         let path = write(&results, folder.path()).expect("a page");
         let page = std::fs::read_to_string(path).expect("text");
+        assert!(folder.path().join("plots/queue-pairs.svg").is_file());
         for part in ["Rate of small messages against", "<svg ", "1.5000", "dpdk", "rounds = 2"] {
             assert!(page.contains(part), "{part}: {page}");
         }

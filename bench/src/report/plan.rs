@@ -25,8 +25,8 @@ const BUILT_IN: [(&str, &str); 3] = [
 pub(super) struct Plan {
     /// Rounds.
     pub(super) rounds: u32,
-    /// Where the two ends are. `cores`, `loss` and `failover` need `"rings"`; `processes` are always
-    /// in the local fabric.
+    /// Where the two ends are. `cores`, `loss` and `failover` need `"rings"`; `processes` are
+    /// always in the local fabric.
     #[serde(default)]
     pub(super) ends: Ends,
     /// Options of this program for both ends of each measurement that has `ends`, such as

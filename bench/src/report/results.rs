@@ -3,9 +3,10 @@
 //!
 //! Invariants
 //! - One process at a time writes a report.
-//! - All results of a report are of one plan, one machine and one build: the program itself, not only
-//!   its commit.
-//! - A measurement without a result is made again when the report goes on. Its latest outcome counts.
+//! - All results of a report are of one plan, one machine and one build: the program itself, not
+//!   only its commit.
+//! - A measurement without a result is made again when the report goes on. Its latest outcome
+//!   counts.
 
 use super::plan::Plan;
 use super::work::Work;
