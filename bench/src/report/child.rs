@@ -53,12 +53,22 @@ impl Running {
         Ok(Self { child, deadline: Instant::now() + limit, limit, readers })
     }
 
-    /// Waits for its end. Returns the output of a process that has succeeded.
+    /// Waits for its end. Returns its output, of a process that has succeeded.
     ///
     /// # Errors
     ///
     /// The last line of its errors, or that it took too long.
-    pub(super) fn succeeded(mut self) -> Result<Output, Missing> {
+    pub(super) fn succeeded(self) -> Result<Output, Missing> {
+        let output = self.output()?;
+        if output.status.success() { Ok(output) } else { Err(Missing::Failed(cause(&output))) }
+    }
+
+    /// Waits for its end. Returns its output.
+    ///
+    /// # Errors
+    ///
+    /// It took too long.
+    pub(super) fn output(mut self) -> Result<Output, Missing> {
         let status = loop {
             if let Some(status) = self.child.try_wait().map_err(Missing::io)? {
                 break status;
@@ -73,14 +83,16 @@ impl Running {
             .readers
             .each_mut()
             .map(|reader| reader.take().and_then(|reader| reader.join().ok()).unwrap_or_default());
-        if status.success() {
-            return Ok(Output { status, stdout, stderr });
-        }
-        let text = String::from_utf8_lossy(&stderr);
-        let line = text.lines().rfind(|line| !line.trim().is_empty());
-        let line = line.map(|line| line.trim().trim_start_matches("uroce-perf: ").to_owned());
-        Err(Missing::Failed(line.unwrap_or_else(|| status.to_string())))
+        Ok(Output { status, stdout, stderr })
     }
+}
+
+/// Returns the last line of a process' errors.
+pub(super) fn cause(output: &Output) -> String {
+    let text = String::from_utf8_lossy(&output.stderr);
+    let line = text.lines().rfind(|line| !line.trim().is_empty());
+    let line = line.map(|line| line.trim().trim_start_matches("uroce-perf: ").to_owned());
+    line.unwrap_or_else(|| output.status.to_string())
 }
 
 impl Drop for Running {

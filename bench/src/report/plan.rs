@@ -145,6 +145,8 @@ pub(super) enum Other {
     UcxTcp,
     /// The kernel's Soft-RoCE, by perftest.
     SoftRoce,
+    /// Debian's kernel's Soft-RoCE in user-mode Linux, by `deploy/peer-rxe`.
+    SoftRoceUml,
 }
 
 fn usual_time() -> u64 {
@@ -288,7 +290,7 @@ mod tests {
             Plan::read(name).expect(name);
         }
         let full = Plan::read("full").expect("full");
-        assert!(full.rounds >= 10 && full.beside.len() == 3);
+        assert!(full.rounds >= 10 && full.beside.len() == 4);
         let parts = [&full.qps, &full.cores, &full.processes, &full.failover].map(Option::is_some);
         assert_eq!(parts, [true; 4]);
         assert_eq!(

@@ -1,6 +1,6 @@
 //! Throughput of other stacks on this machine, over the loopback interface.
 
-use super::child::{Missing, Running};
+use super::child::{Missing, Running, cause};
 use super::plan::Other;
 use serde_json::{Value, json};
 use std::net::TcpListener;
@@ -21,6 +21,7 @@ pub(super) fn measure(other: Other, time_ms: u64) -> Result<Value, Missing> {
         Other::Tcp => tcp(&seconds),
         Other::UcxTcp => ucx(),
         Other::SoftRoce => soft_roce(&seconds),
+        Other::SoftRoceUml => soft_roce_uml(&seconds),
     }
 }
 
@@ -81,6 +82,33 @@ fn soft_roce(seconds: &str) -> Result<Value, Missing> {
         (words.first() == Some(&SIZE)).then(|| words.get(3)?.parse::<f64>().ok())?
     });
     let gbps = rate.ok_or_else(|| Missing::Failed("ib_write_bw says no rate".to_owned()))?;
+    Ok(json!({ "gbps": gbps }))
+}
+
+/// Runs `deploy/peer-rxe` of the source tree in which this program was built. It compiles a kernel,
+/// which is left to the user.
+fn soft_roce_uml(seconds: &str) -> Result<Value, Missing> {
+    let program = std::env::current_exe().map_err(Missing::io)?;
+    let folders = program.ancestors().skip(1);
+    let Some(script) =
+        folders.map(|folder| folder.join("deploy/peer-rxe")).find(|path| path.is_file())
+    else {
+        let text = "this program is not in its source tree, which has deploy/peer-rxe";
+        return Err(Missing::NotHere(text.to_owned()));
+    };
+    let mut command = Command::new(script);
+    command.args(["--no-build", "--json", "--tests", "write_bw", "--mtu", "4200"]);
+    command.args(["--sizes", SIZE, "--seconds", seconds]);
+    let output = Running::start(&mut command, LONGEST).map_err(Missing::io)?.output()?;
+    match output.status.code() {
+        Some(0) => (),
+        Some(2) => return Err(Missing::NotHere(cause(&output))),
+        _ => return Err(Missing::Failed(cause(&output))),
+    }
+    let value: Value = serde_json::from_slice(&output.stdout)
+        .map_err(|error| Missing::Failed(format!("deploy/peer-rxe: {error}")))?;
+    let gbps = value["results"][0]["gbps"].as_f64();
+    let gbps = gbps.ok_or_else(|| Missing::Failed("deploy/peer-rxe says no rate".to_owned()))?;
     Ok(json!({ "gbps": gbps }))
 }
 

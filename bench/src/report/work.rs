@@ -81,6 +81,7 @@ impl Work {
             Self::Other(Other::Tcp) => "TCP of the kernel, iperf3",
             Self::Other(Other::UcxTcp) => "UCX over TCP",
             Self::Other(Other::SoftRoce) => "Soft-RoCE of the kernel",
+            Self::Other(Other::SoftRoceUml) => "Soft-RoCE in user-mode Linux",
             _ => "uroce, WRITE",
         }
     }
@@ -96,6 +97,6 @@ mod tests {
         let all = of_plan(&plan);
         let names: std::collections::BTreeSet<String> = all.iter().map(Work::name).collect();
         assert_eq!(names.len(), all.len(), "names differ");
-        assert_eq!(all.len(), 3 * 13 + 9 + 8 + 6 + 6 + 1 + 2 + 1 + 3);
+        assert_eq!(all.len(), 3 * 13 + 9 + 8 + 6 + 6 + 1 + 2 + 1 + 4);
     }
 }
