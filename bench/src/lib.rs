@@ -49,6 +49,7 @@ mod plot;
 mod progress;
 mod qp_maker;
 mod rate;
+mod regions;
 mod rendezvous;
 mod report;
 mod rping;
@@ -113,6 +114,7 @@ fn dispatch(command: Command) -> Result<(), BenchError> {
         Command::NicCheckPort(nic) => nic_check::run_port(&nic),
         Command::Flood(args) => flood::run(&args),
         Command::Modify(args) => modify::run(&args),
+        Command::Regions(args) => regions::run(&args),
         Command::Rate(args) => rate::run(&args),
         Command::Loss(args) => loss::run(&args),
         Command::Ndr(args) => ndr::run(&args),

@@ -67,6 +67,7 @@ pub(super) const OVER_LOAD: &str = "latency over load";
 pub(super) const CYCLES: [&str; 2] = ["cycles by stage, sender", "cycles by stage, receiver"];
 pub(super) const LATENCY: &str = "latency";
 pub(super) const QPS: &str = "queue pairs";
+pub(super) const REGIONS: &str = "memory regions";
 pub(super) const CORES: &str = "cores";
 pub(super) const PROCESSES: &str = "processes";
 pub(super) const LOSS: &str = "goodput with loss";
@@ -123,6 +124,11 @@ impl Figures {
                 let rate = value["results"]["MsgRate"].as_f64();
                 let names = [QPS, "SEND of 8 B", &count.to_string()];
                 self.add(names, "M/s", Higher, rate);
+            }
+            Work::Regions(count) => {
+                let rate = value["points"][0]["messages_per_s"].as_f64();
+                let names = [REGIONS, "WRITE of 64 B", &count.to_string()];
+                self.add(names, "M/s", Higher, rate.map(|rate| rate / 1e6));
             }
             Work::Cores(pairs) => {
                 let names = [CORES, "WRITE of 64 KiB", &pairs.to_string()];

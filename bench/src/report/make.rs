@@ -40,6 +40,8 @@ pub(super) fn make(work: &Work, plan: &Plan, folder: &Path) -> Result<Value, Mis
             let messages = (MESSAGES / count).max(MESSAGES_MIN);
             making.tested(&format!("send_bw -s 8 -q {count} -n {messages} -l 16 -m 4096 -N"))
         }
+        Work::Regions(count) => making
+            .alone(&words(&format!("regions --json --counts {count} --time-ms {}", plan.time_ms))),
         Work::Cores(pairs) => making.cores(*pairs),
         Work::Processes(pairs) => making.processes(*pairs),
         Work::Loss => {
@@ -86,6 +88,7 @@ fn limit(work: &Work, plan: &Plan) -> Duration {
             8 * plan.time_ms * points as u64
         }
         Work::Qps(count) | Work::Failover(count) => 10 * u64::from(*count),
+        Work::Regions(count) => 2 * plan.time_ms + u64::from(*count) / 10,
         Work::Cores(_) | Work::Processes(_) | Work::Uroce | Work::Other(_) => 0,
     };
     AROUND + Duration::from_millis(measured)
@@ -120,11 +123,15 @@ impl Making<'_> {
         Running::start(&mut this(options)?, self.limit).map_err(Missing::io)
     }
 
-    /// Runs a test that has both of its ends in one process anyway, and draws a plot.
+    /// Runs a test that has both of its ends in one process anyway.
+    fn alone(&self, options: &[OsString]) -> Result<Value, Missing> {
+        parse(&self.start(options)?.succeeded()?.stdout)
+    }
+
+    /// Runs such a test, which also draws a plot.
     fn plotted(&self, text: &str, plot: &str) -> Result<Value, Missing> {
         let file = self.folder.join(plot).with_extension("svg");
-        let options = [words(text), vec!["--plot".into(), file.into()]].concat();
-        parse(&self.start(&options)?.succeeded()?.stdout)
+        self.alone(&[words(text), vec!["--plot".into(), file.into()]].concat())
     }
 
     /// Runs both ends of one of perftest's tests. Returns the client's results.

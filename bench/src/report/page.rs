@@ -3,7 +3,7 @@
 
 use super::figures::{
     BARE, CORES, CYCLES, FAILOVER, Figure, LATENCY, LITTLE_LOSS, LOSS, OVER_LOAD, PROCESSES, QPS,
-    STACKS, THROUGHPUT, ZERO_LOSS, figures, list, share_of,
+    REGIONS, STACKS, THROUGHPUT, ZERO_LOSS, figures, list, share_of,
 };
 use super::results::Results;
 use crate::error::BenchError;
@@ -235,6 +235,12 @@ fn of_the_rest() -> Vec<Section> {
             QPS,
             "Rate of small messages against the number of queue pairs",
             "queue pairs",
+            "messages, M/s",
+        ),
+        section(
+            REGIONS,
+            "Rate of small messages against the number of memory regions that they go to",
+            "memory regions",
             "messages, M/s",
         ),
         Section { limits: linear, ..cores },

@@ -5,6 +5,7 @@
 //! point alone.
 
 use super::work::of_plan;
+use crate::cli::REGIONS_MAX;
 use crate::error::BenchError;
 use crate::ndr::shape::Size;
 use serde::{Deserialize, Serialize};
@@ -25,8 +26,8 @@ const BUILT_IN: [(&str, &str); 3] = [
 pub(super) struct Plan {
     /// Rounds.
     pub(super) rounds: u32,
-    /// Where the two ends are. `cores`, `loss` and `failover` need `"rings"`; `processes` are
-    /// always in the local fabric.
+    /// Where the two ends are. What is measured over rings or in the local fabric alone, such as
+    /// `regions`, `cores`, `processes`, `loss` and `failover`, does not follow it.
     #[serde(default)]
     pub(super) ends: Ends,
     /// Options of this program for both ends of each measurement that has `ends`, such as
@@ -45,6 +46,8 @@ pub(super) struct Plan {
     pub(super) latency: Option<Sizes>,
     /// Rate of small messages against the number of queue pairs.
     pub(super) qps: Option<Counts>,
+    /// Rate of small messages against the number of memory regions that they go to.
+    pub(super) regions: Option<Counts>,
     /// Rate against the number of pairs of cores.
     pub(super) cores: Option<Counts>,
     /// Rate against the number of pairs of processes in the local fabric.
@@ -121,7 +124,7 @@ pub(super) struct Sizes {
     pub(super) messages: u32,
 }
 
-/// Numbers of queue pairs, or of pairs of cores or processes.
+/// Numbers of queue pairs, of regions, or of pairs of cores or processes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Counts {
@@ -220,6 +223,7 @@ impl Plan {
             .or_else(|| outside("latency.sizes", &latency?.sizes, 1, 1 << 23))
             .or_else(|| outside("latency.messages", &[latency?.messages], 5, 10_000_000))
             .or_else(|| counts("qps", &self.qps, 65_536))
+            .or_else(|| counts("regions", &self.regions, REGIONS_MAX))
             .or_else(|| counts("cores", &self.cores, 64))
             .or_else(|| counts("processes", &self.processes, 64))
             .or_else(|| counts("failover", &self.failover, 4096))
@@ -233,6 +237,7 @@ impl Plan {
             return Some("it measures nothing: give it a part, such as [latency]".to_owned());
         }
         let own = [
+            ("regions", self.regions.is_some()),
             ("cores", self.cores.is_some()),
             ("loss", self.loss.is_some()),
             ("failover", self.failover.is_some()),
@@ -291,8 +296,8 @@ mod tests {
         }
         let full = Plan::read("full").expect("full");
         assert!(full.rounds >= 10 && full.beside.len() == 4);
-        let parts = [&full.qps, &full.cores, &full.processes, &full.failover].map(Option::is_some);
-        assert_eq!(parts, [true; 4]);
+        let parts = [&full.qps, &full.regions, &full.cores, &full.processes, &full.failover];
+        assert!(parts.into_iter().all(Option::is_some));
         assert_eq!(
             full.rates.map(|rates| (rates.services.len(), rates.frames.len())),
             Some((3, 10))

@@ -14,6 +14,8 @@ pub(super) enum Work {
     Latency { size: u32, messages: u32 },
     /// Rate on this number of queue pairs.
     Qps(u32),
+    /// Rate of WRITEs to this number of regions.
+    Regions(u32),
     /// Rate of this number of pairs of cores.
     Cores(u32),
     /// Rate of this number of pairs of processes in the local fabric.
@@ -49,6 +51,7 @@ pub(super) fn of_plan(plan: &Plan) -> Vec<Work> {
         counts.into_iter().map(work).collect::<Vec<Work>>()
     };
     all.extend(counts(&plan.qps, Work::Qps));
+    all.extend(counts(&plan.regions, Work::Regions));
     all.extend(counts(&plan.cores, Work::Cores));
     all.extend(counts(&plan.processes, Work::Processes));
     all.extend(plan.loss.as_ref().map(|_| Work::Loss));
@@ -67,6 +70,7 @@ impl Work {
             Self::Rates { service, size } => format!("zero-loss rate, {service} {size}"),
             Self::Latency { size, .. } => format!("latency, {size} B"),
             Self::Qps(count) => format!("{count} queue pairs"),
+            Self::Regions(count) => format!("{count} memory regions"),
             Self::Cores(pairs) => format!("{pairs} pair(s) of cores"),
             Self::Processes(pairs) => format!("{pairs} pair(s) of processes"),
             Self::Loss => "goodput with loss".to_owned(),
@@ -97,6 +101,6 @@ mod tests {
         let all = of_plan(&plan);
         let names: std::collections::BTreeSet<String> = all.iter().map(Work::name).collect();
         assert_eq!(names.len(), all.len(), "names differ");
-        assert_eq!(all.len(), 3 * 13 + 9 + 8 + 6 + 6 + 1 + 2 + 1 + 4);
+        assert_eq!(all.len(), 3 * 13 + 9 + 8 + 5 + 6 + 6 + 1 + 2 + 1 + 4);
     }
 }

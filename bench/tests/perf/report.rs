@@ -48,6 +48,7 @@ fn the_plan_of_a_minute_becomes_a_page_with_every_plot() {
         "Latency of one message at a time",
         "Latency over load, RC 1518",
         "number of queue pairs",
+        "number of memory regions",
         "pairs of cores",
         "pairs of processes",
         "probability of loss",
