@@ -26,8 +26,8 @@ const BUILT_IN: [(&str, &str); 3] = [
 pub(super) struct Plan {
     /// Rounds.
     pub(super) rounds: u32,
-    /// Where the two ends are. What is measured over rings or in the local fabric alone, such as
-    /// `regions`, `cores`, `processes`, `loss` and `failover`, does not follow it.
+    /// Where the two ends are. `regions`, `cores`, `loss` and `failover` need `"rings"`;
+    /// `processes` are always in the local fabric.
     #[serde(default)]
     pub(super) ends: Ends,
     /// Options of this program for both ends of each measurement that has `ends`, such as
