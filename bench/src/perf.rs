@@ -5,6 +5,7 @@
 
 mod counters;
 mod cpu;
+mod file;
 pub(crate) mod measure;
 pub(crate) mod plan;
 mod print;
@@ -17,25 +18,27 @@ use crate::node::Node;
 use crate::pin::Side;
 use crate::rendezvous::perftest::{Partner, greet};
 use crate::rendezvous::{Channel, Listener, connect};
+use counters::Counters;
 use print::Printer;
 use traffic::{Event, Outcome};
 
 /// Runs a test in the role that the options choose.
 pub(crate) fn run(args: &PerfArgs) -> Result<(), BenchError> {
     let common = &args.common;
+    for file in [common.csv_file(), common.json_file()].into_iter().flatten() {
+        file::check_writable(&file)?;
+    }
     match common.ends.role() {
         Role::Both => both(args),
         Role::Server => {
             let listener = Listener::bind(common.port)?;
-            let node =
-                Node::open(&common.ends.device, Side::Server, args.plan.mtu, common.gid_index)?;
-            println!("\n{}\n* Waiting for client to connect... *\n{}", stars(), stars());
-            one(args, &node, Channel::tcp(listener.accept()?)?)
+            one(args, Side::Server, || {
+                println!("\n{}\n* Waiting for client to connect... *\n{}", stars(), stars());
+                Channel::tcp(listener.accept()?)
+            })
         }
         Role::Client { host } => {
-            let node =
-                Node::open(&common.ends.device, Side::Client, args.plan.mtu, common.gid_index)?;
-            one(args, &node, Channel::tcp(connect(&host, common.port)?)?)
+            one(args, Side::Client, || Channel::tcp(connect(&host, common.port)?))
         }
     }
 }
@@ -44,9 +47,26 @@ fn stars() -> String {
     "*".repeat(36)
 }
 
+/// Opens the device of one end, connects and runs it.
+fn one(
+    args: &PerfArgs,
+    side: Side,
+    connect: impl FnOnce() -> Result<Channel, BenchError>,
+) -> Result<(), BenchError> {
+    let common = &args.common;
+    let node = Node::open(&common.ends.device, side, args.plan.mtu, common.gid_index)?;
+    let counters = Counters::new(&node.context, &common.report_counters)?;
+    printed(args, &node, counters, connect()?)
+}
+
 /// Runs one end and prints its output.
-fn one(args: &PerfArgs, node: &Node, channel: Channel) -> Result<(), BenchError> {
-    let mut printer = Printer::new(args, node)?;
+fn printed(
+    args: &PerfArgs,
+    node: &Node,
+    counters: Counters,
+    channel: Channel,
+) -> Result<(), BenchError> {
+    let mut printer = Printer::new(args, node, counters)?;
     let outcome = session(args, node, channel, &mut |event| printer.event(event))?;
     printer.finish(&outcome)
 }
@@ -71,7 +91,8 @@ fn session(
 fn both(args: &PerfArgs) -> Result<(), BenchError> {
     let common = &args.common;
     let [server, client] = Node::open_both(&common.ends.device, args.plan.mtu, common.gid_index)?;
+    let counters = Counters::new(&client.context, &common.report_counters)?;
     let (far, near) = Channel::pair()?;
     let serving = move || session(args, &server, far, &mut |_| ());
-    crate::both_ends(serving, move || one(args, &client, near))
+    crate::both_ends(serving, move || printed(args, &client, counters, near))
 }

@@ -21,28 +21,28 @@ use receive::{EventArgs, MulticastArgs, ReceiveArgs, ReceiveListArgs, SendImmArg
 #[derive(Subcommand, Debug)]
 pub(crate) enum Test {
     /// Bandwidth of RDMA WRITE
-    #[command(name = "write_bw")]
+    #[command(name = "write_bw", version)]
     WriteBw(BwArgs),
     /// Bandwidth of RDMA READ
-    #[command(name = "read_bw")]
+    #[command(name = "read_bw", version)]
     ReadBw(ReadBwArgs),
     /// Bandwidth of SEND
-    #[command(name = "send_bw")]
+    #[command(name = "send_bw", version)]
     SendBw(SendBwArgs),
     /// Rate of ATOMIC operations
-    #[command(name = "atomic_bw")]
+    #[command(name = "atomic_bw", version)]
     AtomicBw(AtomicBwArgs),
     /// Latency of RDMA WRITE: half of a round trip
-    #[command(name = "write_lat")]
+    #[command(name = "write_lat", version)]
     WriteLat(WriteLatArgs),
     /// Latency of RDMA READ: a round trip
-    #[command(name = "read_lat")]
+    #[command(name = "read_lat", version)]
     ReadLat(ReadLatArgs),
     /// Latency of SEND: half of a round trip
-    #[command(name = "send_lat")]
+    #[command(name = "send_lat", version)]
     SendLat(SendLatArgs),
     /// Latency of ATOMIC operations: a round trip
-    #[command(name = "atomic_lat")]
+    #[command(name = "atomic_lat", version)]
     AtomicLat(AtomicLatArgs),
 }
 
@@ -54,15 +54,76 @@ impl Test {
     /// Options that do not go together, or a value out of range.
     pub(crate) fn args(self) -> Result<PerfArgs, BenchError> {
         match self {
-            Self::WriteBw(args) => args.perf(),
-            Self::ReadBw(args) => args.perf(),
-            Self::SendBw(args) => args.perf(),
-            Self::AtomicBw(args) => args.perf(),
-            Self::WriteLat(args) => args.perf(),
-            Self::ReadLat(args) => args.perf(),
-            Self::SendLat(args) => args.perf(),
-            Self::AtomicLat(args) => args.perf(),
+            Self::WriteBw(BwArgs { size, bandwidth, warm_up, imm, list, common }) => {
+                bandwidth.test(common, Operation::Write, &[&size, &warm_up, &imm, &list])
+            }
+            Self::ReadBw(ReadBwArgs { size, bandwidth, warm_up, outs, events, common }) => {
+                bandwidth.test(common, Operation::Read, &[&size, &warm_up, &outs, &events])
+            }
+            Self::SendBw(args) => {
+                let SendBwArgs { size, bandwidth, receive, list, imm, multicast, events, common } =
+                    args;
+                let groups: [&dyn Group; 6] = [&size, &receive, &list, &imm, &multicast, &events];
+                bandwidth.test(common, Operation::Send, &groups)
+            }
+            Self::AtomicBw(AtomicBwArgs { atomic, bandwidth, warm_up, outs, events, common }) => {
+                bandwidth.test(common, atomic.operation(), &[&warm_up, &outs, &events])
+            }
+            Self::WriteLat(WriteLatArgs { size, latency, imm, common }) => {
+                latency.test(common, Operation::Write, &[&size, &imm])
+            }
+            Self::ReadLat(ReadLatArgs { size, latency, events, common }) => {
+                latency.test(common, Operation::Read, &[&size, &events])
+            }
+            Self::SendLat(args) => {
+                let SendLatArgs { size, latency, receive, imm, multicast, events, common } = args;
+                let groups: [&dyn Group; 5] = [&size, &receive, &imm, &multicast, &events];
+                latency.test(common, Operation::Send, &groups)
+            }
+            Self::AtomicLat(AtomicLatArgs { atomic, latency, events, common }) => {
+                latency.test(common, atomic.operation(), &[&events])
+            }
         }
+    }
+}
+
+/// A group of options that several tests have.
+trait Group {
+    /// Adds the options to a plan.
+    ///
+    /// # Errors
+    ///
+    /// Options that do not go together.
+    fn apply(&self, plan: &mut Plan) -> Result<(), BenchError>;
+}
+
+impl BandwidthArgs {
+    /// Returns a bandwidth test with these options and others.
+    fn test(
+        &self,
+        common: CommonArgs,
+        operation: Operation,
+        groups: &[&dyn Group],
+    ) -> Result<PerfArgs, BenchError> {
+        let mut plan = common.plan(operation, Measure::Bandwidth);
+        let view = self.apply(&common, &mut plan)?;
+        groups.iter().try_for_each(|group| group.apply(&mut plan))?;
+        PerfArgs { plan, common, view }.checked()
+    }
+}
+
+impl LatencyArgs {
+    /// Returns a latency test with these options and others.
+    fn test(
+        &self,
+        common: CommonArgs,
+        operation: Operation,
+        groups: &[&dyn Group],
+    ) -> Result<PerfArgs, BenchError> {
+        let mut plan = common.plan(operation, Measure::Latency);
+        let view = self.apply(&mut plan)?;
+        groups.iter().try_for_each(|group| group.apply(&mut plan))?;
+        PerfArgs { plan, common, view }.checked()
     }
 }
 
@@ -99,8 +160,10 @@ pub(crate) struct View {
 /// Options of message sizes.
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct SizeArgs {
-    /// Bytes of a message [default: 65536 for bandwidth, 2 for latency]
-    #[arg(short = 's', long, value_name = "BYTES", conflicts_with = "all")]
+    /// Bytes of a message, or with K or M behind KiB or MiB [default: 65536 for bandwidth, 2 for
+    /// latency]
+    #[arg(short = 's', long, value_name = "BYTES", conflicts_with = "all",
+          value_parser = parse_size)]
     size: Option<u32>,
     /// All sizes from 2 to 2^23
     #[arg(short = 'a', long)]
@@ -202,118 +265,21 @@ subcommand! {
     }
 }
 
-impl BwArgs {
-    fn perf(self) -> Result<PerfArgs, BenchError> {
-        let mut plan = self.common.plan(Operation::Write, Measure::Bandwidth);
-        self.size.apply(&mut plan);
-        let view = self.bandwidth.apply(&self.common, &mut plan);
-        self.bandwidth.check()?;
-        self.warm_up.apply(&mut plan);
-        self.imm.apply(&mut plan);
-        self.list.apply(&mut plan);
-        PerfArgs { plan, common: self.common, view }.checked()
-    }
-}
-
-impl ReadBwArgs {
-    fn perf(self) -> Result<PerfArgs, BenchError> {
-        let mut plan = self.common.plan(Operation::Read, Measure::Bandwidth);
-        self.size.apply(&mut plan);
-        let view = self.bandwidth.apply(&self.common, &mut plan);
-        self.bandwidth.check()?;
-        self.warm_up.apply(&mut plan);
-        self.outs.apply(&mut plan);
-        self.events.apply(&mut plan);
-        PerfArgs { plan, common: self.common, view }.checked()
-    }
-}
-
-impl SendBwArgs {
-    fn perf(self) -> Result<PerfArgs, BenchError> {
-        let mut plan = self.common.plan(Operation::Send, Measure::Bandwidth);
-        self.size.apply(&mut plan);
-        let view = self.bandwidth.apply(&self.common, &mut plan);
-        self.bandwidth.check()?;
-        self.receive.apply(&mut plan);
-        self.list.apply(&mut plan);
-        self.imm.apply(&mut plan);
-        self.multicast.apply(&mut plan)?;
-        self.events.apply(&mut plan);
-        PerfArgs { plan, common: self.common, view }.checked()
-    }
-}
-
-impl AtomicBwArgs {
-    fn perf(self) -> Result<PerfArgs, BenchError> {
-        let mut plan = self.common.plan(self.atomic.operation(), Measure::Bandwidth);
-        let view = self.bandwidth.apply(&self.common, &mut plan);
-        self.bandwidth.check()?;
-        self.warm_up.apply(&mut plan);
-        self.outs.apply(&mut plan);
-        self.events.apply(&mut plan);
-        PerfArgs { plan, common: self.common, view }.checked()
-    }
-}
-
-impl WriteLatArgs {
-    fn perf(self) -> Result<PerfArgs, BenchError> {
-        let mut plan = self.common.plan(Operation::Write, Measure::Latency);
-        self.size.apply(&mut plan);
-        self.imm.apply(&mut plan);
-        let view = self.latency.apply(&mut plan);
-        self.latency.check(&plan)?;
-        PerfArgs { plan, common: self.common, view }.checked()
-    }
-}
-
-impl ReadLatArgs {
-    fn perf(self) -> Result<PerfArgs, BenchError> {
-        let mut plan = self.common.plan(Operation::Read, Measure::Latency);
-        self.size.apply(&mut plan);
-        self.events.apply(&mut plan);
-        let view = self.latency.apply(&mut plan);
-        self.latency.check(&plan)?;
-        PerfArgs { plan, common: self.common, view }.checked()
-    }
-}
-
-impl SendLatArgs {
-    fn perf(self) -> Result<PerfArgs, BenchError> {
-        let mut plan = self.common.plan(Operation::Send, Measure::Latency);
-        self.size.apply(&mut plan);
-        self.receive.apply(&mut plan);
-        self.imm.apply(&mut plan);
-        self.multicast.apply(&mut plan)?;
-        self.events.apply(&mut plan);
-        let view = self.latency.apply(&mut plan);
-        self.latency.check(&plan)?;
-        PerfArgs { plan, common: self.common, view }.checked()
-    }
-}
-
-impl AtomicLatArgs {
-    fn perf(self) -> Result<PerfArgs, BenchError> {
-        let mut plan = self.common.plan(self.atomic.operation(), Measure::Latency);
-        self.events.apply(&mut plan);
-        let view = self.latency.apply(&mut plan);
-        self.latency.check(&plan)?;
-        PerfArgs { plan, common: self.common, view }.checked()
-    }
-}
-
-impl SizeArgs {
-    fn apply(&self, plan: &mut Plan) {
+impl Group for SizeArgs {
+    fn apply(&self, plan: &mut Plan) -> Result<(), BenchError> {
         if self.all {
             plan.sizes = Plan::sweep();
         } else if let Some(size) = self.size {
             plan.sizes = vec![size];
         }
+        Ok(())
     }
 }
 
-impl OutstandingArgs {
-    fn apply(&self, plan: &mut Plan) {
+impl Group for OutstandingArgs {
+    fn apply(&self, plan: &mut Plan) -> Result<(), BenchError> {
         plan.outstanding = self.outstanding;
+        Ok(())
     }
 }
 
@@ -342,11 +308,33 @@ impl PerfArgs {
         if self.plan.verify && common.duration.is_some() {
             return Err(BenchError::usage("--verify counts messages: give -n instead of -D"));
         }
+        if common.inline_size > 0 && self.plan.operation.is_answered_by_stack() {
+            return Err(BenchError::usage(
+                "-I copies what a request carries, which READ and ATOMIC do not: leave it out",
+            ));
+        }
+        if common.report_gbits && self.plan.measure == Measure::Latency {
+            return Err(BenchError::usage(
+                "--report_gbits is for bandwidth tests: latencies are in microseconds, or with -C \
+                 in cycles",
+            ));
+        }
         // A thread that sleeps on events cannot drive the lcore.
         self.common.ends.device.lcore_thread |= self.plan.local.events;
         self.plan = self.plan.checked()?;
         Ok(self)
     }
+}
+
+/// Reads a size as perftest does: a number, or one of KiB or MiB.
+fn parse_size(text: &str) -> Result<u32, String> {
+    let (digits, unit) = match text.split_at_checked(text.len().saturating_sub(1)) {
+        Some((digits, "K")) => (digits, 1 << 10),
+        Some((digits, "M")) => (digits, 1 << 20),
+        _ => (text, 1),
+    };
+    let size = path::number(digits).and_then(|number| number.checked_mul(unit));
+    size.ok_or_else(|| "a number of bytes, or one with K or M: 64K, 1M".to_owned())
 }
 
 #[cfg(test)]

@@ -6,9 +6,11 @@
 
 mod local;
 mod rate;
+mod span;
 
 pub(crate) use local::{Fields, Local, Pace, Speed};
 pub(crate) use rate::Rate;
+pub(crate) use span::Span;
 
 use crate::error::BenchError;
 use serde::{Deserialize, Serialize};
@@ -24,6 +26,10 @@ const MODERATED_MAX: u32 = 8192;
 /// Send requests per completion for messages of up to [`MODERATED_MAX`] bytes, as in perftest.
 const MODERATION: u32 = 100;
 
+/// Receive requests posted at once, unless the number is given.
+const RECEIVE_LIST: u32 = 32;
+/// Bytes of a frame with a short payload, and more.
+const SHORT_FRAME: u64 = 128;
 /// Largest number of bytes of inline data in a work request.
 const INLINE_MAX: u32 = 1024;
 
@@ -136,8 +142,8 @@ pub(crate) enum Amount {
     Iterations(u64),
     /// As many messages as possible in this time.
     Duration(Duration),
-    /// Messages until the process is ended, with a result every this time.
-    Endless(Duration),
+    /// Messages until the process is ended.
+    Endless,
 }
 
 impl Amount {
@@ -145,13 +151,13 @@ impl Amount {
     pub(crate) fn iterations(self) -> Option<u64> {
         match self {
             Self::Iterations(count) => Some(count),
-            Self::Duration(_) | Self::Endless(_) => None,
+            Self::Duration(_) | Self::Endless => None,
         }
     }
 
     /// Tells whether only the end of the process ends the test.
     pub(crate) fn is_endless(self) -> bool {
-        matches!(self, Self::Endless(_))
+        self == Self::Endless
     }
 }
 
@@ -277,6 +283,11 @@ impl Plan {
         wanted.min(self.tx_depth + 1 - self.post_list)
     }
 
+    /// Returns the number of receive requests that are posted at once.
+    pub(crate) fn receive_list(&self) -> u32 {
+        self.local.receive_list.unwrap_or(RECEIVE_LIST)
+    }
+
     /// Returns the sizes for a path MTU. A datagram is one packet: a longer size is reduced to the
     /// MTU, or in a sweep left out, as in perftest.
     pub(crate) fn sizes_on(&self, mtu: u32) -> Vec<u32> {
@@ -290,6 +301,18 @@ impl Plan {
     /// Returns the largest size of the plan.
     pub(crate) fn size_max(&self) -> u32 {
         self.sizes.iter().copied().max().unwrap_or(0)
+    }
+
+    /// Returns the longest time without a completion that the limits of this end's rate cause.
+    pub(crate) fn silence(&self) -> Duration {
+        let size = self.size_max();
+        let pause = self.local.pace.map_or(0, |pace| pace.period_ns(size));
+        // Completions come at every this many messages. With its headers a frame has at most twice
+        // the bytes of its payload, or is a short one.
+        let bytes = (2 * u64::from(size) + SHORT_FRAME) * u64::from(self.moderation());
+        let slow = self.rate.gbps().map_or(0.0, |gbps| bytes as f64 * 8.0 / gbps);
+        // The conversion saturates.
+        Duration::from_nanos(pause.max(slow as u64))
     }
 
     /// Checks the ranges of all values, and sets the number of requests per completion.
@@ -333,6 +356,12 @@ impl Plan {
         if self.verify && (self.local.pace.is_some() || self.local.events) {
             return Err(BenchError::usage(
                 "--verify waits for each round to be checked: leave out -e and the rate limit SW",
+            ));
+        }
+        if self.verify && (self.local.warm_up || self.local.receive_list.is_some()) {
+            return Err(BenchError::usage(
+                "--verify posts requests one by one, and only those that it checks: leave out \
+                 --perform_warm_up and --recv_post_list",
             ));
         }
         if self.local.events && self.local.pace.is_some() {

@@ -34,15 +34,19 @@ pub(super) struct Printer<'a> {
 }
 
 impl<'a> Printer<'a> {
-    /// Creates the files and looks up the counters.
-    pub(super) fn new(args: &'a PerfArgs, node: &'a Node) -> Result<Self, BenchError> {
+    /// Creates the files.
+    pub(super) fn new(
+        args: &'a PerfArgs,
+        node: &'a Node,
+        counters: Counters,
+    ) -> Result<Self, BenchError> {
         let common = &args.common;
         Ok(Self {
             args,
             context: &node.context,
             device: &node.device,
             units: Units::new(common.report_gbits, args.view.cycles),
-            counters: Counters::new(&node.context, &common.report_counters)?,
+            counters,
             csv: common.csv_file().map(|path| Table::create(&path)).transpose()?,
             mtu: 0,
             begun: None,
@@ -161,10 +165,9 @@ impl<'a> Printer<'a> {
 
     fn row(&self, row: &Row, cpu_util: Option<f64>) -> String {
         let units = &self.units;
-        let columns = match (row, self.args.plan.amount) {
+        let columns = match (row, self.args.plan.measured()) {
             (Row::Bandwidth(row), _) => bandwidth_row(row, units),
-            (Row::Latency(size, row), Amount::Duration(time)) => {
-                let measured = time.saturating_sub(self.args.plan.local.margin * 2);
+            (Row::Latency(size, row), Some(measured)) => {
                 latency_duration_row(*size, row, measured.as_secs_f64(), units)
             }
             (Row::Latency(size, row), _) => latency_row(*size, row, units),
@@ -208,6 +211,7 @@ impl<'a> Printer<'a> {
             retransmissions: outcome.retransmissions,
             lost_messages: outcome.lost_messages,
             lost: outcome.lost,
+            counts: outcome.counts,
         }
         .write(&path)
     }
@@ -215,9 +219,6 @@ impl<'a> Printer<'a> {
     /// Checks `-w` and `-y`. Of several sizes one must reach a limit, as in perftest.
     fn check_limits(&self) -> Result<(), BenchError> {
         let view = &self.args.view;
-        if self.args.plan.amount.is_endless() {
-            return Ok(());
-        }
         let best = |of: &dyn Fn(&Bandwidth) -> f64| {
             let value = |record: &Record| match &record.row {
                 Row::Bandwidth(row) => Some(of(row)),

@@ -11,7 +11,7 @@ mod text;
 mod units;
 
 pub(crate) use csv::Table;
-pub(crate) use json::{Record, Report, Row};
+pub(crate) use json::{Counts, Record, Report, Row};
 pub(crate) use text::{
     Connection, Title, bandwidth_header, bandwidth_row, cpu_column, cpu_header, latencies,
     latency_duration_header, latency_duration_row, latency_header, latency_row, line, quantiles,

@@ -13,7 +13,7 @@
 //! - Both ends run the same code with the same plan. Their differences depend on
 //!   [`Side`](crate::pin::Side).
 //! - An end that fails sends the reason before it closes. A closed connection is noticed within
-//!   milliseconds, a standstill within [`PATIENCE`].
+//!   milliseconds, a standstill within [`PATIENCE`] and the silence that the rates of both cause.
 //!
 //! Not here: opening devices ([`crate::node`]), printing ([`crate::perf::report`]).
 
@@ -24,7 +24,9 @@ mod group;
 mod latency;
 mod layout;
 mod memory;
+mod phases;
 mod receiver;
+mod receives;
 mod request;
 mod rest;
 mod sender;
@@ -41,22 +43,25 @@ use crate::error::BenchError;
 use crate::node::Node;
 use crate::perf::measure::{Bandwidth, Quantiles};
 use crate::perf::plan::{Measure, Plan};
-use crate::perf::report::Row;
+use crate::perf::report::{Counts, Row};
 use crate::rendezvous::{Link, PATIENCE, pause};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 use worker::Bench;
 
 /// Version of the exchange. Two ends must have the same.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 
 /// Messages from one end to the other.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 enum Word {
     /// Version and plan of an end.
     Hello { version: u32, plan: Plan },
-    /// Path MTU and queue pairs of an end, to connect to.
-    Setup { mtu: u32, ends: Vec<End> },
+    /// Path MTU and queue pairs of an end, to connect to, and the longest time between two messages
+    /// that the limits of its rate cause.
+    Setup { mtu: u32, ends: Vec<End>, silence: Duration },
+    /// This end is at work, and its next message will come.
+    Busy,
     /// All receives are posted; the test may begin.
     Ready,
     /// This number of messages is completed, and no more will follow.
@@ -82,9 +87,14 @@ trait Peer {
     /// An end at the end of its time may stop with work requests outstanding, because the other end
     /// may have stopped receiving.
     const LEAVES: bool;
+    /// The other end has told the limits of its rate.
+    const TELLS_RATE: bool;
     /// Time without a message after which the rest counts as lost, once this end has sent all its
     /// messages and has the other's number.
     const QUIET: Duration;
+
+    /// Reports that this end is at work on its own, for longer than the other may wait.
+    fn tell_busy(&mut self) -> Result<(), BenchError>;
 
     /// Reports that all messages of this end are completed.
     fn tell_sent(&mut self, messages: u64) -> Result<(), BenchError>;
@@ -95,7 +105,12 @@ trait Peer {
 
 impl Peer for Link {
     const LEAVES: bool = false;
+    const TELLS_RATE: bool = true;
     const QUIET: Duration = Duration::from_millis(20);
+
+    fn tell_busy(&mut self) -> Result<(), BenchError> {
+        self.send(&Word::Busy)
+    }
 
     fn tell_sent(&mut self, messages: u64) -> Result<(), BenchError> {
         self.send(&Word::Finished { messages })
@@ -139,6 +154,8 @@ pub(crate) struct Connected {
     pub(crate) local: Vec<End>,
     /// Queue pairs and memory of the peer.
     pub(crate) remote: Vec<End>,
+    /// Longest time between two messages of the peer that the limits of its rate cause.
+    pub(crate) silence: Duration,
 }
 
 /// Results of a session.
@@ -156,6 +173,8 @@ pub(crate) struct Outcome {
     pub(crate) lost_messages: u64,
     /// Frames that this end dropped by `--loss-rx` and `--loss-tx`.
     pub(crate) lost: u64,
+    /// What this end has counted.
+    pub(crate) counts: Counts,
 }
 
 /// Runs the plan as this node's side. The calling thread drives the lcore.
@@ -195,6 +214,7 @@ fn run_inner(
         event(Event::Row(row));
         outcome.rows.push(row);
     }
+    outcome.counts = bench.counts();
     let ours = node.retransmissions()? - before;
     outcome.retransmissions = ours.saturating_add(bench.close(ours)?);
     outcome.lost = node.lost()?;

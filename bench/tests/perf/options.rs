@@ -1,11 +1,27 @@
 //! perftest's options: each row of the table runs a test, and names what shows the option's effect.
 
 use super::common::{Memif, Output, Run, run};
+use serde_json::Value;
+use std::ops::Deref;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// Function that describes what an output lacks; `None` if it is as it should be.
-type Check = fn(&Output) -> Option<String>;
+/// What a run has left.
+struct Seen {
+    output: Output,
+    json: Value,
+}
+
+impl Deref for Seen {
+    type Target = Output;
+
+    fn deref(&self) -> &Output {
+        &self.output
+    }
+}
+
+/// Function that describes what a run lacks; `None` if it is as it should be.
+type Check = fn(&Seen) -> Option<String>;
 
 /// Options of a test with both ends in one process, and the behaviour that they have.
 const TABLE: &[(&str, Check)] = &[
@@ -15,9 +31,9 @@ const TABLE: &[(&str, Check)] = &[
         row(output, "64", 100)
     }),
     // The measured part is shorter than the run.
-    ("write_bw -D 3 -f 1 -s 4096", |output| at_least(column(output, 1), 1.0)),
-    ("send_bw -D 3 -f 1 -s 4096", |output| at_least(column(output, 1), 1.0)),
-    ("send_lat -D 3 -f 1", |output| at_least(column(output, 3), 1.0)),
+    ("write_bw -D 3 -f 1 -s 4096", |output| within(seconds(output), 0.5, 1.5)),
+    ("send_bw -D 3 -f 1 -s 4096", |output| within(seconds(output), 0.5, 1.5)),
+    ("send_lat -D 3 -f 1", |output| within(seconds_of_round_trips(output), 0.3, 1.5)),
     ("write_bw -D 2 --cpu_util", |output| {
         has(output, "MsgRate[Mpps]    CPU_Util[%]")
             .or_else(|| within(column(output, 5), 0.1, 100.0))
@@ -25,10 +41,20 @@ const TABLE: &[(&str, Check)] = &[
     ("read_lat -D 2 --cpu_util", |output| {
         has(output, "tps average    CPU_Util[%]").or_else(|| within(column(output, 4), 0.1, 100.0))
     }),
-    // The warm-up is not counted.
-    ("write_bw -n 100 --perform_warm_up", |output| row(output, "65536", 100)),
-    ("read_bw -n 100 -q 2 --perform_warm_up", |output| row(output, "65536", 200)),
-    ("atomic_bw -n 100 --perform_warm_up -b", |output| row(output, "8", 100)),
+    // The warm-up is not counted in the row, but its packets are sent.
+    ("write_bw -n 100 -s 64 -t 50 --perform_warm_up -W hw_counters/rdma_tx_packets", |output| {
+        row(output, "64", 100).or_else(|| grown(output, "hw_counters/rdma_tx_packets", 150))
+    }),
+    (
+        "read_bw -n 100 -s 64 -t 50 -q 2 --perform_warm_up -W hw_counters/rdma_tx_packets",
+        |output| {
+            row(output, "64", 200).or_else(|| grown(output, "hw_counters/rdma_tx_packets", 300))
+        },
+    ),
+    // Each end also answers the other's.
+    ("atomic_bw -n 100 -t 50 --perform_warm_up -b -W hw_counters/rdma_tx_packets", |output| {
+        row(output, "8", 100).or_else(|| grown(output, "hw_counters/rdma_tx_packets", 300))
+    }),
     ("write_bw -n 100 -W hw_counters/rdma_tx_packets,counters/port_xmit_packets -s 64", |output| {
         // The counters are the client's, and every message is a packet.
         grown(output, "hw_counters/rdma_tx_packets", 100)
@@ -39,28 +65,33 @@ const TABLE: &[(&str, Check)] = &[
             .or_else(|| has(output, " Remote results: \n"))
             .or_else(|| (rows(output).len() != 3).then(|| "three rows".to_owned()))
     }),
-    // Events.
-    ("send_bw -n 200 -e -s 4096", |output| row(output, "4096", 200)),
-    ("send_bw -n 200 -e -s 64 -c UD", |output| row(output, "64", 200)),
-    ("read_bw -n 200 -e -b", |output| row(output, "65536", 200)),
-    ("atomic_bw -n 200 -e", |output| row(output, "8", 200)),
-    ("send_lat -n 100 -e", |output| row(output, "2", 100)),
-    ("read_lat -n 100 -e", |output| row(output, "2", 100)),
-    ("atomic_lat -n 100 -e", |output| row(output, "8", 100)),
+    // Events: the thread has slept until some came, and in a latency test until most did.
+    ("send_bw -n 200 -e -s 4096", |output| slept(output, 1).or_else(|| row(output, "4096", 200))),
+    ("send_bw -n 200 -e -s 64 -c UD", |output| slept(output, 1).or_else(|| row(output, "64", 200))),
+    ("read_bw -n 200 -e -b", |output| slept(output, 1).or_else(|| row(output, "65536", 200))),
+    ("atomic_bw -n 200 -e", |output| slept(output, 1).or_else(|| row(output, "8", 200))),
+    ("send_lat -n 100 -e", |output| slept(output, 50).or_else(|| row(output, "2", 100))),
+    ("read_lat -n 100 -e", |output| slept(output, 50).or_else(|| row(output, "2", 100))),
+    ("atomic_lat -n 100 -e", |output| slept(output, 50).or_else(|| row(output, "8", 100))),
+    ("send_lat -n 100", |output| slept(output, 1).is_none().then(|| "no events".to_owned())),
     // Shared receive queues, with every byte checked.
     ("send_bw -n 100 --use-srq -q 4 -s 5000 --verify", |output| {
         has(output, " verified: 2000000 bytes").or_else(|| has(output, "Using SRQ      : ON"))
     }),
     ("send_bw -n 500 --use-srq -q 8 -r 8 -s 64", |output| row(output, "64", 4000)),
     ("send_lat -n 50 --use-srq -s 64 --verify", |output| has(output, " verified: 3200 bytes")),
-    ("send_bw -n 128 --recv_post_list 16 -r 32 -s 64", |output| row(output, "64", 128)),
-    ("send_bw -n 100 --recv_post_list 512 -s 64", |output| row(output, "64", 100)),
+    // Lists of receive requests: the first fill the queue, the others what has come.
+    ("send_bw -n 128 --recv_post_list 16 -r 32 -s 64 -b", |output| receive_posts(output, 2 + 8)),
+    ("send_bw -n 100 --recv_post_list 512 -s 64 -b", |output| receive_posts(output, 1)),
+    ("send_bw -n 100 --recv_post_list 1 -r 20 -s 64 -b --use-srq -q 2", |output| {
+        receive_posts(output, 20 + 200)
+    }),
     // Immediate data, which a verification compares with those that were sent.
     ("write_bw -n 100 --write_with_imm -q 2 -s 5000 --verify", |output| {
         has(output, " verified: 1000000 bytes")
     }),
     ("write_bw -n 300 --write_with_imm -r 16 --recv_post_list 8 -b -s 64", |output| {
-        row(output, "64", 300)
+        receive_posts(output, 2 + 37).or_else(|| row(output, "64", 300))
     }),
     ("write_bw -c UC -n 100 --write_with_imm -s 5000 --verify", |output| {
         has(output, " verified: 500000 bytes")
@@ -117,17 +148,53 @@ const TABLE: &[(&str, Check)] = &[
         row(output, "65536", 200)
     }),
     ("send_bw -n 100 --perftest-exchange --use-srq -q 2 -s 64", |output| row(output, "64", 200)),
-    ("send_bw -n 100 --perftest-exchange -e -s 64", |output| row(output, "64", 100)),
+    ("send_bw -n 100 --perftest-exchange -e -s 64", |output| {
+        slept(output, 1).or_else(|| row(output, "64", 100))
+    }),
+    ("send_bw -n 128 --perftest-exchange --recv_post_list 16 -r 32 -s 64 -b", |output| {
+        receive_posts(output, 2 + 8)
+    }),
     ("send_bw -n 100 --perftest-exchange -g -s 64", |output| row(output, "64", 100)),
     ("send_lat -n 100 --perftest-exchange -U", |output| listed(output, 100, "usec", false)),
     ("write_bw -D 3 -f 1 --perftest-exchange --cpu_util", |output| {
-        at_least(column(output, 5), 0.1)
+        at_least(column(output, 5), 0.1).or_else(|| within(seconds(output), 0.5, 1.5))
+    }),
+    ("send_lat -D 3 -f 1 --perftest-exchange", |output| {
+        within(seconds_of_round_trips(output), 0.3, 1.5)
     }),
     ("write_bw -n 100 --perftest-exchange -b --report-both", |output| {
         has(output, " Local results: \n").or_else(|| has(output, " Remote results: \n"))
     }),
-    ("write_bw -n 100 --perftest-exchange --perform_warm_up", |output| row(output, "65536", 100)),
+    (
+        "write_bw -n 100 -s 64 -t 50 --perftest-exchange --perform_warm_up -W \
+         hw_counters/rdma_tx_packets",
+        |output| {
+            row(output, "64", 100).or_else(|| grown(output, "hw_counters/rdma_tx_packets", 150))
+        },
+    ),
 ];
+
+/// Returns the time in which a bandwidth test's messages came at its rate.
+fn seconds(output: &Output) -> f64 {
+    column(output, 1) / (column(output, 4) * 1e6)
+}
+
+/// Returns the time that a latency test's round trips took together.
+fn seconds_of_round_trips(output: &Output) -> f64 {
+    column(output, 1) * 2.0 * column(output, 2) / 1e6
+}
+
+/// Checks how often the thread has slept until an event came.
+fn slept(seen: &Seen, least: u64) -> Option<String> {
+    let events = seen.json["uroce"]["events"].as_u64();
+    (events < Some(least)).then(|| format!("{least} events or more instead of {events:?}"))
+}
+
+/// Checks how often receive requests were posted, one or a list at a time.
+fn receive_posts(seen: &Seen, count: u64) -> Option<String> {
+    let posts = seen.json["uroce"]["receive_posts"].as_u64();
+    (posts != Some(count)).then(|| format!("{count} posts instead of {posts:?}"))
+}
 
 /// Returns the rows of the tables: their columns as numbers.
 fn rows(output: &Output) -> Vec<Vec<f64>> {
@@ -200,14 +267,17 @@ fn listed(output: &Output, count: usize, unit: &str, sorted: bool) -> Option<Str
 fn check_rows(wanted: impl Fn(&str) -> bool) {
     let mut failed = Vec::new();
     for (line, check) in TABLE.iter().filter(|(line, _)| wanted(line)) {
-        let words: Vec<&str> = line.split_whitespace().chain(["--in-process"]).collect();
-        let output = run(&words);
-        let lacks = match output.code {
-            Some(0) => check(&output),
+        let file = File::new("row.json");
+        let more = ["--in-process", "--out_json_file", file.path()];
+        let output = run(&line.split_whitespace().chain(more).collect::<Vec<_>>());
+        let text = std::fs::read_to_string(&file.0).unwrap_or_default();
+        let seen = Seen { output, json: serde_json::from_str(&text).unwrap_or_default() };
+        let lacks = match seen.code {
+            Some(0) => check(&seen),
             code => Some(format!("status 0 instead of {code:?}")),
         };
         if let Some(lacks) = lacks {
-            failed.push(format!("{line}: lacks {lacks}\n{}{}", output.stdout, output.stderr));
+            failed.push(format!("{line}: lacks {lacks}\n{}{}", seen.stdout, seen.stderr));
         }
     }
     assert!(failed.is_empty(), "{}", failed.join("\n"));
@@ -226,6 +296,40 @@ fn every_other_option_has_its_effect() {
 #[test]
 fn every_option_has_its_effect_with_perftests_exchange() {
     check_rows(|line| !line.contains(" -D ") && line.contains("--perftest-exchange"));
+}
+
+#[test]
+fn both_ends_tell_the_use_of_the_cpus() {
+    for (line, columns) in [
+        ("write_bw -D 2 -s 4096", 6),
+        ("write_lat -D 2", 5),
+        ("read_lat -D 2", 5),
+        ("read_bw -D 2 -s 4096 --perftest-exchange", 6),
+        ("send_lat -D 2 --perftest-exchange", 5),
+    ] {
+        let place = Memif::new("cpu");
+        let words: Vec<&str> = line.split(' ').chain(["--cpu_util"]).collect();
+        let ends = [place.start("server", &words), place.start("client", &words)];
+        for output in ends.map(Run::finish) {
+            let row = rows(&output.succeeded()).pop().unwrap_or_default();
+            let percent = row.last().copied().unwrap_or_default();
+            assert!(row.len() == columns && (0.1..=100.0).contains(&percent), "{line}: {row:?}");
+        }
+    }
+}
+
+#[test]
+fn what_can_be_neither_written_nor_counted_is_told_before_a_client_comes() {
+    let place = Memif::new("early");
+    for (option, code, text) in [
+        ("--report-counters=counters/nope", 2, "there is no counter counters/nope"),
+        ("--out_csv_file=/no/such/folder/x.csv", 1, "writing /no/such/folder/x.csv"),
+        ("--out_json_file=/no/such/folder/x.json", 1, "writing /no/such/folder/x.json"),
+    ] {
+        let output = place.start("server", &["write_bw", option]).finish();
+        assert_eq!(output.code, Some(code), "{output:?}");
+        assert!(output.stderr.contains(text), "{output:?}");
+    }
 }
 
 #[test]
@@ -363,8 +467,11 @@ fn an_endless_run_prints_rows_until_it_is_ended() {
 fn a_server_of_an_endless_run_ends_well_with_its_client() {
     for exchange in [&[][..], &["--perftest-exchange"]] {
         let memif = Memif::new("endless");
-        let args = [&["send_bw", "--run_infinitely", "-D", "1", "-s", "4096"], exchange].concat();
-        let mut runs = [memif.start("server", &args), memif.start("client", &args)];
+        // The time between two rows is an end's own.
+        let args = |seconds| {
+            [&["send_bw", "--run_infinitely", "-D", seconds, "-s", "4096"], exchange].concat()
+        };
+        let mut runs = [memif.start("server", &args("2")), memif.start("client", &args("1"))];
         runs.iter_mut().for_each(|run| run.until("\n 4096 "));
         let [server, mut client] = runs;
         client.kill();

@@ -168,6 +168,16 @@ fn a_peer_that_speaks_of_messages_beyond_the_test_is_refused() {
 }
 
 #[test]
+fn a_peer_that_is_still_at_work_is_waited_for() {
+    let memif = Memif::new("busy");
+    let mut server = memif.start("server", &["write_bw", "-n", "100"]);
+    server.until("Waiting for client");
+    deceive(memif.port(), "\"Busy\"");
+    let output = server.finish();
+    assert!(output.stderr.contains("the other end is gone"), "{output:?}");
+}
+
+#[test]
 fn a_device_that_cannot_be_opened_ends_the_run() {
     let memif = Memif::new("no-device");
     let folder = memif.folder().join("not-here").join("m.sock");

@@ -1,9 +1,10 @@
 //! Options of bandwidth tests.
 
-use super::{CommonArgs, View};
+use super::{CommonArgs, Group, View};
 use crate::error::BenchError;
 use crate::perf::plan::{Amount, Pace, Plan, Rate, Speed};
 use clap::{Args, ValueEnum};
+use std::time::Duration;
 
 /// Options of bandwidth tests.
 #[derive(Args, Clone, Debug)]
@@ -48,9 +49,10 @@ pub(crate) struct BandwidthArgs {
     /// payload; in the units below
     #[arg(long = "rate_limit", value_name = "RATE", value_parser = parse_rate)]
     rate_limit: Option<f64>,
-    /// Units of the rate: MiB/s, Gb/s, or with SW messages per second; with PP it is always kbit/s
-    #[arg(long = "rate_units", value_enum, default_value = "M", requires = "rate_limit")]
-    rate_units: RateUnits,
+    /// Units of the rate: MiB/s, Gb/s, or with SW messages per second [default: g; with PP it is
+    /// always kbit/s]
+    #[arg(long = "rate_units", value_enum, requires = "rate_limit")]
+    rate_units: Option<RateUnits>,
     /// Kind of limit: the path's static rate, rounded up to one of the verbs' rates; pauses of this
     /// program between bursts; or the queue pair
     #[arg(long = "rate_limit_type", value_enum, default_value = "HW", requires = "rate_limit")]
@@ -92,8 +94,9 @@ enum RateLimitType {
 }
 
 impl BandwidthArgs {
-    /// Adds the options to a plan and to the form of its report.
-    pub(super) fn apply(&self, common: &CommonArgs, plan: &mut Plan) -> View {
+    /// Adds the options to a plan, and returns the form of its report.
+    pub(super) fn apply(&self, common: &CommonArgs, plan: &mut Plan) -> Result<View, BenchError> {
+        self.check()?;
         plan.tx_depth = self.tx_depth;
         plan.cq_mod = self.cq_mod;
         plan.qps = self.qps;
@@ -104,21 +107,36 @@ impl BandwidthArgs {
         plan.local.pace = self.pace();
         plan.local.region_per_qp = self.mr_per_qp;
         if self.run_infinitely {
-            plan.amount = Amount::Endless(common.interval());
-            plan.local.margin = std::time::Duration::ZERO;
+            plan.amount = Amount::Endless;
+            plan.local.margin = Duration::ZERO;
+            if let Some(seconds) = common.duration {
+                plan.local.interval = Duration::from_secs(seconds);
+            }
         }
-        View {
+        Ok(View {
             both: self.report_both,
             limit_bw: self.limit_bw,
             limit_msgrate: self.limit_msgrate,
             ..View::default()
-        }
+        })
     }
 
     /// Checks what clap cannot.
-    pub(super) fn check(&self) -> Result<(), BenchError> {
+    fn check(&self) -> Result<(), BenchError> {
+        let judged = self.limit_bw.is_some() || self.limit_msgrate.is_some() || self.report_both;
+        if self.run_infinitely && judged {
+            return Err(BenchError::usage(
+                "--run_infinitely never comes to the end at which -w, -y and --report-both look at \
+                 the result: give -D alone",
+            ));
+        }
         let program = self.rate_limit_type == RateLimitType::Program;
-        if self.rate_units == RateUnits::Messages && !program {
+        if self.rate_units.is_some() && self.rate_limit_type == RateLimitType::QueuePair {
+            return Err(BenchError::usage(
+                "--rate_limit_type PP counts in kbit/s: leave out --rate_units",
+            ));
+        }
+        if self.rate_units == Some(RateUnits::Messages) && !program {
             return Err(BenchError::usage(
                 "--rate_units p limits messages, which only --rate_limit_type SW does",
             ));
@@ -137,8 +155,10 @@ impl BandwidthArgs {
             (RateLimitType::Program, _) => Rate::Max,
             // A value beyond the range means no limit.
             (RateLimitType::QueuePair, _) => Rate::QueuePair(rate.max(1.0) as u32),
-            (RateLimitType::Path, RateUnits::Gigabits) => Rate::of_path(rate * 1e3),
-            (RateLimitType::Path, _) => Rate::of_path(rate * f64::from(1 << 20) * 8.0 / 1e6),
+            (RateLimitType::Path, Some(RateUnits::Mebibytes)) => {
+                Rate::of_path(rate * f64::from(1 << 20) * 8.0 / 1e6)
+            }
+            (RateLimitType::Path, _) => Rate::of_path(rate * 1e3),
         }
     }
 
@@ -146,18 +166,18 @@ impl BandwidthArgs {
         let program = self.rate_limit_type == RateLimitType::Program;
         let rate = self.rate_limit.filter(|_| program)?;
         let rate = match self.rate_units {
-            RateUnits::Mebibytes => Speed::Bytes(rate * f64::from(1 << 20)),
-            RateUnits::Gigabits => Speed::Bytes(rate * 1e9 / 8.0),
-            RateUnits::Messages => Speed::Messages(rate),
+            Some(RateUnits::Mebibytes) => Speed::Bytes(rate * f64::from(1 << 20)),
+            Some(RateUnits::Gigabits) | None => Speed::Bytes(rate * 1e9 / 8.0),
+            Some(RateUnits::Messages) => Speed::Messages(rate),
         };
         Some(Pace { rate, burst: self.burst_size.unwrap_or(self.tx_depth) })
     }
 }
 
-impl WarmUpArgs {
-    /// Adds the option to a plan.
-    pub(super) fn apply(&self, plan: &mut Plan) {
+impl Group for WarmUpArgs {
+    fn apply(&self, plan: &mut Plan) -> Result<(), BenchError> {
         plan.local.warm_up = self.perform_warm_up;
+        Ok(())
     }
 }
 

@@ -7,9 +7,6 @@ use clap::Args;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Seconds between two rows of an endless run, as in perftest.
-const INTERVAL: u64 = 5;
-
 /// Longest run by time in seconds: eleven days.
 const SECONDS_MAX: u64 = 1_000_000;
 
@@ -112,11 +109,6 @@ impl CommonArgs {
         plan.local.fields = self.path.fields();
         plan.local.region_per_qp = false;
         plan
-    }
-
-    /// Returns the time between two rows of an endless run.
-    pub(super) fn interval(&self) -> Duration {
-        Duration::from_secs(self.duration.unwrap_or(INTERVAL))
     }
 
     /// Returns the JSON file to write, if any.

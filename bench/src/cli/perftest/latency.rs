@@ -2,7 +2,7 @@
 
 use super::View;
 use crate::error::BenchError;
-use crate::perf::plan::{Amount, Plan};
+use crate::perf::plan::Plan;
 use clap::Args;
 use std::time::Duration;
 
@@ -13,7 +13,8 @@ const KEPT_MAX: u64 = 16 << 20;
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct LatencyArgs {
     /// Print every latency, sorted, above its row, and more quantiles below the table
-    #[arg(short = 'H', long = "report-histogram")]
+    // perftest's help has the one name, and its parser the other.
+    #[arg(short = 'H', long = "report-histogram", alias = "report-histogrm")]
     histogram: bool,
     /// Print every latency in the order of measurement, above its row
     #[arg(short = 'U', long = "report-unsorted", conflicts_with = "duration")]
@@ -28,33 +29,26 @@ pub(crate) struct LatencyArgs {
 
 impl LatencyArgs {
     /// Adds the options to a plan, and returns the form of its report.
-    pub(super) fn apply(&self, plan: &mut Plan) -> View {
+    pub(super) fn apply(&self, plan: &mut Plan) -> Result<View, BenchError> {
+        if self.latency_gap > 1_000_000 {
+            return Err(BenchError::usage("--latency_gap must be at most 1000000, a second"));
+        }
         plan.local.gap = Duration::from_micros(self.latency_gap);
         // A run by time has quantiles only: it may have any number of latencies.
         let histogram = self.histogram && plan.amount.iterations().is_some();
         plan.local.keep = histogram || self.unsorted;
-        View {
+        if plan.local.keep && plan.amount.iterations() > Some(KEPT_MAX) {
+            return Err(BenchError::usage(format!(
+                "-H and -U keep every latency, at most {KEPT_MAX}: give a lower -n, or -D with -H \
+                 for quantiles only"
+            )));
+        }
+        Ok(View {
             quantiles: self.histogram,
             histogram,
             unsorted: self.unsorted,
             cycles: self.cycles,
             ..View::default()
-        }
-    }
-
-    /// Checks what clap cannot.
-    pub(super) fn check(&self, plan: &Plan) -> Result<(), BenchError> {
-        if self.latency_gap > 1_000_000 {
-            return Err(BenchError::usage("--latency_gap must be at most 1000000, a second"));
-        }
-        match plan.amount {
-            Amount::Iterations(count) if plan.local.keep && count > KEPT_MAX => {
-                Err(BenchError::usage(format!(
-                    "-H and -U keep every latency, at most {KEPT_MAX}: give a lower -n, or -D \
-                     with -H for quantiles only"
-                )))
-            }
-            _ => Ok(()),
-        }
+        })
     }
 }

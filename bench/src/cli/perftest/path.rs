@@ -62,7 +62,7 @@ fn parse_flow_label(text: &str) -> Result<u32, String> {
 }
 
 /// Reads a number as perftest does: decimal, or with 0x hexadecimal.
-fn number(text: &str) -> Option<u32> {
+pub(super) fn number(text: &str) -> Option<u32> {
     match text.strip_prefix("0x") {
         Some(digits) => u32::from_str_radix(digits, 16).ok(),
         None => text.parse().ok(),

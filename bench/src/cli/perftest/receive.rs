@@ -1,5 +1,6 @@
 //! Options of tests in which receive requests are posted: SEND, and WRITE with immediate data.
 
+use super::Group;
 use crate::error::BenchError;
 use crate::perf::plan::{Plan, Service};
 use clap::Args;
@@ -65,46 +66,45 @@ pub(crate) struct MulticastArgs {
     mgid: Option<Gid>,
 }
 
-impl ReceiveArgs {
-    /// Adds the options to a plan.
-    pub(super) fn apply(&self, plan: &mut Plan) {
+impl Group for ReceiveArgs {
+    fn apply(&self, plan: &mut Plan) -> Result<(), BenchError> {
         plan.rx_depth = self.rx_depth;
         plan.local.srq = self.use_srq;
+        Ok(())
     }
 }
 
-impl ReceiveListArgs {
-    /// Adds the option to a plan.
-    pub(super) fn apply(&self, plan: &mut Plan) {
+impl Group for ReceiveListArgs {
+    fn apply(&self, plan: &mut Plan) -> Result<(), BenchError> {
         plan.local.receive_list = self.recv_post_list;
+        Ok(())
     }
 }
 
-impl SendImmArgs {
-    /// Adds the option to a plan.
-    pub(super) fn apply(&self, plan: &mut Plan) {
+impl Group for SendImmArgs {
+    fn apply(&self, plan: &mut Plan) -> Result<(), BenchError> {
         plan.immediate = self.send_with_imm;
+        Ok(())
     }
 }
 
-impl WriteImmArgs {
-    /// Adds the options to a plan.
-    pub(super) fn apply(&self, plan: &mut Plan) {
+impl Group for WriteImmArgs {
+    fn apply(&self, plan: &mut Plan) -> Result<(), BenchError> {
         plan.immediate = self.write_with_imm;
         plan.rx_depth = self.rx_depth;
+        Ok(())
     }
 }
 
-impl EventArgs {
-    /// Adds the option to a plan.
-    pub(super) fn apply(&self, plan: &mut Plan) {
+impl Group for EventArgs {
+    fn apply(&self, plan: &mut Plan) -> Result<(), BenchError> {
         plan.local.events = self.events;
+        Ok(())
     }
 }
 
-impl MulticastArgs {
-    /// Adds the options to a plan.
-    pub(super) fn apply(&self, plan: &mut Plan) -> Result<(), BenchError> {
+impl Group for MulticastArgs {
+    fn apply(&self, plan: &mut Plan) -> Result<(), BenchError> {
         if !self.mcg {
             return Ok(());
         }

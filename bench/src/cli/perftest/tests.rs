@@ -1,6 +1,6 @@
 use super::super::{Cli, Command, Role};
 use super::*;
-use crate::perf::plan::{Amount, Pace, Service, Speed};
+use crate::perf::plan::{Amount, Pace, Rate, Service, Speed};
 use clap::Parser;
 use std::time::Duration;
 
@@ -114,12 +114,21 @@ const REFUSED: &[(&str, &str)] = &[
     ("write_bw --run_infinitely -n 100", "cannot be used with"),
     ("write_bw --run_infinitely -a", "--run_infinitely never comes to a second size"),
     ("send_bw --run_infinitely -b", "--run_infinitely has no end"),
+    ("write_bw --run_infinitely -w 1", "never comes to the end at which -w, -y and --report-both"),
+    ("write_bw --run_infinitely -y 1", "give -D alone"),
+    ("write_bw --run_infinitely -b --report-both", "give -D alone"),
+    ("read_bw --verify --perform_warm_up", "leave out --perform_warm_up"),
+    ("send_bw --verify --recv_post_list 4", "--recv_post_list"),
+    ("read_bw -I 64", "-I copies what a request carries, which READ and ATOMIC do not"),
+    ("read_lat --report_gbits", "--report_gbits is for bandwidth tests"),
     ("send_bw -e -D 4", "cannot be used with"),
     ("send_lat -U -D 4", "cannot be used with"),
     ("send_bw -e --verify", "leave out -e"),
     ("send_bw -e --rate_limit 4 --rate_limit_type SW", "leave out one"),
     ("write_bw --burst_size 4", "--rate_limit"),
     ("write_bw --rate_limit 4 --burst_size 4", "--burst_size is for --rate_limit_type SW"),
+    ("write_bw --rate_limit 4 --rate_limit_type PP --rate_units g", "PP counts in kbit/s"),
+    ("write_bw --rate_limit 4 --rate_limit_type PP --rate_units M", "leave out --rate_units"),
     ("write_bw --rate_limit 4 --rate_units p", "which only --rate_limit_type SW does"),
     ("write_bw -T 256", "a number from 0 to 255"),
     ("write_bw -T 4 --tclass 8", "-T and --tclass are one byte of the header"),
@@ -129,6 +138,10 @@ const REFUSED: &[(&str, &str)] = &[
     ("write_bw -w=-1", "a number from 0"),
     ("send_lat -U -n 20000000", "-H and -U keep every latency"),
     ("send_lat --latency_gap 1000001", "--latency_gap must be at most 1000000"),
+    ("write_bw --use_old_post_send", "write_bw has no --use_old_post_send: there is one way"),
+    ("send_bw --inline_recv=32", "send_bw has no --inline_recv: what is received goes to"),
+    ("read_bw --ipv6", "read_bw has no --ipv6: -x chooses one of the local addresses"),
+    ("send_lat --output=latency", "--out_json_file and --out_csv_file write each figure"),
     ("write_bw -d mlx5_0", "--vdev, --pci, --udp or --config choose the device"),
 ];
 
@@ -164,14 +177,98 @@ fn names_of_options_are_perftests() {
     assert_eq!((view.limit_bw, view.limit_msgrate, view.both), (Some(2.5), Some(0.5), true));
     let view = parse("send_lat -H -C").expect("valid").view;
     assert!(view.histogram && view.quantiles && view.cycles && !view.unsorted);
-    assert_eq!(plan("write_bw --run_infinitely").amount, Amount::Endless(Duration::from_secs(5)));
-    assert_eq!(
-        plan("write_bw --run_infinitely -D 2").amount,
-        Amount::Endless(Duration::from_secs(2))
-    );
+    for (line, seconds) in [("write_bw --run_infinitely", 5), ("write_bw --run_infinitely -D 2", 2)]
+    {
+        let plan = plan(line);
+        let interval = Duration::from_secs(seconds);
+        assert_eq!((plan.amount, plan.local.interval), (Amount::Endless, interval), "{line}");
+    }
     assert!(plan("write_bw --perform_warm_up --mr_per_qp").local.warm_up);
     let pace = plan("write_bw --rate_limit 8 --rate_units g --rate_limit_type SW").local.pace;
     assert_eq!(pace, Some(Pace { rate: Speed::Bytes(1e9), burst: 128 }));
+}
+
+#[test]
+fn rates_are_in_perftests_units() {
+    let plan = |line: &str| parse(&format!("write_bw --rate_limit {line}")).expect(line).plan;
+    let pace = |line: &str| plan(&format!("{line} --rate_limit_type SW")).local.pace;
+    let gigabit = Some(Pace { rate: Speed::Bytes(1e9), burst: 128 });
+    assert_eq!((pace("8"), pace("8 --rate_units g")), (gigabit, gigabit));
+    let mebibytes = Some(Pace { rate: Speed::Bytes(f64::from(8 << 20)), burst: 128 });
+    assert_eq!(pace("8 --rate_units M"), mebibytes);
+    let messages = Some(Pace { rate: Speed::Messages(4.0), burst: 128 });
+    assert_eq!(pace("4 --rate_units p"), messages);
+    assert_eq!(
+        (plan("10").rate, plan("10 --rate_units g").rate),
+        (Rate::of_path(1e4), Rate::of_path(1e4))
+    );
+    assert_eq!(plan("200 --rate_units M").rate.gbps(), Some(2.5));
+    assert_eq!(plan("5000 --rate_limit_type PP").rate, Rate::QueuePair(5000));
+}
+
+#[test]
+fn a_size_may_be_one_of_kib_or_mib() {
+    let sizes = |line: &str| parse(&format!("write_bw -s {line}")).map(|args| args.plan.sizes);
+    for (text, size) in [("64", 64), ("64K", 65536), ("1M", 1 << 20), ("0x10", 16)] {
+        assert_eq!(sizes(text), Ok(vec![size]), "{text}");
+    }
+    for text in ["64k", "K", "", "4G", "5000000K", "2K4", "-1"] {
+        assert!(sizes(text).is_err(), "{text}");
+    }
+}
+
+/// Options of perftest 4.5 and of later releases up to 2026, in the parsers of all its tests.
+const PERFTESTS: &str = "-a -A -b -c -C -d -D -e -f -F -g -h -H -i -I -l -L -m -M -n -N -o -O -p -q -Q -r \
+    -R -s -S -t -T -u -U -V -w -W -x -X -y -z -B -E -G -J -j -K -k -P -v -Y -Z --port --ib-dev \
+    --ib-port --mtu --size --iters --tx-depth --qp-timeout --sl --gid-index --all --CPU-freq \
+    --connection --qp --events --vector --inline_size --outs --mcg --comm_rdma_cm --com_rdma_cm \
+    --rdma_cm --tos --hop_limit --help --MGID --rx-depth --bidirectional --cq-mod --noPeak \
+    --version --report-cycles --report-histogram --report-histogrm --report-unsorted --atomic_type \
+    --dualport --post_list --duration --margin --source_mac --dest_mac --dest_ip --source_ip \
+    --dest_port --source_port --ethertype --limit_bw --limit_msgrate --server --client --mac_fwd \
+    --use_rss --report-counters --force-link --remote_mac --local_mac --remote_ip --local_ip \
+    --remote_port --local_port --run_infinitely --report_gbits --use-srq --no_lock --use-null-mr \
+    --report-both --reversed --pkey_index --tcp --burst_size --typical_pkt_size --rate_limit \
+    --rate_limit_type --rate_units --output --cpu_util --out_json --out_json_file --latency_gap \
+    --flow_label --retry_count --dont_xchg_versions --payload_file_path --use_cuda \
+    --use_cuda_bus_id --use_cuda_dmabuf --cuda_mem_type --gpu_touch --use_rocm --use_rocm_dmabuf \
+    --use_neuron --use_neuron_dmabuf --use_hl --use_mlu --use_mlu_dmabuf --use_opencl \
+    --opencl_platform_id --use_ib_dm_dmabuf --mmap --mmap-offset --ipv6 --ipv6-addr --raw_ipv6 \
+    --report-per-port --odp --use_hugepages --use_old_post_send --promiscuous --sniffer \
+    --raw_mcast --mr_per_qp --dlid --tclass --wait_destroy --flows --flows_burst --reply_every \
+    --perform_warm_up --vlan_en --vlan_pcp --recv_post_list --inline_recv --aes_xts \
+    --encrypt_on_tx --sig_before --sig_offload --aes_block_size --kek_path --credentials_path \
+    --data_enc_keys_number --data_enc_key_app_path --log_dci_streams --log_active_dci_streams \
+    --disable_pcie_relaxed --use_ooo --congest_type --bind_source_ip --write_with_imm \
+    --send_with_imm --no_ddp --no_enhanced_reorder --unsolicited_write --connectionless --cqe_poll \
+    --tph_mem --cpu_id --ph --data_validation --data_validation_debug --numa_node --pin_cores \
+    --disable_numa";
+
+#[test]
+fn every_option_of_perftest_is_known_or_refused_with_the_reason() {
+    let tests = "write_bw read_bw send_bw atomic_bw write_lat read_lat send_lat atomic_lat";
+    let all =
+        tests.split(' ').flat_map(|test| PERFTESTS.split(' ').map(move |option| (test, option)));
+    for (test, option) in all {
+        let words = ["uroce-perf", test, option];
+        let Err(error) = Cli::try_parse_from(words) else { continue };
+        let (reason, text) = (refusal(&error, test), error.to_string());
+        let is_unknown =
+            text.contains("unexpected argument") || text.contains("a similar argument");
+        assert!(reason.is_some() || !is_unknown, "{test} {option}: {text}");
+        if let Some(reason) = reason {
+            assert!(reason.starts_with(&format!("{test} has no {option}: ")), "{reason}");
+            assert_eq!(reason.lines().count(), 1, "{reason}");
+        }
+    }
+}
+
+#[test]
+fn a_test_tells_its_version() {
+    for line in ["write_bw -V", "atomic_lat --version"] {
+        let text = parse(line).expect_err("a version");
+        assert!(text.contains(env!("CARGO_PKG_VERSION")), "{text}");
+    }
 }
 
 #[test]

@@ -4,6 +4,9 @@ use crate::error::BenchError;
 use std::time::Duration;
 use uroce::Gid;
 
+/// Time between two results of an endless run unless it is given, as in perftest.
+const INTERVAL: Duration = Duration::from_secs(5);
+
 /// How one end posts, waits and keeps its results.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Local {
@@ -21,6 +24,8 @@ pub(crate) struct Local {
     pub(crate) warm_up: bool,
     /// Parts of a run by time, at its beginning and end, that are not measured.
     pub(crate) margin: Duration,
+    /// Time between two results of an endless run.
+    pub(crate) interval: Duration,
     /// Limit of this end's sending rate.
     pub(crate) pace: Option<Pace>,
     /// Pause before each message of a latency test.
@@ -41,6 +46,7 @@ impl Default for Local {
             events: false,
             warm_up: false,
             margin: Duration::ZERO,
+            interval: INTERVAL,
             pace: None,
             gap: Duration::ZERO,
             keep: false,

@@ -126,3 +126,32 @@ fn differing_options_are_listed() {
     let text = ours.differences(&theirs).expect("they differ");
     assert_eq!(text, "qps is 1 here and 2 there, sizes is [65536] here and [8] there");
 }
+
+#[test]
+fn a_low_rate_is_silent_for_long() {
+    let mut plan = Plan::new(Operation::Write, Measure::Bandwidth);
+    assert_eq!(plan.silence(), Duration::ZERO);
+    plan.local.pace = Some(Pace { rate: Speed::Messages(4.0), burst: 128 });
+    assert_eq!(plan.silence(), Duration::from_secs(32));
+    plan.local.pace = Some(Pace { rate: Speed::Bytes(65536.0), burst: 40 });
+    assert_eq!(plan.silence(), Duration::from_secs(40));
+    plan.local.pace = Some(Pace { rate: Speed::Messages(f64::MIN_POSITIVE), burst: 1 });
+    assert_eq!(plan.silence(), Duration::from_nanos(u64::MAX));
+    // A message of 64 KiB at 10 kbit/s takes 52 s and its headers.
+    let slow =
+        Plan { rate: Rate::QueuePair(10), ..Plan::new(Operation::Write, Measure::Bandwidth) };
+    assert!((53..120).contains(&slow.silence().as_secs()), "{:?}", slow.silence());
+    let moderated = Plan { sizes: vec![8], rate: Rate::QueuePair(1), ..slow };
+    assert!(moderated.silence() > Duration::from_secs(60), "{:?}", moderated.silence());
+}
+
+#[test]
+fn the_interval_of_an_endless_run_is_an_ends_own() {
+    let mut ours = Plan::new(Operation::Write, Measure::Bandwidth);
+    ours.amount = Amount::Endless;
+    let mut theirs = ours.clone();
+    theirs.local.interval = Duration::from_secs(1);
+    assert_eq!(ours.differences(&theirs), None);
+    theirs.amount = Amount::Duration(Duration::from_secs(1));
+    assert!(ours.differences(&theirs).is_some());
+}

@@ -83,6 +83,15 @@ impl Record {
     }
 }
 
+/// What an end has counted beside its figures.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Counts {
+    /// Posts of receive requests, each of one or of a list.
+    pub(crate) receive_posts: u64,
+    /// Completion events on which the thread slept.
+    pub(crate) events: u64,
+}
+
 /// Contents of the file.
 pub(crate) struct Report<'a> {
     /// The block above the table.
@@ -99,6 +108,8 @@ pub(crate) struct Report<'a> {
     pub(crate) lost_messages: u64,
     /// Frames that this end dropped by `--loss-rx` and `--loss-tx`.
     pub(crate) lost: u64,
+    /// What this end has counted.
+    pub(crate) counts: Counts,
 }
 
 impl Report<'_> {
@@ -117,6 +128,8 @@ impl Report<'_> {
                 "retransmissions": self.retransmissions,
                 "lost_messages": self.lost_messages,
                 "lost": self.lost,
+                "receive_posts": self.counts.receive_posts,
+                "events": self.counts.events,
                 "machine": Machine::this(),
             },
         })
@@ -184,6 +197,7 @@ mod tests {
             retransmissions: 3,
             lost_messages: 2,
             lost: 1,
+            counts: Counts { receive_posts: 9, events: 5 },
         };
         let value = report.value();
         assert_eq!(value["test_info"]["test"], "RDMA_Write_BW_Test");
@@ -199,6 +213,10 @@ mod tests {
         assert_eq!(
             (&value["uroce"]["lost_messages"], &value["uroce"]["lost"]),
             (&json!(2), &json!(1))
+        );
+        assert_eq!(
+            (&value["uroce"]["receive_posts"], &value["uroce"]["events"]),
+            (&json!(9), &json!(5))
         );
         assert_eq!(value["test_info"]["Max_inline_data"], 0);
     }

@@ -6,14 +6,15 @@
 //! the other end reports that it has finished.
 
 use super::flow::Flow;
+use super::phases::Phases;
 use super::receiver::Receiver;
 use super::request::{Operands, POLL_BATCH, remote_slot, work_request};
+use super::rest::serve;
 use super::sender::Sender;
 use super::watch::Watch;
 use super::worker::Bench;
 use super::{Event, Peer, Word, out_of_step};
 use crate::error::{BenchError, Step};
-use crate::node::Drive;
 use crate::perf::measure::Bandwidth;
 use crate::perf::plan::{Amount, Plan};
 use crate::perf::report::Row;
@@ -23,10 +24,6 @@ use std::ops::Range;
 use std::time::Duration;
 use uroce::{MemorySlice, WorkCompletion};
 use uroce_engine::clock::Clock;
-
-/// Pause of an end that only serves, while its lcore has a thread of its own and this one sleeps
-/// on events.
-const SERVING: Duration = Duration::from_micros(200);
 
 /// Measures one size. Both ends return the client's figures (with `-b`, those of both directions).
 pub(super) fn run(
@@ -100,10 +97,9 @@ pub(super) fn transfer<P: Peer>(
     };
     let requests = (0..workers).map(request).collect::<Result<_, BenchError>>()?;
     let mut sender = Sender::new(plan, clock, requests, size, P::LEAVES);
-    let posted = &mut bench.receives_posted;
-    let mut receiver = Receiver::new(plan, clock, &targets, bench.srq.clone(), posted);
+    let mut receiver = Receiver::new(plan, clock, &targets, &mut bench.receives);
     let passive = flow.is_passive();
-    let mut watch = if passive { Watch::patient(*clock) } else { Watch::new(*clock) };
+    let mut watch = watch::<P>(flow, *clock, bench.patience);
     let mut completions = [WorkCompletion::default(); POLL_BATCH];
     let mut ending = Ending { told: !flow.sends, expected, has_said: false, since: None };
     let mut marks = Marks::new(plan, flow, clock.now());
@@ -111,7 +107,11 @@ pub(super) fn transfer<P: Peer>(
         if flow.sends && !sender.is_done() {
             sender.post(&mut bench.qps)?;
         }
-        turn(drive, rest.is_some(), passive);
+        if passive {
+            serve(drive, rest.is_some(), &mut watch);
+        } else if rest.is_none() {
+            drive.turn();
+        }
         let mut found = passive;
         if flow.sends {
             found |= sender.complete(&bench.send_cq, &mut completions)?;
@@ -127,7 +127,7 @@ pub(super) fn transfer<P: Peer>(
             rest.idle([&bench.send_cq, &bench.recv_cq])?;
             watch.hurry();
         }
-        if marks.are_due {
+        if marks.are_due() {
             marks.note(clock.now(), &mut sender, &mut receiver, size, event);
         }
         // A message after the number of sent ones belongs to the next step.
@@ -139,19 +139,18 @@ pub(super) fn transfer<P: Peer>(
             break;
         }
     }
-    marks.finish(event);
+    marks.phases.finish(event);
     let totals = (sender.completed, receiver.received);
     Ok(Transferred { sent: sender.sample(size), received: receiver.sample(size), totals })
 }
 
-/// Runs a turn of the lcore, or for an end that sleeps on events what it does without one.
-#[inline]
-fn turn(drive: &mut Drive, sleeps: bool, passive: bool) {
-    match (passive, sleeps) {
-        (false, false) => drive.turn(),
-        (true, false) => drive.wait(),
-        (true, true) => std::thread::sleep(SERVING),
-        (false, true) => (),
+/// Returns the watch over a transfer. An end that sends nothing goes by what the other says of its
+/// rate, if that says anything.
+fn watch<P: Peer>(flow: Flow, clock: Clock, patience: Duration) -> Watch {
+    if !flow.is_passive() && (flow.sends || P::TELLS_RATE) {
+        Watch::new(clock, patience)
+    } else {
+        Watch::patient(clock)
     }
 }
 
@@ -188,30 +187,27 @@ impl Ending {
     }
 }
 
-/// Moments of a run by time that are reported while it runs.
+/// What is reported while a run by time goes on.
 struct Marks {
-    /// There is something left to report. If not, the loop does not read the clock for it.
-    are_due: bool,
-    flow: Flow,
-    /// The run is not by time, or its measurement has begun.
-    begun: bool,
-    /// The run is not by time, or its measurement is over.
-    ended: bool,
+    phases: Phases,
+    /// Sent messages are counted, else received ones.
+    sends: bool,
     /// Time of the next row of an endless run, and the time between two.
     lap: Option<(u64, u64)>,
 }
 
 impl Marks {
     fn new(plan: &Plan, flow: Flow, now: u64) -> Self {
-        let lap = match plan.amount {
-            Amount::Endless(interval) if !flow.is_passive() => {
-                let interval = interval.as_nanos() as u64;
-                Some((now + interval, interval))
-            }
-            _ => None,
-        };
-        let counted = plan.amount.iterations().is_some();
-        Self { are_due: !counted, flow, begun: counted, ended: counted, lap }
+        let interval = plan.local.interval.as_nanos() as u64;
+        let laps = plan.amount == Amount::Endless && !flow.is_passive();
+        let lap = laps.then_some((now + interval, interval));
+        Self { phases: Phases::new(plan, now), sends: flow.sends, lap }
+    }
+
+    /// Tells whether there is something to report. If not, the loop does not read the clock for it.
+    #[inline]
+    fn are_due(&self) -> bool {
+        self.lap.is_some() || self.phases.are_due()
     }
 
     /// Reports what has come since the last call.
@@ -223,31 +219,17 @@ impl Marks {
         size: u32,
         event: &mut dyn FnMut(Event<'_>),
     ) {
-        let (window, total) = match self.flow.sends {
-            true => (&mut sender.window, sender.completed),
-            false => (&mut receiver.window, receiver.received),
-        };
-        if !self.begun && (self.flow.is_passive() || window.has_begun()) {
-            self.begun = true;
-            event(Event::Begin);
-        }
-        if window.is_over(now) {
-            self.finish(event);
-        }
+        self.phases.note(now, event);
         if let Some((next, interval)) = &mut self.lap
             && now >= *next
         {
             // A stall of several intervals is one long lap.
             *next += *interval * ((now - *next) / *interval + 1);
+            let (window, total) = match self.sends {
+                true => (&mut sender.window, sender.completed),
+                false => (&mut receiver.window, receiver.received),
+            };
             event(Event::Lap(Row::Bandwidth(window.lap(now, total, size))));
-        }
-        self.are_due = self.lap.is_some() || !self.begun || (window.has_end() && !self.ended);
-    }
-
-    /// Reports that the measured part is over, once.
-    fn finish(&mut self, event: &mut dyn FnMut(Event<'_>)) {
-        if !std::mem::replace(&mut self.ended, true) {
-            event(Event::End);
         }
     }
 }

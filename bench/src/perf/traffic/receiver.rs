@@ -1,15 +1,13 @@
 //! The receiving part of an end of a bandwidth test of SEND, or of WRITE with immediate data.
 
+use super::receives::Receives;
 use super::request::{POLL_BATCH, poll};
 use super::window::Window;
-use crate::error::{BenchError, Step};
+use crate::error::BenchError;
 use crate::perf::measure::Bandwidth;
 use crate::perf::plan::Plan;
-use uroce::{CompletionQueue, MemorySlice, QueuePair, RecvWr, SharedReceiveQueue, WorkCompletion};
+use uroce::{CompletionQueue, MemorySlice, QueuePair, RecvWr, WorkCompletion};
 use uroce_engine::clock::Clock;
-
-/// Receive requests posted again at once, if the plan leaves their number to the test.
-const REPOST: u32 = 32;
 
 /// Largest number of polls per turn. Together they take several times the completions that a turn
 /// makes.
@@ -21,9 +19,7 @@ pub(super) struct Receiver<'a> {
     /// Receive requests, one per queue.
     requests: Vec<RecvWr<'a>>,
     list: Vec<RecvWr<'a>>,
-    srq: Option<SharedReceiveQueue>,
-    /// Number of posted receive requests per queue.
-    posted: &'a mut [u32],
+    receives: &'a mut Receives,
     /// Number of used requests at which some are posted again, and the number of those.
     repost: u32,
     most: u32,
@@ -41,21 +37,18 @@ impl<'a> Receiver<'a> {
         plan: &'a Plan,
         clock: &Clock,
         targets: &'a [[MemorySlice<'a>; 1]],
-        srq: Option<SharedReceiveQueue>,
-        posted: &'a mut [u32],
+        receives: &'a mut Receives,
     ) -> Self {
         let request = |(queue, target): (usize, &'a [_; 1])| RecvWr::new(target).id(queue as u64);
-        let (repost, most) = match plan.local.receive_list {
-            Some(list) => (list, list),
-            None => (REPOST.min(plan.rx_depth.div_ceil(2)), REPOST),
-        };
+        let most = plan.receive_list();
+        // Without a choice, a queue is filled again before it is empty.
+        let repost = plan.local.receive_list.unwrap_or(most.min(plan.rx_depth.div_ceil(2)));
         let begin = clock.now();
         Self {
             plan,
-            requests: targets.iter().take(posted.len()).enumerate().map(request).collect(),
+            requests: targets.iter().take(receives.queues()).enumerate().map(request).collect(),
             list: Vec::with_capacity(most as usize),
-            srq,
-            posted,
+            receives,
             repost,
             most,
             clock: *clock,
@@ -99,17 +92,12 @@ impl<'a> Receiver<'a> {
     /// Counts a used request of a queue, and posts used requests again, several at a time.
     #[inline]
     fn give_back(&mut self, queue: usize, qps: &mut [QueuePair]) -> Result<(), BenchError> {
-        self.posted[queue] -= 1;
-        let used = self.plan.rx_depth - self.posted[queue];
+        self.receives.take(queue);
+        let used = self.receives.room(queue);
         if used >= self.repost {
             self.list.clear();
             self.list.resize(used.min(self.most) as usize, self.requests[queue]);
-            match &self.srq {
-                Some(srq) => srq.post_recvs(&self.list),
-                None => qps[queue].post_recvs(&self.list),
-            }
-            .step("posting receive requests")?;
-            self.posted[queue] += self.list.len() as u32;
+            self.receives.post(queue, qps, &self.list)?;
         }
         Ok(())
     }
@@ -142,7 +130,8 @@ mod tests {
     #[test]
     fn what_is_received_at_once_took_the_time_since_the_beginning() {
         let plan = Plan::new(Operation::Send, Measure::Bandwidth);
-        let mut receiver = Receiver::new(&plan, &Clock::new(), &[], None, &mut []);
+        let mut none = Receives::new(None, 0, 0);
+        let mut receiver = Receiver::new(&plan, &Clock::new(), &[], &mut none);
         assert_eq!(receiver.sample(8), Bandwidth::default());
         (receiver.received, receiver.first) = (40, Some((receiver.begin + 5000, 40)));
         receiver.last = receiver.begin + 5000;

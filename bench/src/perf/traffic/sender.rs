@@ -4,7 +4,7 @@ use super::request::poll;
 use super::window::Window;
 use crate::error::{BenchError, Step};
 use crate::perf::measure::{Bandwidth, Timeline};
-use crate::perf::plan::{Amount, Plan};
+use crate::perf::plan::{Plan, Span};
 use uroce::{CompletionQueue, QueuePair, SendWr, WorkCompletion};
 use uroce_engine::clock::Clock;
 
@@ -64,11 +64,6 @@ impl<'a> Sender<'a> {
     ) -> Self {
         let workers = requests.len();
         let now = clock.now();
-        let (limit, deadline) = match plan.amount {
-            Amount::Iterations(count) => (count, u64::MAX),
-            Amount::Duration(time) => (u64::MAX, now + time.as_nanos() as u64),
-            Amount::Endless(_) => (u64::MAX, u64::MAX),
-        };
         let messages = plan.amount.iterations().map(|count| count * u64::from(plan.qps));
         let bursts = plan.local.pace.map(|pace| Bursts {
             period: pace.period_ns(size),
@@ -86,8 +81,8 @@ impl<'a> Sender<'a> {
             open: all(workers),
             signals_lists: bursts.is_some(),
             bursts,
-            limit,
-            deadline,
+            limit: plan.amount.iterations().unwrap_or(u64::MAX),
+            deadline: Span::of(plan, now).deadline,
             leaves,
             left: false,
             timeline: Timeline::new(messages, !plan.no_peak),

@@ -20,21 +20,21 @@
 //! Therefore both ends must be started with the same options, bytes cannot be verified, and a
 //! failure of the other end is seen as a closed connection.
 
+mod setup;
+
 use super::bandwidth::{Transferred, transfer, warm_up};
-use super::end::End;
 use super::flow::Flow;
 use super::latency::PingPong;
+use super::phases::Phases;
 use super::worker::{Bench, Workers, largest_mtu};
-use super::{Connected, Event, Outcome, Peer};
+use super::{Event, Outcome, Peer};
 use crate::error::BenchError;
 use crate::node::Node;
 use crate::perf::measure::{Bandwidth, Latency};
-use crate::perf::plan::{Amount, Measure, Operation, Plan, Service};
+use crate::perf::plan::{Measure, Operation, Plan};
 use crate::perf::report::Row;
 use crate::pin::Side;
-use crate::rendezvous::perftest::{Calling, Key, Report, Talk, Terms};
-use crate::rendezvous::{PATIENCE, pause};
-use std::ops::Range;
+use crate::rendezvous::perftest::{Calling, Key, Report, Talk};
 use std::time::{Duration, Instant};
 
 /// Timeout while the other end measures: none. A closed connection is noticed.
@@ -67,13 +67,13 @@ pub(crate) fn run(
     let before = node.retransmissions()?;
     let mut stock = Stock { talk, leaves_silently: false, expected: None, called: None };
     let (mtu, cycle) = stock.talk.agree(largest_mtu(node, plan.mtu)?)?;
-    let terms = terms(plan, mtu, gbits).reads(node.context.attr().max_rd_atomic.into());
+    let terms = setup::terms(plan, mtu, gbits).reads(node.context.attr().max_rd_atomic.into());
     let reads = stock.talk.compare(&terms)?;
     // The program cycles through this much of our memory with shorter messages.
     let mut workers = Workers::create(node, plan, cycle)?;
-    let connected = connect(node, &mut stock, plan, mtu, reads, &mut workers)?;
+    let connected = setup::connect(node, &mut stock.talk, plan, mtu, reads, &mut workers)?;
     event(Event::Connected(&connected));
-    let key = key(plan, &connected.local[0]);
+    let key = setup::key(plan, &connected.local[0]);
     let bench = Bench::new(node, &mut stock, plan, workers, connected)?;
     let mut test = Test { bench, key, gbits, rows: Vec::new(), event };
     let ended = match plan.measure {
@@ -85,9 +85,10 @@ pub(crate) fn run(
         Err(BenchError::PeerGone) if plan.amount.is_endless() => (),
         ended => ended?,
     }
+    let counts = test.bench.counts();
     let (rows, retransmissions) = (test.rows, node.retransmissions()? - before);
     let lost = node.lost()?;
-    Ok(Outcome { rows, mtu, verified_bytes: None, retransmissions, lost_messages: 0, lost })
+    Ok(Outcome { rows, mtu, retransmissions, lost, counts, ..Outcome::default() })
 }
 
 /// A perftest program, as the other end of a transfer.
@@ -103,8 +104,14 @@ struct Stock {
 
 impl Peer for Stock {
     const LEAVES: bool = true;
+    const TELLS_RATE: bool = false;
     // It does not report that it has sent all messages, and may be slow.
     const QUIET: Duration = Duration::from_secs(2);
+
+    /// It waits without a limit.
+    fn tell_busy(&mut self) -> Result<(), BenchError> {
+        Ok(())
+    }
 
     fn tell_sent(&mut self, _messages: u64) -> Result<(), BenchError> {
         Ok(())
@@ -122,107 +129,6 @@ impl Peer for Stock {
             }
         }
     }
-}
-
-/// Swaps keys in the program's order and connects.
-fn connect(
-    node: &Node,
-    stock: &mut Stock,
-    plan: &Plan,
-    mtu: u32,
-    reads_max: Option<u32>,
-    workers: &mut Workers,
-) -> Result<Connected, BenchError> {
-    let keys: Vec<Key> = workers.ends.iter().map(|end| key(plan, end)).collect();
-    let mut swap = |keys: &[Key]| -> Result<Vec<Key>, BenchError> {
-        keys.iter().map(|key| stock.talk.swap_key(key, PATIENCE, pause)).collect()
-    };
-    let send = plan.operation == Operation::Send;
-    if plan.measure == Measure::Latency && !send {
-        swap(&keys[..1])?;
-    }
-    let theirs = swap(&keys)?;
-    let len = workers.ends[0].len;
-    let remote = theirs.iter().map(|key| End {
-        gid: key.gid,
-        qpn: key.qpn,
-        psn: key.psn,
-        va: key.va,
-        rkey: key.rkey,
-        len,
-    });
-    let reads = theirs.iter().map(|key| key.reads).chain(reads_max).min();
-    let reads = reads.map(|reads| u8::try_from(reads).unwrap_or(u8::MAX));
-    let (local, remote) = (workers.ends.clone(), remote.collect());
-    let connected = Connected { mtu, reads: reads.unwrap_or(0), local, remote };
-    workers.connect(node, plan, &connected)?;
-    let (first, then) = if send { (&keys[..1], &keys[..]) } else { (&keys[..], &keys[..1]) };
-    swap(first)?;
-    swap(then)?;
-    Ok(connected)
-}
-
-/// Returns the parameters that a program with the same options would send.
-fn terms(plan: &Plan, mtu: u32, gbits: bool) -> Terms {
-    let verb = match plan.operation {
-        Operation::Send => 0,
-        Operation::Write => 2,
-        Operation::Read => 4,
-        Operation::FetchAdd | Operation::CompareSwap => 5,
-    };
-    let sweep = plan.sizes.len() > 1;
-    let method = if plan.amount.is_endless() { 2 } else { u32::from(sweep) };
-    let size = match plan.service {
-        _ if sweep => plan.size_max(),
-        Service::Ud => plan.size_max().min(mtu),
-        Service::Rc | Service::Uc => plan.size_max(),
-    };
-    let bandwidth = plan.measure == Measure::Bandwidth;
-    let terms = Terms::default()
-        .int("test_method", method)
-        .int("connection_type", plan.service as u32)
-        .int("verb", verb)
-        .int("tst", bandwidth.into())
-        .int("test_type", plan.amount.iterations().is_none().into())
-        .long("size", size.into())
-        .int("num_of_qps", plan.qps)
-        .int("duplex", plan.bidirectional.into())
-        .int("use_rdma_cm", 0)
-        .int("use_write_with_imm", 0)
-        .int("aes_xts", 0)
-        .int("sig_offload", 0)
-        .int("data_validation", 0);
-    let terms = match plan.operation {
-        Operation::CompareSwap => terms.int("atomicType", 0),
-        Operation::FetchAdd => terms.int("atomicType", 1),
-        _ => terms,
-    };
-    let terms = if bandwidth { terms.int("report_fmt", (!gbits).into()) } else { terms };
-    match plan.amount {
-        Amount::Iterations(count) => terms.long("iters", count),
-        Amount::Duration(time) => {
-            let seconds = u32::try_from(time.as_secs()).unwrap_or(u32::MAX);
-            terms.long("iters", 0).int("duration", seconds)
-        }
-        Amount::Endless(_) => terms,
-    }
-}
-
-/// Returns the times of a run that begins `now` at which latencies are measured.
-fn measured(plan: &Plan, now: u64) -> Range<u64> {
-    let margin = plan.local.margin.as_nanos() as u64;
-    let end = match plan.amount {
-        Amount::Duration(time) if margin > 0 => now + time.as_nanos() as u64 - margin,
-        _ => u64::MAX,
-    };
-    now + margin..end
-}
-
-/// Returns the parameters of an end in perftest's form.
-fn key(plan: &Plan, end: &End) -> Key {
-    let reads = if plan.operation.is_answered_by_stack() { plan.outstanding } else { 1 };
-    let End { gid, qpn, psn, va, rkey, .. } = *end;
-    Key { reads: reads.into(), qpn, psn, rkey, va, gid }
 }
 
 /// A test at one end.
@@ -249,7 +155,7 @@ impl Test<'_, '_> {
             }
         }
         if one_way {
-            self.barrier()?;
+            self.await_transfers()?;
             let last = self.rows.last().copied();
             let theirs = self.swap_reports(last)?;
             if self.bench.side == Side::Server {
@@ -332,20 +238,13 @@ impl Test<'_, '_> {
             _ => Side::Client,
         };
         let (leads, asks) = (self.bench.side == leader, plan.operation.is_answered_by_stack());
-        let clock = self.bench.clock;
-        let measured = measured(plan, clock.now());
         let mut end = PingPong::new(&mut self.bench, size, self.event);
         let (latency, parts) = match (asks, leads) {
             (true, _) => (end.ask()?.1, 1.0),
             (false, true) => (end.lead()?.1, 2.0),
             (false, false) => {
-                let (mut latency, mut last) = (Latency::keeping(plan.local.keep), None);
-                end.follow(plan.amount.iterations().unwrap_or(u64::MAX), || {
-                    let now = clock.now();
-                    if let Some(last) = last.replace(now).filter(|_| measured.contains(&now)) {
-                        latency.record(now - last);
-                    }
-                })?;
+                let mut latency = Latency::keeping(plan.local.keep);
+                end.follow(plan.amount.iterations().unwrap_or(u64::MAX), Some(&mut latency))?;
                 (latency, 2.0)
             }
         };
@@ -366,6 +265,23 @@ impl Test<'_, '_> {
         let Bench { link, drive, .. } = &mut self.bench;
         link.called = None;
         link.talk.swap_key(&self.key, ANY_TIME, || drive.turn()).map(|_| ())
+    }
+
+    /// Waits for the end of the transfers of one direction. Here the server's stack answers.
+    fn await_transfers(&mut self) -> Result<(), BenchError> {
+        if self.bench.side == Side::Client {
+            return self.barrier();
+        }
+        let (Bench { link, drive, clock, plan, .. }, event) = (&mut self.bench, &mut self.event);
+        let mut phases = Phases::new(plan, clock.now());
+        link.talk.swap_key(&self.key, ANY_TIME, || {
+            drive.turn();
+            if phases.are_due() {
+                phases.note(clock.now(), *event);
+            }
+        })?;
+        phases.finish(*event);
+        Ok(())
     }
 
     /// Swaps the figures with the other end.

@@ -189,6 +189,7 @@ fn server(bench: &mut Bench<'_, Link>, size: u32) -> Result<Bandwidth, BenchErro
                     return Err(BenchError::Corrupt(text));
                 }
             }
+            Word::Busy => (),
             Word::Sample(sample) => return Ok(sample),
             _ => return Err(out_of_step()),
         }
@@ -253,7 +254,7 @@ fn receive_round(
     let expected = count * workers as u64;
     let mut next = vec![first; workers];
     let mut completions = [WorkCompletion::default(); POLL_BATCH];
-    let (mut done, mut watch) = (0, Watch::new(bench.clock));
+    let (mut done, mut watch) = (0, Watch::new(bench.clock, bench.patience));
     while done < expected {
         bench.drive.turn();
         for completion in poll(&bench.recv_cq, &mut completions, bench.plan.operation)? {
@@ -261,6 +262,7 @@ fn receive_round(
             let worker = completion.wr_id as usize;
             let number = next[worker];
             next[worker] += 1;
+            bench.receives.take(worker);
             if completion.byte_len != bench.layout.byte_len(size) {
                 return Err(BenchError::Corrupt(format!(
                     "message {number} came with {} bytes instead of {size}",

@@ -1,7 +1,7 @@
 //! The measured part of a transfer.
 
 use crate::perf::measure::Bandwidth;
-use crate::perf::plan::{Amount, Plan};
+use crate::perf::plan::{Plan, Span};
 
 /// Messages completed within the margins of a run.
 ///
@@ -9,10 +9,8 @@ use crate::perf::plan::{Amount, Plan};
 /// margin. Without margins it is from the beginning of the run to the last completion.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Window {
-    /// Time from which completions count.
-    begin: u64,
-    /// Time until which completions count.
-    end: u64,
+    /// Times between which completions count.
+    span: Span,
     /// Time and number of messages at the beginning.
     first: Option<(u64, u64)>,
     /// Time and number of messages at the last completion.
@@ -22,40 +20,19 @@ pub(super) struct Window {
 impl Window {
     /// Creates the window of a transfer that begins `now`.
     pub(super) fn new(plan: &Plan, now: u64) -> Self {
-        let margin = plan.local.margin.as_nanos() as u64;
-        match plan.amount {
-            Amount::Duration(time) if margin > 0 => {
-                let end = now + (time.as_nanos() as u64).saturating_sub(margin);
-                Self { begin: now + margin, end, first: None, last: (now, 0) }
-            }
-            _ => Self { begin: now, end: u64::MAX, first: Some((now, 0)), last: (now, 0) },
-        }
+        let span = Span::of(plan, now);
+        Self { span, first: (span.begin == now).then_some((now, 0)), last: (now, 0) }
     }
 
     /// Notes that `total` messages are completed in all.
     #[inline]
     pub(super) fn note(&mut self, now: u64, total: u64) {
-        if self.first.is_none() && now >= self.begin {
+        if self.first.is_none() && now >= self.span.begin {
             self.first = Some((now, total));
         }
-        if now <= self.end {
+        if now <= self.span.end {
             self.last = (now, total);
         }
-    }
-
-    /// Tells whether the measured part has begun.
-    pub(super) fn has_begun(&self) -> bool {
-        self.first.is_some()
-    }
-
-    /// Tells whether the measured part ends before the run.
-    pub(super) fn has_end(&self) -> bool {
-        self.end != u64::MAX
-    }
-
-    /// Tells whether the measured part is over.
-    pub(super) fn is_over(&self, now: u64) -> bool {
-        now > self.end
     }
 
     /// Returns the messages of the window. Without a completion in it there are none.
@@ -84,7 +61,7 @@ impl Window {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::perf::plan::{Measure, Operation};
+    use crate::perf::plan::{Amount, Measure, Operation};
     use std::time::Duration;
 
     fn plan(amount: Amount, margin: u64) -> Plan {
@@ -113,7 +90,6 @@ mod tests {
         }
         let sample = window.sample(8);
         assert_eq!((sample.messages, sample.elapsed_ns), (400, 4 * SECOND));
-        assert!(window.has_begun() && window.is_over(7 * SECOND));
     }
 
     #[test]
@@ -124,7 +100,7 @@ mod tests {
 
     #[test]
     fn laps_follow_each_other() {
-        let mut window = Window::new(&plan(Amount::Endless(Duration::from_secs(1)), 0), 0);
+        let mut window = Window::new(&plan(Amount::Endless, 0), 0);
         let one = window.lap(SECOND, 100, 8);
         let two = window.lap(3 * SECOND, 150, 8);
         assert_eq!((one.messages, one.elapsed_ns), (100, SECOND));

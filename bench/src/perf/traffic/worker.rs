@@ -6,6 +6,7 @@ use super::end::End;
 use super::flow::Flow;
 use super::layout::Layout;
 use super::memory::Memory;
+use super::receives::Receives;
 use super::request::{POLL_BATCH, QKEY, Way, poll};
 use super::rest::Rest;
 use super::watch::Watch;
@@ -13,8 +14,10 @@ use super::{Connected, PATIENCE, Peer, Word, group, out_of_step};
 use crate::error::{BenchError, Step};
 use crate::node::{Drive, Node, PORT};
 use crate::perf::plan::{Measure, Plan, Service};
+use crate::perf::report::Counts;
 use crate::pin::Side;
 use crate::rendezvous::{Link, pause};
+use std::time::Duration;
 use uroce::{
     AddressVector, CompletionQueue, ConnectOptions, Gid, PathMtu, ProtectionDomain, QpCaps, QpInit,
     Qpn, QueuePair, RecvWr, RemoteBuffer, SharedReceiveQueue, WorkCompletion,
@@ -23,6 +26,8 @@ use uroce_engine::clock::Clock;
 
 /// Largest number of bytes of all memory regions together.
 const MEMORY_MAX: usize = 4 << 30;
+/// Time between two messages to the other end while this one is at work alone.
+const AT_WORK: Duration = Duration::from_secs(1);
 /// Largest number of work requests outstanding in a latency test. Unsignaled ones take places in
 /// the send queue until a later one completes.
 pub(super) const LATENCY_DEPTH: u32 = 128;
@@ -154,13 +159,12 @@ pub(super) struct Bench<'a, P> {
     pub(super) messages_lost: u64,
     pub(super) send_cq: CompletionQueue,
     pub(super) recv_cq: CompletionQueue,
-    /// The queue that all queue pairs take receive requests from, if they share one.
-    pub(super) srq: Option<SharedReceiveQueue>,
+    pub(super) receives: Receives,
     /// Sleep on completion events, if the thread does not poll.
     pub(super) rest: Option<Rest>,
     pub(super) layout: Layout,
-    /// Number of posted receive requests per queue pair, or of those in the shared queue.
-    pub(super) receives_posted: Vec<u32>,
+    /// Longest time without progress.
+    pub(super) patience: Duration,
     pub(super) clock: Clock,
     pub(super) link: &'a mut P,
     pub(super) plan: &'a Plan,
@@ -184,9 +188,12 @@ impl<'a> Bench<'a, Link> {
     /// Waits until the other end has reached the same point.
     pub(super) fn barrier(&mut self) -> Result<(), BenchError> {
         self.link.send(&Word::Ready)?;
-        match self.hear("waiting for the other end to get ready")? {
-            Word::Ready => Ok(()),
-            _ => Err(out_of_step()),
+        loop {
+            match self.hear("waiting for the other end to get ready")? {
+                Word::Busy => (),
+                Word::Ready => return Ok(()),
+                _ => return Err(out_of_step()),
+            }
         }
     }
 
@@ -223,12 +230,12 @@ impl<'a, P: Peer> Bench<'a, P> {
         connected: Connected,
     ) -> Result<Self, BenchError> {
         let Workers { qps, memory, send_cq, recv_cq, srq, rest, layout, ways, .. } = workers;
-        let queues = if srq.is_some() { 1 } else { qps.len() };
+        let silence = plan.silence().max(connected.silence);
         Ok(Self {
             drive: node.drive()?,
             remotes: connected.remote.iter().map(End::remote).collect(),
-            receives_posted: vec![0; queues],
-            srq,
+            receives: Receives::new(srq, qps.len(), plan.rx_depth),
+            patience: PATIENCE.saturating_add(silence),
             rest,
             ways,
             messages_lost: 0,
@@ -279,44 +286,51 @@ impl<'a, P: Peer> Bench<'a, P> {
         id: u64,
     ) -> Result<(), BenchError> {
         let target = [self.memory.slice(worker, range)?];
-        let request = RecvWr::new(&target).id(id);
-        match &self.srq {
-            Some(srq) => srq.post_recv(&request),
-            None => self.qps[worker].post_recv(&request),
-        }
-        .step("posting a receive request")
+        self.receives.post(worker, &mut self.qps, &[RecvWr::new(&target).id(id)])
     }
 
     /// Posts receive requests for whole slots up to the depth of each queue.
     pub(super) fn post_receives(&mut self) -> Result<(), BenchError> {
         let range = self.layout.receive(0, self.plan.size_max());
-        for queue in 0..self.receives_posted.len() {
-            while self.receives_posted[queue] < self.plan.rx_depth {
-                self.post_receive(queue, range.clone(), queue as u64)?;
-                self.receives_posted[queue] += 1;
-            }
+        for queue in 0..self.receives.queues() {
+            let target = [self.memory.slice(queue, range.clone())?];
+            let request = RecvWr::new(&target).id(queue as u64);
+            self.receives.fill(queue, &mut self.qps, request, self.plan.receive_list())?;
         }
         Ok(())
     }
 
     /// Polls completions of the send queues until there were `count`, and leaves later ones in the
-    /// queue.
+    /// queue. Meanwhile the other end is told now and then that this one is at work.
     pub(super) fn await_sends(&mut self, count: u64) -> Result<(), BenchError> {
         let mut done = 0;
         let mut completions = [WorkCompletion::default(); POLL_BATCH];
-        let deadline = self.clock.now() + PATIENCE.as_nanos() as u64;
+        let mut watch = Watch::new(self.clock, self.patience);
+        let mut told = self.clock.now();
         while done < count {
             self.drive.turn();
             let left =
                 usize::try_from(count - done).map_or(POLL_BATCH, |left| left.min(POLL_BATCH));
             let polled = poll(&self.send_cq, &mut completions[..left], self.plan.operation)?;
             done += polled.len() as u64;
-            if self.clock.now() > deadline {
-                let waiting = "waiting for completions";
-                return Err(BenchError::TimedOut { waiting, limit: PATIENCE });
-            }
+            watch.turn(done, || {
+                let now = self.clock.now();
+                if now - told > AT_WORK.as_nanos() as u64 {
+                    told = now;
+                    self.link.tell_busy()?;
+                }
+                Ok(None::<()>)
+            })?;
         }
         Ok(())
+    }
+
+    /// Returns what this end has counted beside the figures.
+    pub(super) fn counts(&self) -> Counts {
+        Counts {
+            receive_posts: self.receives.posts,
+            events: self.rest.as_ref().map_or(0, |rest| rest.events),
+        }
     }
 }
 
@@ -328,13 +342,13 @@ fn exchange(
     ends: &[End],
 ) -> Result<Connected, BenchError> {
     let (largest, local) = (largest_mtu(node, plan.mtu)?, ends.to_vec());
-    link.send(&Word::Setup { mtu: largest, ends: local.clone() })?;
+    link.send(&Word::Setup { mtu: largest, ends: local.clone(), silence: plan.silence() })?;
     match link.receive("waiting for the other end's queue pairs", pause)? {
-        Word::Setup { mtu, ends }
+        Word::Setup { mtu, ends, silence }
             if ends.len() == local.len() && PathMtu::from_bytes(mtu).is_some() =>
         {
             let reads = plan.outstanding;
-            Ok(Connected { mtu: mtu.min(largest), reads, local, remote: ends })
+            Ok(Connected { mtu: mtu.min(largest), reads, local, remote: ends, silence })
         }
         _ => Err(out_of_step()),
     }
