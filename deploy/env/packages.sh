@@ -23,6 +23,8 @@ packages_of() {
     # The host side of the interop laboratory. The guest's packages are only unpacked, see
     # lab/vm/image.py.
     interop) echo qemu-system-x86 cpio iproute2 python3 ;;
+    # deploy/peer-rxe compiles a kernel and packs the root folder of its guest.
+    rxe) echo linux-source-6.1 gcc libc6-dev make flex bison bc xz-utils cpio python3 ;;
     # The RDMA programs and libraries that run unmodified; their imports are checked too. rdma-core
     # contains the tests of python3-pyverbs, which use iproute2 to find addresses. infiniband-diags
     # reads the tree.
@@ -51,8 +53,8 @@ packages_of() {
     # 200 MB to download, which the laboratory has no use for.
     runtimes) echo openjdk-17-jdk-headless golang-go ;;
     *)
-        echo "packages: unknown purpose '$1'; one of build, golden, tools, cost, interop, apps," \
-            "engines, switch, image, containers, node, mpi, telemetry, cli, runtimes" >&2
+        echo "packages: unknown purpose '$1'; one of build, golden, tools, cost, interop, rxe," \
+            "apps, engines, switch, image, containers, node, mpi, telemetry, cli, runtimes" >&2
         return 2
         ;;
     esac

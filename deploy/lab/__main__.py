@@ -9,6 +9,7 @@
   vm          the guest, its image and links, the namespace
   report      verdicts, the table of them, tshark's reading of captures
   build       the programs of uroce that the laboratory builds
+  packages    Debian packages on this machine
 
 `unmodified.py` (deploy/unmodified) and `cost.py` (deploy/cost) are programs of their own.
 """
@@ -17,7 +18,6 @@ import argparse
 import os
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -25,10 +25,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import build
+import packages
 import suites
 from dataplane import vectors
 from engines import wheels
-from report.failure import LabFailure, StaleLists
+from report.failure import LabFailure
 from report.table import Report
 from vm import image, network
 
@@ -129,12 +130,12 @@ def prepare(arguments, report):
     """Does everything that needs the machine's own network, then re-executes in the namespace."""
     engines = ""
     if arguments.suite in ("cm", "apps", "switch", "all"):
-        packages("packages_need apps")
+        packages.need("apps")
     if arguments.suite in ("apps", "all"):
         # For the programs in C.
-        packages("packages_need build")
+        packages.need("build")
     if arguments.suite in ("engines", "all"):
-        packages("packages_need engines")
+        packages.need("engines")
         engines = wheels.python(report.say, arguments.everything)
     network.enter_namespace([
         sys.executable, "-B", str(LAB), *sys.argv[1:], "--inside",
@@ -147,17 +148,12 @@ def prepare(arguments, report):
 
 def guest_image(arguments, report):
     """Builds the guest's image and returns its folder."""
-    packages("packages_need interop")
+    packages.need("interop")
     if arguments.suite in ("vectors", "cm", "switch", "all"):
-        packages("packages_need golden")
+        packages.need("golden")
     if arguments.suite in ("switch", "all"):
-        packages("packages_need switch")
-    try:
-        built = image.build(report.say)
-    except StaleLists:
-        packages("packages_update")
-        built = image.build(report.say)
-    return str(built.folder)
+        packages.need("switch")
+    return str(packages.guest_image(report.say).folder)
 
 
 def program(wanted, needed, report):
@@ -165,15 +161,8 @@ def program(wanted, needed, report):
     if not needed:
         return ""
     if wanted.variable not in os.environ:
-        packages("packages_need build")
+        packages.need("build")
     return build.build(wanted, REPOSITORY, report.say)
-
-
-def packages(command):
-    """Runs a command of the shell library that installs Debian packages."""
-    script = f'source "{LAB.parent}/env/packages.sh" && {command}'
-    if subprocess.run(["bash", "-c", script], stdout=sys.stderr).returncode != 0:
-        raise LabFailure("packages are missing, see above")
 
 
 def run(arguments, report, start):

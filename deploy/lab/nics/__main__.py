@@ -15,14 +15,14 @@ import json
 import os
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
 import build
-from report.failure import LabFailure, StaleLists
+import packages
+from report.failure import LabFailure
 from report.result import FAIL, NOT_RUN, PASS
 from vm import image, network
 
@@ -90,23 +90,12 @@ def parse():
 
 def prepare():
     """Does all that needs the machine's own network, then starts this program in the namespace."""
-    packages("packages_need interop build image")
-    try:
-        base = image.build(say)
-    except StaleLists:
-        packages("packages_update")
-        base = image.build(say)
+    packages.need("interop", "build", "image")
+    base = packages.guest_image(say)
     programs = [build.build(wanted, REPOSITORY, say) for wanted in (build.PERF, build.CLI)]
     # The package is found from the laboratory's folder, which is in PYTHONPATH.
     network.enter_namespace([sys.executable, "-B", "-m", "nics", *sys.argv[1:], "--inside",
                              str(base.folder), *programs])
-
-
-def packages(command):
-    """Runs a function of env/packages.sh, the shell library that installs Debian packages."""
-    script = f'source "{DEPLOY}/env/packages.sh" && {command}'
-    if subprocess.run(["bash", "-c", script], stdout=sys.stderr).returncode != 0:
-        raise LabFailure("packages are missing, see above")
 
 
 def say(text):

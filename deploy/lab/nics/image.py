@@ -1,8 +1,6 @@
 """The guest's root folder for deploy/nics: the laboratory's, with uroce and DPDK added.
 
-The kernel unpacks an initramfs of several archives in their order. A later file replaces an earlier
-one with the same name. So the second archive has only what is added: `init`, this machine's
-programs with their libraries, and DPDK's drivers.
+Added are `init`, this machine's programs with their libraries, and DPDK's drivers.
 """
 
 import re
@@ -26,17 +24,10 @@ class Layered:
         self.kernel = base.kernel
         self.release = base.release
         self.initramfs = folder / "initramfs.cpio"
-        over = folder / "over.cpio"
         root = folder / "root"
         fill(root, programs)
-        image.pack(root, over)
-        with open(self.initramfs, "wb") as output:
-            for archive in (base.initramfs, over):
-                output.write(archive.read_bytes())
-                # Each archive must begin at a multiple of four bytes.
-                output.write(bytes(-output.tell() % 4))
+        image.pack_over(base, root, self.initramfs)
         shutil.rmtree(root)
-        over.unlink()
 
 
 def fill(root, programs):

@@ -73,6 +73,12 @@ def build(say):
         return image
 
 
+def cached():
+    """The image that was built last, or None. Asks neither apt nor the network."""
+    folders = sorted(cache_folder().glob("image-*"), key=lambda path: path.stat().st_mtime)
+    return Image(folders[-1]) if folders else None
+
+
 def cache_folder():
     """The folder that keeps downloads and images between runs."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
@@ -251,6 +257,21 @@ def pack(root, archive):
             ["cpio", "--quiet", "--null", "--create", "--format=newc", "--owner=0:0"],
             cwd=root, input="\0".join(names).encode(), stdout=output, check=True,
         )
+
+
+def pack_over(base, root, target):
+    """Writes an initramfs of an image's files and those of a folder.
+
+    The kernel unpacks an initramfs of several archives in their order, and a later file replaces an
+    earlier one with the same name."""
+    shutil.copy(base.initramfs, target)
+    over = target.with_suffix(".over")
+    pack(root, over)
+    with open(target, "ab") as output:
+        # Each archive must begin at a multiple of four bytes.
+        output.write(bytes(-output.tell() % 4))
+        output.write(over.read_bytes())
+    over.unlink()
 
 
 def remove_others(cache, packages, image):
