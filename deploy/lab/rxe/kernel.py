@@ -21,6 +21,8 @@ from . import bounded
 PACKAGE = "linux-source-6.1"
 ARCHIVE = Path(f"/usr/src/{PACKAGE}.tar.xz")
 CONFIG = Path(__file__).resolve().parent / "config"
+# A third of the source, of which nothing is compiled.
+NOT_COMPILED = "*/drivers/gpu/*.[ch]"
 # Bytes of source and objects together, with a reserve.
 SPACE = 3_000_000_000
 UNPACK_SECONDS = 600
@@ -58,10 +60,10 @@ def build(target, say):
         name = f"{version}-{config_hash()}"
         kernel = Kernel(target / f"kernel-{name}")
         if not kernel.folder.exists():
-            work = target / f"building-{name}"
-            remove_others(target, work)
+            source, work = target / f"source-{version}", target / f"building-{name}"
+            remove_others(target, source, work)
             work.mkdir(exist_ok=True)
-            make(work, kernel, version, say)
+            make(source, work, kernel, version, say)
             remove_others(target, kernel.folder)
         return kernel
 
@@ -71,16 +73,17 @@ def config_hash():
     return hashlib.sha256(CONFIG.read_bytes()).hexdigest()[:8]
 
 
-def remove_others(target, kept):
-    """Removes all kernels and unfinished builds but one."""
-    for path in [*target.glob("kernel-*"), *target.glob("building-*")]:
-        if path != kept:
-            shutil.rmtree(path)
+def remove_others(target, *kept):
+    """Removes all kernels, sources and unfinished builds but some."""
+    for pattern in ("kernel-*", "source-*", "building-*"):
+        for path in target.glob(pattern):
+            if path not in kept:
+                shutil.rmtree(path)
 
 
-def make(work, kernel, version, say):
+def make(source, work, kernel, version, say):
     """Unpacks, configures and compiles in a folder. The finished kernel gets its name at once."""
-    source, objects, log = work / "source", work / "objects", work / "log"
+    objects, log = work / "objects", work / "log"
     if not source.exists():
         check_space(work)
         say(f"unpacking {ARCHIVE}")
@@ -123,11 +126,12 @@ def unpack(source, log):
     if not ARCHIVE.exists():
         raise LabFailure(f"{PACKAGE} is installed without {ARCHIVE}; "
                          f"apt-get install --reinstall {PACKAGE}")
-    partial = source.with_suffix(".partial")
+    partial = source.with_name(f"{source.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir()
     bounded.run(["tar", "--extract", "--xz", "--file", ARCHIVE, "--directory", partial,
-                 "--strip-components=1", "--no-same-owner"], UNPACK_SECONDS, log, "unpacking")
+                 "--strip-components=1", "--no-same-owner", f"--exclude={NOT_COMPILED}"],
+                UNPACK_SECONDS, log, "unpacking")
     partial.rename(source)
 
 
