@@ -12,13 +12,16 @@ import time
 from pathlib import Path
 
 from report.failure import LabFailure
-from vm import image
+from vm import image, network
 
 from . import bounded
 
 INIT = Path(__file__).resolve().parent / "init"
 MEMORY = "768M"
 MARK = "uroce: "
+# The guest's processes are processes of this machine that user-mode Linux traces. They would run on
+# here without it, so they are in a namespace that ends with its first process.
+ALONE = ("--pid", "--fork", "--kill-child=KILL")
 # Lines that are shown of a console that breaks off.
 LAST_LINES = 12
 
@@ -31,7 +34,8 @@ def lines(kernel, base, plan, silence, folder):
     shutil.copy(INIT, root / "init")
     (root / "plan").write_text(plan)
     image.pack_over(base, root, initramfs)
-    command = [kernel.program, f"mem={MEMORY}", f"initrd={initramfs}", f"uml_dir={folder}",
+    command = [*network.isolation(*ALONE), "sh", "-c", '"$@"; exit $?', "sh", kernel.program,
+               f"mem={MEMORY}", f"initrd={initramfs}", f"uml_dir={folder}",
                "con=null", "con0=null,fd:1", "quiet", "panic=1"]
     with bounded.started(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as guest:
         shown = []

@@ -27,11 +27,18 @@ def enter_namespace(arguments, with_taps=True):
     """Replaces this process by `arguments` in a new network namespace."""
     if with_taps and not os.access("/dev/net/tun", os.R_OK | os.W_OK):
         raise LabFailure("the laboratory needs /dev/net/tun to connect the guests to this machine")
-    for isolate in (["unshare", "--net"], ["unshare", "--user", "--map-root-user", "--net"]):
+    isolate = isolation("--net")
+    os.execvp(isolate[0], [*isolate, *arguments])
+
+
+def isolation(*kinds):
+    """The command that runs another one in new namespaces of these kinds, options of unshare(1).
+    Raises LabFailure if this machine allows none."""
+    for isolate in (["unshare", *kinds], ["unshare", "--user", "--map-root-user", *kinds]):
         if subprocess.run([*isolate, "true"], stderr=subprocess.DEVNULL).returncode == 0:
-            os.execvp(isolate[0], [*isolate, *arguments])
-    raise LabFailure("this machine allows no new network namespace: run the laboratory as root, "
-                     "or allow user namespaces")
+            return isolate
+    raise LabFailure("this machine allows no new namespace: run the laboratory as root, or allow "
+                     "user namespaces")
 
 
 def prepare():
