@@ -57,11 +57,16 @@ class Figures(unittest.TestCase):
 
     def test_a_turn_has_a_message_and_an_acknowledgement_of_each_end(self):
         samples = [(0.0, 0, 0), (1.0, 20000, 20000)]
-        point = read(spoken("write_lat", 64, 4096, samples, {"run": DURATION, "turns": TURNS}))
+        point = read(spoken("send_lat", 64, 4096, samples, {"run": DURATION, "turns": TURNS}))
         self.assertEqual(point["usec"], 50)
         self.assertEqual(point["perftest_usec"], 48.1)
         self.assertEqual([point[name] for name in ("p50_usec", "p99_usec", "p999_usec")],
                          [47.2, 60.3, 120.4])
+
+    def test_the_latency_of_a_read_is_a_whole_turn(self):
+        samples = [(0.0, 0, 0), (1.0, 20000, 9)]
+        point = read(spoken("read_lat", 8192, 4096, samples, {"run": DURATION}))
+        self.assertEqual((point["usec"], point["p50_usec"]), (100, None))
 
     def test_what_was_sent_again_is_named(self):
         counters = [(0, "out_of_seq_request", 3), (1, "completer_retry_err", 1),
