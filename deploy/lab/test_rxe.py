@@ -55,18 +55,17 @@ class Figures(unittest.TestCase):
         point = read(spoken("read_bw", 4000, 1024, samples, {"run": BANDWIDTH}))
         self.assertEqual(point["messages_per_second"], 100)
 
-    def test_a_turn_has_a_message_and_an_acknowledgement_of_each_end(self):
-        samples = [(0.0, 0, 0), (1.0, 20000, 20000)]
-        point = read(spoken("send_lat", 64, 4096, samples, {"run": DURATION, "turns": TURNS}))
-        self.assertEqual(point["usec"], 50)
-        self.assertEqual(point["perftest_usec"], 48.1)
+    def test_the_latency_of_a_read_is_a_whole_turn(self):
+        samples = [(0.0, 0, 0), (1.0, 20000, 9)]
+        point = read(spoken("read_lat", 8192, 4096, samples, {"run": DURATION, "turns": TURNS}))
+        self.assertEqual((point["usec"], point["perftest_usec"]), (100, 48.1))
         self.assertEqual([point[name] for name in ("p50_usec", "p99_usec", "p999_usec")],
                          [47.2, 60.3, 120.4])
 
-    def test_the_latency_of_a_read_is_a_whole_turn(self):
-        samples = [(0.0, 0, 0), (1.0, 20000, 9)]
-        point = read(spoken("read_lat", 8192, 4096, samples, {"run": DURATION}))
-        self.assertEqual((point["usec"], point["p50_usec"]), (100, None))
+    def test_perftest_without_a_clock_has_no_figures(self):
+        said = f"Correlation coefficient r^2: 0.8 < 0.9\n{BANDWIDTH}"
+        point = read(spoken("write_bw", 64, 1024, [(0, 0, 0), (1, 0, 9)], {"run": said}))
+        self.assertEqual((point["messages_per_second"], point["perftest_gbps"]), (9, None))
 
     def test_what_was_sent_again_is_named(self):
         counters = [(0, "out_of_seq_request", 3), (1, "completer_retry_err", 1),

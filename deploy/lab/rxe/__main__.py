@@ -67,8 +67,8 @@ def parse():
     parser.add_argument("--sizes", type=numbers(1, measure.SIZE_MAX), default=[64, 4096, 65536],
                         metavar="N,...", help="bytes of a message (default: 64,4096,65536)")
     parser.add_argument("--tests", type=tests, default=list(measure.TESTS), metavar="TEST,...",
-                        help=f"of {', '.join(measure.TESTS)} (default: all); without write_lat, "
-                        "whose ends poll for each other's time slice on the one CPU")
+                        help=f"of {', '.join(measure.TESTS)} (default: all); without write_lat "
+                        "and send_lat, whose ends both poll: one CPU gives each a time slice")
     parser.add_argument("--mtu", type=numbers(measure.MTU_MIN, 65535), default=[4200, 1500],
                         metavar="N,...", help="MTUs of the interfaces; the path MTU is the largest "
                         "that fits (default: 4200,1500, so path MTUs of 4096 and 1024)")
