@@ -80,6 +80,10 @@ class Figures(unittest.TestCase):
         self.assertIn("ib_send_bw of 64 bytes, path MTU 1024 failed", point["error"])
         self.assertIn("Couldn't connect", point["error"])
 
+    def test_a_sample_after_the_end_is_an_error(self):
+        lines = spoken("send_bw", 64, 1024, [(0, 0, 4), (2, 0, 9)], {"run": BANDWIDTH})
+        self.assertIn("too busy", read([*lines[:3], (2, "late"), *lines[3:]])["error"])
+
     def test_a_run_without_packets_is_an_error(self):
         point = read(spoken("send_bw", 64, 1024, [(0, 0, 4), (2, 0, 4)], {"run": BANDWIDTH}))
         self.assertIn("no packet in 2.0 s", point["error"])

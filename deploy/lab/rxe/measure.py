@@ -51,6 +51,8 @@ class Run:
     test: str
     size: int
     path_mtu: int
+    late: bool = False
+    """Whether perftest had ended at the second sample."""
     samples: list = field(default_factory=list)
     """(time, packets sent by the server's device, by the client's), twice."""
     counters: dict = field(default_factory=dict)
@@ -92,6 +94,8 @@ class Reader:
         elif word == "sample":
             server, client = map(int, rest)
             self.run.samples.append((moment, server, client))
+        elif word == "late":
+            self.run.late = True
         elif word == "counter":
             when, device, name, value = rest
             self.run.counters[when, device, name] = int(value)
@@ -114,6 +118,9 @@ def figures(run):
     if any(run.status.values()) or len(run.samples) != 2:
         said = [line.strip() for lines in run.output.values() for line in lines if line.strip()]
         return point | {"error": f"{run.name} failed in the guest: {' | '.join(said[-6:])}"}
+    if run.late:
+        return point | {"error": f"{run.name}: perftest ended before the second sample; this "
+                                 f"machine is too busy to measure on"}
     sender = SERVER if run.test.startswith("read") else CLIENT
     (begin, *first), (end, *last) = run.samples
     packets, seconds = last[sender] - first[sender], end - begin
