@@ -62,6 +62,14 @@ impl Memory for World {
         Ok(0)
     }
 
+    fn write_word(&mut self, _: Accessor, _: Rkey, _: Va, _: [u8; 8]) -> Result<(), MemoryFault> {
+        Ok(())
+    }
+
+    fn flush(&mut self, _: Accessor, _: &Flush) -> Result<(), MemoryFault> {
+        Ok(())
+    }
+
     fn bind(&mut self, _: Accessor, _: &BindMw) -> Result<(), MemoryFault> {
         Ok(())
     }

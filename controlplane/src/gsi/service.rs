@@ -150,6 +150,14 @@ impl Memory for Surroundings {
         Err(MemoryFault::NotGranted)
     }
 
+    fn write_word(&mut self, _: Accessor, _: Rkey, _: Va, _: [u8; 8]) -> Result<(), MemoryFault> {
+        Err(MemoryFault::NotGranted)
+    }
+
+    fn flush(&mut self, _: Accessor, _: &Flush) -> Result<(), MemoryFault> {
+        Err(MemoryFault::NotGranted)
+    }
+
     fn bind(&mut self, _: Accessor, _: &BindMw) -> Result<(), MemoryFault> {
         Err(MemoryFault::NotAWindow)
     }

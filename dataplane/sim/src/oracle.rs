@@ -4,6 +4,7 @@
 //! - Every work request completes once, in order; unsignalled ones are done when a later one is.
 //! - A message is received once, in order, with its bytes, length, immediate data and solicited
 //!   mark; a completed WRITE, READ or ATOMIC has had exactly its effect.
+//! - After a FLUSH for persistence everything written before it is durable.
 //! - In the end every byte that no message was sent to is unchanged.
 //! - Additions to a shared word form one unbroken chain of former values.
 //! - A transport retry error is explained by faults (see [`Traffic::explain`]); other errors have a
@@ -13,7 +14,7 @@
 mod last;
 mod lost;
 
-use uroce_wire::Qpn;
+use uroce_wire::{Placement, Qpn};
 
 use crate::campaign::plan::RETRY_CNT;
 use crate::campaign::workload::{Content, PostedSend, Traffic, Work};
@@ -59,7 +60,7 @@ impl Traffic {
             let byte_len = match posted.work {
                 Work::Read { len, .. } => len,
                 Work::Atomic { .. } | Work::SharedAdd { .. } => 8,
-                Work::Send | Work::Write { .. } | Work::Doomed => 0,
+                Work::Send | Work::Write { .. } | Work::Flush { .. } | Work::Doomed => 0,
             };
             if (cqe.opcode, cqe.byte_len) != (posted.opcode, byte_len) {
                 return Err(format!("{posted:?} completes as something else"));
@@ -83,6 +84,14 @@ impl Traffic {
             Work::Doomed => Err(format!("{posted:?} succeeds, which cannot be")),
             Work::Send => Ok(()),
             Work::Write { offset, len } => self.check_target(peer, offset, len, posted.wr_id),
+            Work::Flush { offset, len, placement } => {
+                let is_durable = placement.contains(Placement::PERSISTENT);
+                if is_durable {
+                    self.check_durable(peer, offset, len, posted.wr_id)
+                } else {
+                    Ok(())
+                }
+            }
             Work::Read { offset, len, chunk } => {
                 self.bytes += u64::from(len);
                 let [me, peer] = self.ends.get_disjoint_mut([index, peer]).expect("two ends");
@@ -136,6 +145,37 @@ impl Traffic {
             Ok(())
         } else {
             Err(format!("WRITE {wr_id} of {len} bytes to {offset} is not in memory"))
+        }
+    }
+
+    /// Checks that what was written to the peer's range before a FLUSH would survive a loss of
+    /// power. Bytes that a later WRITE changes may or may not.
+    fn check_durable(
+        &mut self,
+        owner: usize,
+        offset: u32,
+        len: u32,
+        wr_id: u64,
+    ) -> Result<(), String> {
+        let writer = &self.ends[self.ends[owner].peer];
+        if writer.has_failed {
+            return Ok(());
+        }
+        self.bytes += u64::from(len);
+        let owner = &self.ends[owner];
+        let memory = &self.world.node(owner.at.node).memory;
+        let mut durable = memory.durable(owner.target).to_vec();
+        for posted in writer.sends.iter().filter(|posted| posted.wr_id > wr_id) {
+            if let Work::Write { offset, len } = posted.work {
+                let range = offset as usize..(offset + len) as usize;
+                durable[range.clone()].copy_from_slice(&owner.shadow[range]);
+            }
+        }
+        let range = offset as usize..(offset + len) as usize;
+        if durable[range.clone()] == owner.shadow[range] {
+            Ok(())
+        } else {
+            Err(format!("FLUSH {wr_id} of {len} bytes from {offset} has left some behind"))
         }
     }
 

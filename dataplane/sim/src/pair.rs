@@ -89,7 +89,8 @@ impl Pair {
         world.join(ends[0], ends[1]);
         let mut add = |end: usize, base, bytes| {
             let memory = &mut world.node_mut(end as u16).memory;
-            memory.register(PD, AccessFlags::all(), base, 77 + end as u32, bytes)
+            let access = AccessFlags::all() | AccessFlags::FLUSH_PERSISTENT;
+            memory.register(PD, access, base, 77 + end as u32, bytes)
         };
         let pattern = |end: usize| {
             (0..terms.region)

@@ -48,7 +48,7 @@ enum Search {
 fn search_of(bug: Bug) -> Search {
     match bug {
         Bug::WriteLengthUnchecked => Search::Hostile,
-        Bug::ProcessedTwice => Search::Perfect,
+        Bug::ProcessedTwice | Bug::FlushForgotten => Search::Perfect,
         Bug::RangeOverflow
         | Bug::BadLkeyAtomic
         | Bug::KeyCheckedForOnePacket

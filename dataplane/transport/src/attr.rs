@@ -66,7 +66,15 @@ bitflags! {
         const REMOTE_ATOMIC = 1 << 3;
         /// Memory windows may be bound to the region.
         const MW_BIND = 1 << 4;
+        /// FLUSH by a peer, for visibility.
+        const FLUSH_GLOBAL = 1 << 5;
     }
+}
+
+impl AccessFlags {
+    /// FLUSH by a peer, for persistence. Not one of [`all`](AccessFlags::all): ordinary memory
+    /// cannot grant it.
+    pub const FLUSH_PERSISTENT: AccessFlags = AccessFlags::from_bits_retain(1 << 6);
 }
 
 bitflags! {

@@ -60,6 +60,10 @@ pub enum WcOpcode {
     CompSwap,
     /// ATOMIC fetch and add.
     FetchAdd,
+    /// ATOMIC WRITE.
+    AtomicWrite,
+    /// FLUSH.
+    Flush,
     /// Local invalidate of a key.
     LocalInv,
     /// Binding or unbinding of a memory window.

@@ -27,6 +27,8 @@ crate::counted! {
         MessageDropped "rx_message_dropped"
             "A packet of a UC message of which another was lost, or that breaks a rule."
         OldRead "rx_old_read" "A repeated READ or ATOMIC that no stored request matches."
+        FlushTooMany "rx_flush_too_many"
+            "A FLUSH beyond the agreed number at once; it is sent again."
         Congestion "rx_cnp_ignored"
             "A CNP to a QP without congestion control, or that has sent nothing lately."
         HandOverFull "rx_handover_full" "The owner lcore's hand-over ring is full."

@@ -3,8 +3,9 @@
 //! The core decides *what* to copy and *what* to send; an [`Env`] does it and may refuse. The
 //! engine's environment copies real memory into mbufs, the simulator's works on vectors.
 
-use uroce_wire::{Bth, ExtHeaders, HeaderTemplate, Lkey, Qpn, Rkey, Va};
+use uroce_wire::{Bth, ExtHeaders, HeaderTemplate, Lkey, Placement, Qpn, Rkey, Va};
 
+use crate::attr::AccessFlags;
 use crate::counter::Counter;
 use crate::cqe::Cqe;
 use crate::gather::Gather;
@@ -106,6 +107,27 @@ pub enum AtomicOp {
     },
 }
 
+/// What a FLUSH asks for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Flush {
+    /// R_Key of the memory region.
+    pub rkey: Rkey,
+    /// Address and length of the range; `None` is the whole region.
+    pub range: Option<(Va, u32)>,
+    /// What must be true of the bytes afterwards: one or both of the types that have a meaning.
+    pub placement: Placement,
+}
+
+impl Flush {
+    /// The access that the region, and the QP, must grant.
+    pub fn needed(&self) -> AccessFlags {
+        let mut needed = AccessFlags::empty();
+        needed.set(AccessFlags::FLUSH_GLOBAL, self.placement.contains(Placement::GLOBAL));
+        needed.set(AccessFlags::FLUSH_PERSISTENT, self.placement.contains(Placement::PERSISTENT));
+        needed
+    }
+}
+
 /// Registered memory, as a QP accesses it.
 pub trait Memory {
     /// Checks whether `access` to the whole of `region` is granted. Changes nothing.
@@ -133,6 +155,26 @@ pub trait Memory {
         va: Va,
         op: AtomicOp,
     ) -> Result<u64, MemoryFault>;
+
+    /// Stores `bytes` at `va`, which is 8-byte aligned, in one piece: every other access sees all of
+    /// them or none.
+    ///
+    /// # Errors
+    /// A [`MemoryFault`]; then the bytes are unchanged.
+    fn write_word(
+        &mut self,
+        by: Accessor,
+        rkey: Rkey,
+        va: Va,
+        bytes: [u8; 8],
+    ) -> Result<(), MemoryFault>;
+
+    /// Brings all that was written before to where `flush` demands it. Every access flag of
+    /// [`Flush::needed`] must be granted; the key of a memory window grants none of them.
+    ///
+    /// # Errors
+    /// A [`MemoryFault`]: nothing was guaranteed.
+    fn flush(&mut self, by: Accessor, flush: &Flush) -> Result<(), MemoryFault>;
 
     /// Binds a memory window to a part or all of a region, or unbinds it.
     ///

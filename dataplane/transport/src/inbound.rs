@@ -5,10 +5,12 @@
 //! A check only gives a verdict. The service decides the consequence of a failed check: RC sends a
 //! NAK, UC drops the message.
 
-use uroce_wire::{OpInfo, Operation, Packet, PathMtu, Rkey, Va};
+use uroce_wire::{
+    Feth, OpInfo, Operation, Packet, PathMtu, Placement, Reth, Rkey, Selectivity, Va,
+};
 
 use crate::attr::AccessFlags;
-use crate::env::{AccessKind, Accessor, Key, Memory, MemoryFault, Region};
+use crate::env::{AccessKind, Accessor, Flush, Key, Memory, MemoryFault, Region};
 use crate::wqe::MAX_MESSAGE_LEN;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -104,17 +106,37 @@ pub(crate) fn needs_receive(packet: &Packet<'_>) -> bool {
     }
 }
 
-/// Returns whether a QP with these access flags allows the operation; false if there is no such
-/// request.
+/// Returns whether a QP with these access flags allows the packet's operation; false if there is no
+/// such request.
 #[inline]
-pub(crate) fn is_allowed(operation: Operation, access: AccessFlags) -> bool {
-    match operation {
+pub(crate) fn is_allowed(packet: &Packet<'_>, access: AccessFlags) -> bool {
+    match packet.op.operation {
         Operation::Send => true,
-        Operation::Write => access.contains(AccessFlags::REMOTE_WRITE),
+        //= check P5 — an ATOMIC WRITE needs the right to write
+        Operation::Write | Operation::AtomicWrite => access.contains(AccessFlags::REMOTE_WRITE),
         Operation::ReadRequest => access.contains(AccessFlags::REMOTE_READ),
         Operation::CompareSwap | Operation::FetchAdd => access.contains(AccessFlags::REMOTE_ATOMIC),
+        Operation::Flush => flush_of(packet).is_some_and(|flush| access.contains(flush.needed())),
         _ => false,
     }
+}
+
+/// What a FLUSH packet asks for; `None` if its placement type or selectivity level is reserved.
+//= check P6 — the right to each placement type, and no reserved one
+#[cold]
+pub(crate) fn flush_of(packet: &Packet<'_>) -> Option<Flush> {
+    let Feth { placement, selectivity } = packet.ext.feth;
+    let Reth { va, rkey, dma_len } = packet.ext.reth;
+    //= check P4 — for a whole region, address and length are not used
+    let range = match selectivity {
+        Selectivity::Range => Some((va, dma_len)),
+        Selectivity::Region if seeded!(FlushRangeForRegion) => Some((va, dma_len)),
+        Selectivity::Region => None,
+        Selectivity::Reserved(_) => return None,
+    };
+    let visible = seeded!(FlushOnlyVisible) && placement.contains(Placement::GLOBAL);
+    let reached = if visible { Placement::GLOBAL } else { placement };
+    placement.is_defined().then_some(Flush { rkey, range, placement: reached })
 }
 
 /// Checks that the R_Key grants `access` to the whole range.

@@ -68,8 +68,8 @@ pub use counter::Counter;
 pub use cqe::{Cqe, Grh, WcOpcode, WcStatus};
 pub use drop_reason::DropReason;
 pub use env::{
-    AccessKind, Accessor, Ah, AsyncEvent, AtomicOp, Env, Found, Key, Memory, MemoryFault, Outbound,
-    Output, PacketSink, Path, Pd, Region, SharedReceives, Side, TransmitError,
+    AccessKind, Accessor, Ah, AsyncEvent, AtomicOp, Env, Flush, Found, Key, Memory, MemoryFault,
+    Outbound, Output, PacketSink, Path, Pd, Region, SharedReceives, Side, TransmitError,
 };
 pub use gather::{Gather, Piece};
 pub use qp::migration::MigrationStats;

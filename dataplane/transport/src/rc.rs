@@ -90,9 +90,9 @@ impl Rc {
         (next, self.requester.cursor)
     }
 
-    /// Returns whether the message at this position is a READ or ATOMIC, which is answered by data
-    /// instead of an acknowledgement. False if there is no message.
+    /// Returns whether the message at this position has a response of its own instead of an
+    /// acknowledgement, as a READ or ATOMIC has. False if there is no message.
     pub(crate) fn is_asking(&self, at: u32) -> bool {
-        self.requester.sq.get(at).is_some_and(|wqe| wqe.op.is_read_or_atomic())
+        self.requester.sq.get(at).is_some_and(|wqe| wqe.op.has_response())
     }
 }

@@ -113,6 +113,12 @@ mod planting {
         CutByEveryCnp "Every CNP cuts the rate, however soon it follows the last."
         CnpForEveryMark "Every marked packet makes a CNP."
         CnpOfAnyone "A CNP from any source cuts the rate."
+        FlushForgotten "A FLUSH is answered but not carried out."
+        FlushOnlyVisible "A FLUSH for visibility and persistence is one for visibility."
+        FlushRangeForRegion "A FLUSH of a region is one of the range in its RETH."
+        AtomicWriteReexecuted "A repeated ATOMIC WRITE is executed again."
+        PlacementUnlimited "ATOMIC WRITEs and FLUSHes do not count as outstanding."
+        PlacementAcked "An ATOMIC WRITE or FLUSH is answered by an ACK."
     }
 
     thread_local! {

@@ -102,7 +102,7 @@ impl SendQueue {
             return Err(PostError::InlineTooLong);
         }
         self.work.check_room()?;
-        wr.op.check_inline(qp_type)?;
+        wr.op.check_inline(qp_type, data.len())?;
         let first = self.inline_of(self.work.wqes.tail());
         self.inline[first..][..data.len()].copy_from_slice(data);
         let len = data.len() as u32;
@@ -144,7 +144,7 @@ impl SendQueue {
         by: Accessor,
         memory: &impl Memory,
     ) -> Result<(), WcStatus> {
-        let asks = wqe.op.is_read_or_atomic();
+        let asks = wqe.op.returns_data();
         if !asks && wqe.psns == 1 {
             return Ok(());
         }
@@ -184,7 +184,7 @@ impl SendQueue {
         let is_error = status != WcStatus::Success;
         if wqe.signaled || is_error && !seeded!(UnsignaledErrorLost) {
             let opcode = wc_opcode(&wqe.op);
-            let byte_len = if wqe.op.is_read_or_atomic() && !is_error { wqe.len } else { 0 };
+            let byte_len = if wqe.op.returns_data() && !is_error { wqe.len } else { 0 };
             let cqe = Cqe { byte_len, position, ..Cqe::new(wqe.wr_id, status, opcode, qpn) };
             out.complete(Side::Send, cqe);
         }
@@ -222,6 +222,8 @@ fn wc_opcode(op: &SendOp) -> WcOpcode {
         SendOp::Read { .. } => WcOpcode::RdmaRead,
         SendOp::CompareSwap { .. } => WcOpcode::CompSwap,
         SendOp::FetchAdd { .. } => WcOpcode::FetchAdd,
+        SendOp::AtomicWrite { .. } => WcOpcode::AtomicWrite,
+        SendOp::Flush { .. } => WcOpcode::Flush,
         SendOp::LocalInvalidate { .. } => WcOpcode::LocalInv,
         SendOp::BindMw { .. } => WcOpcode::BindMw,
     }

@@ -2,7 +2,7 @@
 //!
 //! Read first: IBA 11 (work requests).
 
-use uroce_wire::{ImmDt, Lkey, Msn, Psn, Qkey, Qpn, Rkey, Va};
+use uroce_wire::{ImmDt, Lkey, Msn, Placement, Psn, Qkey, Qpn, Rkey, Selectivity, Va};
 
 use crate::attr::{AccessFlags, QpType};
 use crate::env::Ah;
@@ -96,6 +96,27 @@ pub enum SendOp {
         /// Value that is added.
         add: u64,
     },
+    /// ATOMIC WRITE: writes the 8 bytes of the gather list, or of inline data, in one piece.
+    AtomicWrite {
+        /// Remote address, 8-byte aligned.
+        va: Va,
+        /// R_Key of the remote region.
+        rkey: Rkey,
+    },
+    /// FLUSH: completes once what was written to the remote memory before is visible or
+    /// persistent, as `placement` says.
+    Flush {
+        /// Remote address of the first byte; not used for a whole region.
+        va: Va,
+        /// R_Key of the remote region.
+        rkey: Rkey,
+        /// Length in bytes; not used for a whole region.
+        len: u32,
+        /// Visibility, persistence or both.
+        placement: Placement,
+        /// A range or the whole region.
+        selectivity: Selectivity,
+    },
     /// Invalidates a local key; sends nothing.
     LocalInvalidate {
         /// R_Key to invalidate.
@@ -128,10 +149,20 @@ impl From<BindMw> for SendOp {
 }
 
 impl SendOp {
-    /// Returns whether the operation is READ or ATOMIC: answered with data and limited by
-    /// `max_rd_atomic`.
-    pub fn is_read_or_atomic(&self) -> bool {
+    /// Returns whether the operation has a response of its own, and is limited by `max_rd_atomic`:
+    /// READ, ATOMIC, ATOMIC WRITE and FLUSH.
+    pub fn has_response(&self) -> bool {
+        self.returns_data() || self.is_placement()
+    }
+
+    /// Returns whether the response carries data: READ and ATOMIC.
+    pub fn returns_data(&self) -> bool {
         matches!(self, SendOp::Read { .. }) || self.is_atomic()
+    }
+
+    /// Returns whether the operation is ATOMIC WRITE or FLUSH, the response to which is empty.
+    pub fn is_placement(&self) -> bool {
+        matches!(self, SendOp::AtomicWrite { .. } | SendOp::Flush { .. })
     }
 
     /// Returns whether the operation may be posted to a QP of this type.
@@ -154,6 +185,7 @@ impl SendOp {
                 | SendOp::SendWithInvalidate { .. }
                 | SendOp::SendTo { .. }
                 | SendOp::Write { .. }
+                | SendOp::AtomicWrite { .. }
         )
     }
 
@@ -161,23 +193,45 @@ impl SendOp {
     /// the QP type, and a scatter/gather list of `num_sge` elements and `len` bytes suits it.
     ///
     /// # Errors
-    /// [`PostError::WrongOperation`] or [`PostError::AtomicLength`].
+    /// [`PostError::WrongOperation`], [`PostError::AtomicLength`] or [`PostError::BadFlush`].
     #[inline]
     pub fn check(&self, qp_type: QpType, num_sge: usize, len: u64) -> Result<(), PostError> {
-        if !self.suits(qp_type) || self.is_local() && num_sge > 0 {
+        if !self.suits(qp_type) || self.takes_no_list() && num_sge > 0 {
             return Err(PostError::WrongOperation);
         }
-        if self.is_atomic() && len != 8 { Err(PostError::AtomicLength) } else { Ok(()) }
+        if self.is_one_word() && len != 8 {
+            return Err(PostError::AtomicLength);
+        }
+        match self {
+            SendOp::Flush { len, placement, selectivity, .. } => {
+                check_flush(*len, *placement, *selectivity)
+            }
+            _ => Ok(()),
+        }
     }
 
-    /// Checks the same rules as [`check`](SendOp::check) for a payload of inline data.
+    /// Checks the same rules as [`check`](SendOp::check) for a payload of `len` bytes of inline
+    /// data.
     ///
     /// # Errors
-    /// [`PostError::WrongOperation`].
+    /// [`PostError::WrongOperation`] or [`PostError::AtomicLength`].
     #[inline]
-    pub fn check_inline(&self, qp_type: QpType) -> Result<(), PostError> {
-        let is_right = self.suits(qp_type) && self.takes_inline();
-        if is_right { Ok(()) } else { Err(PostError::WrongOperation) }
+    pub fn check_inline(&self, qp_type: QpType, len: usize) -> Result<(), PostError> {
+        if !self.suits(qp_type) || !self.takes_inline() {
+            return Err(PostError::WrongOperation);
+        }
+        if self.is_one_word() && len != 8 { Err(PostError::AtomicLength) } else { Ok(()) }
+    }
+
+    /// Returns whether the operation has no payload and no result, so that it takes no
+    /// scatter/gather list.
+    fn takes_no_list(&self) -> bool {
+        self.is_local() || matches!(self, SendOp::Flush { .. })
+    }
+
+    /// Returns whether the operation's payload or result is exactly 8 bytes long.
+    fn is_one_word(&self) -> bool {
+        self.is_atomic() || matches!(self, SendOp::AtomicWrite { .. })
     }
 
     /// Returns whether the operation consumes a receive WQE at the peer.
@@ -201,6 +255,17 @@ impl SendOp {
     }
 }
 
+/// Checks the fields of a FLUSH.
+#[cold]
+fn check_flush(len: u32, placement: Placement, selectivity: Selectivity) -> Result<(), PostError> {
+    let is_right = match selectivity {
+        Selectivity::Range => len <= MAX_MESSAGE_LEN,
+        Selectivity::Region => true,
+        Selectivity::Reserved(_) => false,
+    };
+    if placement.is_defined() && is_right { Ok(()) } else { Err(PostError::BadFlush) }
+}
+
 /// A send work request. Its scatter/gather list is passed separately.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SendWr {
@@ -212,7 +277,8 @@ pub struct SendWr {
     pub signaled: bool,
     /// A solicited event is requested at the peer (SEND and WRITE with immediate).
     pub solicited: bool,
-    /// The request must not begin before all earlier READs and ATOMICs have completed (RC).
+    /// The request must not begin before all earlier READs, ATOMICs, ATOMIC WRITEs and FLUSHes have
+    /// completed (RC).
     pub fence: bool,
 }
 
@@ -299,9 +365,14 @@ pub enum PostError {
     /// The elements sum up to more than [`MAX_MESSAGE_LEN`].
     #[error("message longer than 2^31 bytes")]
     TooLong,
-    /// An ATOMIC's scatter list is not exactly 8 bytes long.
-    #[error("scatter list of an atomic must be 8 bytes")]
+    /// The scatter/gather list, or inline data, of an ATOMIC or ATOMIC WRITE is not exactly 8 bytes
+    /// long.
+    #[error("scatter/gather list of an atomic must be 8 bytes")]
     AtomicLength,
+    /// A FLUSH for neither visibility nor persistence, with a reserved placement type or
+    /// selectivity level, or of a range longer than [`MAX_MESSAGE_LEN`].
+    #[error("placement type, selectivity level or length that no FLUSH has")]
+    BadFlush,
     /// The QP type does not have the operation, or the operation takes no inline data or no list.
     #[error("operation not possible on a QP of this type, or not with this payload")]
     WrongOperation,

@@ -3,7 +3,7 @@
 //! [`Header`] has a variant for each. An opcode's row in the table lists the headers present, in
 //! wire order; only [`crate::packet`] walks that list.
 
-use crate::{Aeth, AtomicAckEth, AtomicEth, Deth, Ieth, ImmDt, Rdeth, Reth, Xrceth};
+use crate::{Aeth, AtomicAckEth, AtomicEth, Deth, Feth, Ieth, ImmDt, Rdeth, Reth, Xrceth};
 
 /// One kind of extended transport header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -15,6 +15,8 @@ pub enum Header {
     Deth,
     /// [`Xrceth`].
     Xrceth,
+    /// [`Feth`].
+    Feth,
     /// [`Reth`].
     Reth,
     /// [`AtomicEth`].
@@ -37,6 +39,7 @@ impl Header {
             Header::Rdeth => Rdeth::LEN,
             Header::Deth => Deth::LEN,
             Header::Xrceth => Xrceth::LEN,
+            Header::Feth => Feth::LEN,
             Header::Reth => Reth::LEN,
             Header::AtomicEth => AtomicEth::LEN,
             Header::Aeth => Aeth::LEN,
@@ -56,7 +59,9 @@ pub struct ExtHeaders {
     pub deth: Deth,
     /// Header of XRC requests.
     pub xrceth: Xrceth,
-    /// Header of first and only WRITE packets and of READ requests.
+    /// Header of FLUSH requests.
+    pub feth: Feth,
+    /// Header of first and only WRITE packets, and of READ, ATOMIC WRITE and FLUSH requests.
     pub reth: Reth,
     /// Header of atomic requests.
     pub atomic: AtomicEth,

@@ -1,6 +1,6 @@
 //! The BTH opcode: one byte that determines what a packet does and which headers follow.
 //!
-//! Read first: IBA 9.2 (opcodes); Annex A14 for XRC, A17 for CNP.
+//! Read first: IBA 9.2 (opcodes); Annex A14 for XRC, A17 for CNP, A19 for FLUSH and ATOMIC WRITE.
 //!
 //! One table at the end of this file holds all facts about opcodes; no other code tests bits of the
 //! byte. The three high bits choose the service, the five low bits mean the same in each service.
@@ -8,8 +8,6 @@
 //!
 //! One row is uroce's own, in the range that the specification leaves to manufacturers: the
 //! selective acknowledgement. QPs send and accept it only after both ends have agreed on it.
-//!
-//! Not here: newer opcodes (FLUSH, ATOMIC WRITE), which read as reserved.
 
 use core::fmt;
 
@@ -68,6 +66,8 @@ impl OpCode {
             (O::AtomicAcknowledge, P::Only, None) => Self::RC_ATOMIC_ACKNOWLEDGE,
             (O::CompareSwap, P::Only, None) => Self::RC_COMPARE_SWAP,
             (O::FetchAdd, P::Only, None) => Self::RC_FETCH_ADD,
+            (O::Flush, P::Only, None) => Self::RC_FLUSH,
+            (O::AtomicWrite, P::Only, None) => Self::RC_ATOMIC_WRITE,
             _ => return None,
         })
     }
@@ -188,6 +188,10 @@ pub enum Operation {
     CompareSwap,
     /// Adds to a value atomically.
     FetchAdd,
+    /// Requests that earlier writes become visible or persistent.
+    Flush,
+    /// Writes eight bytes in one piece to memory that the requester names.
+    AtomicWrite,
     /// Realigns the PSN of a reliable datagram context.
     Resync,
     /// Congestion notification.
@@ -236,6 +240,8 @@ pub enum PayloadRule {
     Reserved16,
     /// A bitmap of 1 to 128 words of eight bytes; for selective acknowledgements.
     Bitmap,
+    /// Exactly eight bytes; for ATOMIC WRITEs.
+    Word,
 }
 
 impl PayloadRule {
@@ -248,6 +254,7 @@ impl PayloadRule {
             (O::Send | O::Write | O::ReadResponse, P::Only) => PayloadRule::UpToMtu,
             (O::Cnp, _) => PayloadRule::Reserved16,
             (O::SelectiveAcknowledge, _) => PayloadRule::Bitmap,
+            (O::AtomicWrite, _) => PayloadRule::Word,
             _ => PayloadRule::Empty,
         }
     }
@@ -263,6 +270,7 @@ impl PayloadRule {
             PayloadRule::UpToMtu => payload_len <= mtu,
             PayloadRule::Reserved16 => payload_len == 16,
             PayloadRule::Bitmap => is_bitmap_len(payload_len) && payload_len <= mtu,
+            PayloadRule::Word => payload_len == 8,
         }
     }
 }
@@ -362,6 +370,8 @@ Rc "RC " [] {
     0x14 RC_FETCH_ADD                       Only   FetchAdd [AtomicEth] "FetchAdd";
     0x16 RC_SEND_LAST_WITH_INVALIDATE       Last   Send [Ieth] "SEND Last with Invalidate";
     0x17 RC_SEND_ONLY_WITH_INVALIDATE       Only   Send [Ieth] "SEND Only with Invalidate";
+    0x1c RC_FLUSH                           Only   Flush [Feth, Reth] "FLUSH";
+    0x1d RC_ATOMIC_WRITE                    Only   AtomicWrite [Reth] "ATOMIC WRITE";
     0xd1 RC_SELECTIVE_ACKNOWLEDGE           Only   SelectiveAcknowledge [Aeth]
          "Selective Acknowledge";
 }
@@ -398,6 +408,7 @@ Rd "RD " [Rdeth, Deth] {
     0x53 RD_COMPARE_SWAP                    Only   CompareSwap [AtomicEth] "CmpSwap";
     0x54 RD_FETCH_ADD                       Only   FetchAdd [AtomicEth] "FetchAdd";
     0x55 RD_RESYNC                          Only   Resync [] "RESYNC";
+    0x5c RD_FLUSH                           Only   Flush [Feth, Reth] "FLUSH";
 }
 Rd "RD " [Rdeth] {
     0x4d RD_RDMA_READ_RESPONSE_FIRST        First  ReadResponse [Aeth] "RDMA READ Response First";

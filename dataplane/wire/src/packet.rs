@@ -4,15 +4,15 @@
 //!
 //! Parsing checks every length rule that needs no queue pair: room for the headers of the opcode's
 //! row, a pad within the payload, and [`PayloadRule`]. The transport checks what depends on the
-//! path MTU, and answers an empty last packet with a NAK.
+//! path MTU, and answers an empty last packet or a wrong ATOMIC WRITE with a NAK.
 //!
 //! Not here: the invariant CRC (see [`mod@crate::icrc`]), which [`Datagram::packet`] checks first.
 //!
 //! [`Datagram::packet`]: crate::Datagram::packet
 
 use crate::{
-    Aeth, AtomicAckEth, AtomicEth, Bth, Deth, ExtHeaders, Header, Ieth, ImmDt, OpCode, OpInfo,
-    ParseError, PayloadRule, Rdeth, Reth, Xrceth, opcode::is_bitmap_len,
+    Aeth, AtomicAckEth, AtomicEth, Bth, Deth, ExtHeaders, Feth, Header, Ieth, ImmDt, OpCode,
+    OpInfo, ParseError, PayloadRule, Rdeth, Reth, Xrceth, opcode::is_bitmap_len,
 };
 
 /// A parsed packet; the payload is borrowed from the received bytes.
@@ -61,6 +61,7 @@ fn parse_ext<'a>(op: &OpInfo, mut rest: &'a [u8]) -> Option<(ExtHeaders, &'a [u8
             Header::Rdeth => ext.rdeth = Rdeth::parse(take(&mut rest)?),
             Header::Deth => ext.deth = Deth::parse(take(&mut rest)?),
             Header::Xrceth => ext.xrceth = Xrceth::parse(take(&mut rest)?),
+            Header::Feth => ext.feth = Feth::parse(take(&mut rest)?),
             Header::Reth => ext.reth = Reth::parse(take(&mut rest)?),
             Header::AtomicEth => ext.atomic = AtomicEth::parse(take(&mut rest)?),
             Header::Aeth => ext.aeth = Aeth::parse(take(&mut rest)?),
@@ -81,7 +82,8 @@ fn strip_pad<'a>(op: &OpInfo, pad_count: u8, padded: &'a [u8]) -> Result<&'a [u8
         .checked_sub(pad_count as usize)
         .filter(|_| padded.len().is_multiple_of(4))
         .ok_or(ParseError::Padding)?;
-    let may_pad = matches!(op.payload, PayloadRule::OneToMtu | PayloadRule::UpToMtu);
+    let may_pad =
+        matches!(op.payload, PayloadRule::OneToMtu | PayloadRule::UpToMtu | PayloadRule::Word);
     if pad_count != 0 && !may_pad {
         return Err(ParseError::Padding);
     }
@@ -89,8 +91,10 @@ fn strip_pad<'a>(op: &OpInfo, pad_count: u8, padded: &'a [u8]) -> Result<&'a [u8
         PayloadRule::Empty => payload_len == 0,
         PayloadRule::Reserved16 => payload_len == 16,
         PayloadRule::Bitmap => is_bitmap_len(payload_len),
-        // A responder compares these with its path MTU and answers with a NAK.
-        PayloadRule::FullMtu | PayloadRule::OneToMtu | PayloadRule::UpToMtu => true,
+        // A responder compares these with its path MTU, or with a word, and answers with a NAK.
+        PayloadRule::FullMtu | PayloadRule::OneToMtu | PayloadRule::UpToMtu | PayloadRule::Word => {
+            true
+        }
     };
     if possible { Ok(&padded[..payload_len]) } else { Err(ParseError::PayloadLength) }
 }
@@ -120,6 +124,7 @@ pub fn emit_headers(bth: &Bth, ext: &ExtHeaders, out: &mut [u8]) -> Option<usize
             Header::Rdeth => ext.rdeth.emit(take(&mut rest)?),
             Header::Deth => ext.deth.emit(take(&mut rest)?),
             Header::Xrceth => ext.xrceth.emit(take(&mut rest)?),
+            Header::Feth => ext.feth.emit(take(&mut rest)?),
             Header::Reth => ext.reth.emit(take(&mut rest)?),
             Header::AtomicEth => ext.atomic.emit(take(&mut rest)?),
             Header::Aeth => ext.aeth.emit(take(&mut rest)?),

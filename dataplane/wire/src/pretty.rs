@@ -2,7 +2,9 @@
 
 use core::fmt;
 
-use crate::{Aeth, Datagram, ExtHeaders, Header, Packet, ParseError, Syndrome};
+use crate::{
+    Aeth, Datagram, ExtHeaders, Feth, Header, Packet, ParseError, Placement, Selectivity, Syndrome,
+};
 
 impl fmt::Display for Packet<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -32,6 +34,7 @@ fn write_header(f: &mut fmt::Formatter<'_>, header: Header, ext: &ExtHeaders) ->
             write!(f, " from qp {} qkey 0x{:08x}", ext.deth.src_qpn, ext.deth.qkey.0)
         }
         Header::Xrceth => write!(f, " srq 0x{:06x}", ext.xrceth.srqn),
+        Header::Feth => write!(f, " {}", ext.feth),
         Header::Reth => {
             let reth = &ext.reth;
             write!(f, " va {:?} rkey 0x{:08x} dma {}", reth.va, reth.rkey.0, reth.dma_len)
@@ -45,6 +48,24 @@ fn write_header(f: &mut fmt::Formatter<'_>, header: Header, ext: &ExtHeaders) ->
         Header::AtomicAckEth => write!(f, " was 0x{:x}", ext.atomic_ack.original),
         Header::ImmDt => write!(f, " imm 0x{:08x}", ext.imm.0),
         Header::Ieth => write!(f, " invalidate 0x{:08x}", ext.ieth.rkey.0),
+    }
+}
+
+impl fmt::Display for Feth {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.selectivity {
+            Selectivity::Range => write!(f, "range")?,
+            Selectivity::Region => write!(f, "region")?,
+            Selectivity::Reserved(level) => write!(f, "level {level}")?,
+        }
+        for (placement, name) in
+            [(Placement::GLOBAL, "global"), (Placement::PERSISTENT, "persistent")]
+        {
+            if self.placement.contains(placement) {
+                write!(f, " {name}")?;
+            }
+        }
+        if self.placement.is_defined() { Ok(()) } else { write!(f, " plt {}", self.placement.0) }
     }
 }
 
@@ -123,6 +144,23 @@ mod tests {
         let refused = Syndrome::Nak(NakCode::RemoteAccessError);
         assert_eq!(tail(refused), "nak RemoteAccessError msn 7 len 0");
         assert_eq!(tail(Syndrome::Reserved(0x40)), "syndrome 0x40 msn 7 len 0");
+    }
+
+    #[test]
+    fn a_flush_shows_how_far_and_how_much() {
+        let bth = Bth { opcode: OpCode::RC_FLUSH, ..Bth::default() };
+        let tail = |placement, selectivity| {
+            let feth = Feth { placement, selectivity };
+            let ext = ExtHeaders { feth, ..Default::default() };
+            let line = line(&encap(true, false), bth, ext);
+            line.split_once("RC FLUSH qp 0x000000 psn 0 ").unwrap().1.to_owned()
+        };
+        let both = Placement::GLOBAL.union(Placement::PERSISTENT);
+        let rest = "va 0x0 rkey 0x00000000 dma 0 len 0";
+        assert_eq!(tail(both, Selectivity::Range), format!("range global persistent {rest}"));
+        assert_eq!(tail(Placement(0), Selectivity::Region), format!("region plt 0 {rest}"));
+        let odd = tail(Placement(5), Selectivity::Reserved(2));
+        assert_eq!(odd, format!("level 2 global plt 5 {rest}"));
     }
 
     #[test]

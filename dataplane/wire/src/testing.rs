@@ -34,7 +34,7 @@ pub(crate) use header_tests;
 use proptest::prelude::*;
 
 use crate::{
-    Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Encap, ExtHeaders, Gid, Ieth, ImmDt, Mac, Msn,
+    Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Encap, ExtHeaders, Feth, Gid, Ieth, ImmDt, Mac, Msn,
     OpCode, Pkey, Psn, Qkey, Qpn, Rdeth, Reth, Rkey, Syndrome, Va, Vlan, Xrceth, emit_headers,
     seal,
 };
@@ -52,6 +52,7 @@ pub(crate) fn payload_len(opcode: OpCode) -> usize {
         Rule::FullMtu => 256,
         Rule::OneToMtu | Rule::UpToMtu => 9,
         Rule::Reserved16 | Rule::Bitmap => 16,
+        Rule::Word => 8,
     }
 }
 
@@ -67,10 +68,11 @@ pub(crate) fn any_bth(opcode: OpCode) -> impl Strategy<Value = Bth> {
 
 /// Random extended headers: all fields set, whether or not an opcode carries them.
 pub(crate) fn any_ext() -> impl Strategy<Value = ExtHeaders> {
-    any::<(u8, [u32; 9], [u64; 5])>().prop_map(|(syndrome, w, d)| ExtHeaders {
+    any::<(u8, u8, [u32; 9], [u64; 5])>().prop_map(|(syndrome, flush, w, d)| ExtHeaders {
         rdeth: Rdeth { eecn: w[0] >> 8 },
         deth: Deth { qkey: Qkey(w[1]), src_qpn: Qpn::new(w[2]) },
         xrceth: Xrceth { srqn: w[3] >> 8 },
+        feth: Feth::parse(&[0, 0, 0, flush]),
         reth: Reth { va: Va(d[0]), rkey: Rkey(w[4]), dma_len: w[5] },
         atomic: AtomicEth { va: Va(d[1]), rkey: Rkey(w[6]), swap_add: d[2], compare: d[3] },
         aeth: Aeth { syndrome: Syndrome::from_byte(syndrome), msn: Msn::new(w[7]) },

@@ -247,15 +247,22 @@ impl Sample {
             }
             Header::ImmDt => put("immdt", json!(format!("{:08x}", ext.imm.0))),
             Header::Ieth => put("ieth", json!(format!("{:08x}", ext.ieth.rkey.0))),
-            Header::Rdeth | Header::Xrceth => panic!("tshark does not read these"),
+            Header::Rdeth | Header::Xrceth | Header::Feth => panic!("tshark does not read these"),
         }
     }
 }
 
-/// Every opcode but the one of uroce's own, which tshark does not know.
+/// Every opcode but those that tshark does not know: uroce's own, FLUSH and ATOMIC WRITE
+/// (`placement.rs` has known bytes of them).
 fn all_opcodes() -> impl Iterator<Item = OpCode> {
-    let is_known = |opcode: &OpCode| opcode.info().is_some();
-    (0..=255).map(OpCode).filter(is_known).filter(|it| *it != OpCode::RC_SELECTIVE_ACKNOWLEDGE)
+    const UNKNOWN: [OpCode; 4] = [
+        OpCode::RC_SELECTIVE_ACKNOWLEDGE,
+        OpCode::RC_FLUSH,
+        OpCode::RC_ATOMIC_WRITE,
+        OpCode::RD_FLUSH,
+    ];
+    let is_defined = |opcode: &OpCode| opcode.info().is_some();
+    (0..=255).map(OpCode).filter(is_defined).filter(|opcode| !UNKNOWN.contains(opcode))
 }
 
 /// A random packet of an opcode, with any payload that the opcode can have.
@@ -266,6 +273,7 @@ fn any_sample(opcode: OpCode, v4: bool, tagged: bool) -> impl Strategy<Value = S
         PayloadRule::OneToMtu => 1..64,
         PayloadRule::UpToMtu => 0..64,
         PayloadRule::Reserved16 | PayloadRule::Bitmap => 16..17,
+        PayloadRule::Word => 8..9,
     };
     let payload = prop::collection::vec(any::<u8>(), payload_len);
     (any_encap(v4, tagged), any_bth(opcode), any_ext(), payload).prop_map(
@@ -303,6 +311,7 @@ fn any_bth(opcode: OpCode) -> impl Strategy<Value = Bth> {
 
 fn any_ext() -> impl Strategy<Value = ExtHeaders> {
     any::<(u8, [u32; 9], [u64; 5])>().prop_map(|(syndrome, w, d)| ExtHeaders {
+        feth: Default::default(),
         rdeth: Rdeth { eecn: w[0] >> 8 },
         deth: Deth { qkey: Qkey(w[1]), src_qpn: Qpn::new(w[2] | 0x80_0000) },
         xrceth: Xrceth { srqn: w[3] >> 8 },

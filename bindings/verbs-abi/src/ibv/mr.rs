@@ -26,7 +26,9 @@ const FLUSH: c_uint = 3 << 8;
 
 /// Converts access flags to rights. EINVAL if a flag is not a right.
 pub(super) fn rights_of(flags: c_uint) -> Result<AccessFlags, Errno> {
-    u8::try_from(flags).ok().and_then(AccessFlags::from_bits).ok_or(Errno::EINVAL)
+    // The bits above these have other meanings here.
+    let bits = u8::try_from(flags).ok().filter(|bits| *bits <= 0x1f);
+    bits.and_then(AccessFlags::from_bits).ok_or(Errno::EINVAL)
 }
 
 /// The rights of a region, and whether its virtual addresses begin at 0.

@@ -147,7 +147,7 @@ impl Batch {
                         return Err(Errno::EINVAL);
                     }
                 }
-                Data::Inline { .. } => wr.op.check_inline(qp_type)?,
+                Data::Inline { len, .. } => wr.op.check_inline(qp_type, len)?,
             }
         }
         if self.requests.len() > queue.room() as usize {

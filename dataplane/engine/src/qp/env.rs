@@ -77,6 +77,20 @@ impl Memory for QpMemory<'_> {
         self.view.atomic(by, rkey, va, op).inspect_err(|fault| self.tell(*fault))
     }
 
+    fn write_word(
+        &mut self,
+        by: Accessor,
+        rkey: Rkey,
+        va: Va,
+        bytes: [u8; 8],
+    ) -> Result<(), MemoryFault> {
+        self.view.write_word(by, rkey, va, bytes).inspect_err(|fault| self.tell(*fault))
+    }
+
+    fn flush(&mut self, by: Accessor, flush: &Flush) -> Result<(), MemoryFault> {
+        self.view.flush(by, flush)
+    }
+
     fn bind(&mut self, by: Accessor, bind: &BindMw) -> Result<(), MemoryFault> {
         self.view.bind(by, bind)
     }

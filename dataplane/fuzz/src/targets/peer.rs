@@ -148,6 +148,27 @@ impl Memory for World {
         Ok(va.0)
     }
 
+    fn write_word(
+        &mut self,
+        by: Accessor,
+        rkey: Rkey,
+        va: Va,
+        _bytes: [u8; 8],
+    ) -> Result<(), MemoryFault> {
+        assert!(va.0.is_multiple_of(8), "not aligned");
+        let region = Region { key: Key::Remote(rkey), va, len: 8 };
+        self.grant(by, region, AccessKind::Write)?;
+        self.write_at(region);
+        Ok(())
+    }
+
+    fn flush(&mut self, by: Accessor, flush: &Flush) -> Result<(), MemoryFault> {
+        assert!(flush.placement.is_defined(), "a reserved placement type");
+        let (va, len) = flush.range.unwrap_or((Va(OPEN.1), LEN as u32));
+        let region = Region { key: Key::Remote(flush.rkey), va, len };
+        self.grant(by, region, AccessKind::Read).map(|_| ())
+    }
+
     fn bind(&mut self, _by: Accessor, _bind: &BindMw) -> Result<(), MemoryFault> {
         Err(MemoryFault::NotAWindow)
     }

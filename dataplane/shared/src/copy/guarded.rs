@@ -73,6 +73,19 @@ pub unsafe fn fetch_add(word: *mut u64, add: u64) -> Result<u64, Missing> {
     unsafe { machine::fetch_add(word, add) }
 }
 
+/// Stores a word in one piece, after everything that was stored before it.
+///
+/// # Errors
+/// [`Missing`]: the word is unchanged.
+///
+/// # Safety
+/// The word is aligned. If it is mapped, it may be written, and other threads access it by atomics
+/// only.
+pub unsafe fn store(word: *mut u64, value: u64) -> Result<(), Missing> {
+    // SAFETY: the caller guarantees an aligned word that is accessed by atomics only.
+    unsafe { machine::store(word, value) }
+}
+
 /// Touches each page of the `len` bytes at `start`, so that the kernel provides it. No byte
 /// changes, even if other threads write to the memory.
 ///

@@ -74,6 +74,9 @@ pub enum MrError {
     /// would name an unaligned word.
     #[error("atomic access needs an address and a name equally aligned to 8 bytes")]
     Misaligned,
+    /// Access for FLUSHes for persistence, which this memory does not have.
+    #[error("memory that a FLUSH cannot make persistent; FLUSH_GLOBAL is for visibility")]
+    NotPersistent,
     /// No region, or no window, has this key.
     #[error("no memory region or window has this key")]
     UnknownKey,
@@ -459,6 +462,10 @@ fn check(spec: &MrSpec) -> Result<(), MrError> {
     let writes = AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_ATOMIC;
     if spec.access.intersects(writes) && !spec.access.contains(AccessFlags::LOCAL_WRITE) {
         return Err(MrError::NeedsLocalWrite);
+    }
+    //= check P6 — no region grants a persistence that it does not have
+    if spec.access.contains(AccessFlags::FLUSH_PERSISTENT) {
+        return Err(MrError::NotPersistent);
     }
     let skewed = !(spec.addr as u64 ^ spec.va.0).is_multiple_of(8);
     if spec.access.contains(AccessFlags::REMOTE_ATOMIC) && skewed {

@@ -21,7 +21,8 @@
 use crate::copy::guarded::{self, Missing};
 use crate::copy::sum::copy_summed_from;
 use crate::memory::mr_table::{MrEntry, MrView};
-use uroce_transport::{AccessFlags, Accessor, AtomicOp, Key, MemoryFault, Region};
+use crate::sync::{Ordering, fence};
+use uroce_transport::{AccessFlags, Accessor, AtomicOp, Flush, Key, MemoryFault, Region};
 use uroce_wire::Icrc;
 
 /// A range of memory that may be accessed in this turn, as requested.
@@ -160,6 +161,59 @@ impl MrView<'_> {
             AtomicOp::FetchAdd { add } => unsafe { guarded::fetch_add(word, add) },
         };
         former.map_err(|Missing| self.lose(granted))
+    }
+
+    /// Stores `bytes` at `va`, which is 8-byte aligned, in one piece.
+    ///
+    /// # Errors
+    /// A [`MemoryFault`]; the bytes are unchanged then. [`MemoryFault::OutOfRange`] if memory was
+    /// registered under virtual addresses of another alignment.
+    //= check P10 — one store, so that any reader sees all eight bytes or none
+    #[cold]
+    pub fn write_word(
+        &self,
+        by: Accessor,
+        rkey: uroce_wire::Rkey,
+        va: uroce_wire::Va,
+        bytes: [u8; 8],
+    ) -> Result<(), MemoryFault> {
+        let region = Region { key: Key::Remote(rkey), va, len: 8 };
+        let granted = self.grant(by, region, uroce_transport::AccessKind::Write)?;
+        let word = granted.place.cast::<u64>();
+        if word.is_null() || !word.is_aligned() {
+            return Err(MemoryFault::OutOfRange);
+        }
+        // SAFETY: eight aligned bytes inside a region with write access that stays registered until
+        // after this turn. Any other code in this process that accesses them meanwhile uses the
+        // engine's atomics, its raw copies, or atomics of its own, as `MrTable::register` requires.
+        let stored = unsafe { guarded::store(word, u64::from_ne_bytes(bytes)) };
+        stored.map_err(|Missing| self.lose(granted))
+    }
+
+    /// Makes everything that was written before visible to all that access the memory. The key of a
+    /// window grants no FLUSH, and no registered memory is persistent.
+    ///
+    /// # Errors
+    /// A [`MemoryFault`]: the key, range or right is refused.
+    #[cold]
+    pub fn flush(&self, by: Accessor, flush: &Flush) -> Result<(), MemoryFault> {
+        let key = flush.rkey.0;
+        let entry = self.at(key).ok_or(MemoryFault::UnknownKey)?;
+        if !entry.is_region_of(key) {
+            return Err(MemoryFault::NotGranted);
+        }
+        if entry.pd != by.pd {
+            return Err(MemoryFault::WrongPd);
+        }
+        if let Some((va, len)) = flush.range {
+            entry.place(va.0, u64::from(len)).ok_or(MemoryFault::OutOfRange)?;
+        }
+        if !entry.access.contains(flush.needed()) {
+            return Err(MemoryFault::NotGranted);
+        }
+        //= check P11 — what this lcore has stored is in order before the answer, whatever the stores
+        fence(Ordering::SeqCst);
+        Ok(())
     }
 
     /// Closes the region of memory that was found to be gone.

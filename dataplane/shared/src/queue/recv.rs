@@ -278,6 +278,20 @@ mod tests {
             Err(MemoryFault::UnknownKey)
         }
 
+        fn write_word(
+            &mut self,
+            _: Accessor,
+            _: Rkey,
+            _: Va,
+            _: [u8; 8],
+        ) -> Result<(), MemoryFault> {
+            Err(MemoryFault::UnknownKey)
+        }
+
+        fn flush(&mut self, _: Accessor, _: &Flush) -> Result<(), MemoryFault> {
+            Err(MemoryFault::UnknownKey)
+        }
+
         fn bind(&mut self, _: Accessor, _: &BindMw) -> Result<(), MemoryFault> {
             Err(MemoryFault::UnknownKey)
         }

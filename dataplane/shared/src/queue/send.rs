@@ -147,7 +147,7 @@ impl SendQueueEnd {
         if data.len() > self.max_inline as usize {
             return Err(PostError::InlineTooLong);
         }
-        wr.op.check_inline(self.qp_type)?;
+        wr.op.check_inline(self.qp_type, data.len())?;
         if *room == 0 {
             return Err(PostError::QueueFull);
         }

@@ -10,7 +10,7 @@
 use core::time::Duration;
 use std::collections::VecDeque;
 
-use uroce_wire::{Lkey, Psn, Rkey, Va};
+use uroce_wire::{Lkey, Placement, Psn, Rkey, Selectivity, Va};
 
 use crate::campaign::chunks::{CANARY, Chunks};
 use crate::campaign::workload::{Traffic, WORDS, Work};
@@ -123,6 +123,9 @@ impl Traffic {
         let wrong = Rkey(rkey.0 ^ 1 << self.rng.u32(12..30));
         let write = |va, rkey| SendOp::Write { va, rkey, imm: None };
         let access = WcStatus::RemAccessErr;
+        if self.ends[a].end.mix[4..] != [0; 2] && self.rng.bool() {
+            return self.doom_placement(a, b, wrong);
+        }
         let (op, len, status) = match self.rng.u8(..14) {
             0 => (write(target.va(0), wrong), 9, access),
             // One byte beyond the end, in the last of several packets.
@@ -151,6 +154,32 @@ impl Traffic {
         self.post_doomed(a, b, op, len, status)
     }
 
+    /// Posts an ATOMIC WRITE or FLUSH that the peer must refuse.
+    fn doom_placement(&mut self, a: usize, b: usize, wrong: Rkey) -> Result<(), String> {
+        let (target, words) = (self.ends[b].target, self.ends[b].words);
+        let (rkey, end) = (target.rkey(), u64::from(target.len()));
+        let flush = |va, rkey, len, selectivity| {
+            let placement = Placement::GLOBAL.union(Placement::PERSISTENT);
+            SendOp::Flush { va, rkey, len, placement, selectivity }
+        };
+        let write = |va, rkey| SendOp::AtomicWrite { va, rkey };
+        let (range, region) = (Selectivity::Range, Selectivity::Region);
+        let (access, invalid) = (WcStatus::RemAccessErr, WcStatus::RemInvReqErr);
+        let (op, len, status) = match self.rng.u8(..8) {
+            0 => (write(target.va(0), wrong), 8, access),
+            1 => (write(target.va(self.rng.u64(1..8)), rkey), 8, invalid),
+            2 => (write(Va(target.va(end).0 & !7), rkey), 8, access),
+            // The region grants neither a WRITE nor a FLUSH.
+            3 => (write(words.va(0), words.rkey()), 8, access),
+            4 => (flush(words.va(0), words.rkey(), 8, region), 0, access),
+            5 => (flush(target.va(1), rkey, target.len(), range), 0, access),
+            // The range wraps past 2^64.
+            6 => (flush(Va(u64::MAX - 7), rkey, 64, range), 0, access),
+            _ => (flush(target.va(0), wrong, 1, region), 0, access),
+        };
+        self.post_doomed(a, b, op, len, status)
+    }
+
     /// Posts a work request that must fail because its L_Keys are wrong.
     fn doom_locally(&mut self, a: usize, b: usize) -> Result<(), String> {
         let (target, words) = (self.ends[b].target, self.ends[b].words);
@@ -171,12 +200,15 @@ impl Traffic {
         len: u32,
         status: WcStatus,
     ) -> Result<(), String> {
-        if op.is_read_or_atomic() {
+        if op.returns_data() {
             if self.land(a, len).is_none() {
                 return Ok(());
             }
         } else {
             self.gather(a, len);
+        }
+        if matches!(op, SendOp::Flush { .. }) {
+            self.sges.clear();
         }
         if status == WcStatus::LocProtErr {
             for sge in &mut self.sges {

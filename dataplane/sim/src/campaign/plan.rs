@@ -77,8 +77,8 @@ pub(crate) struct End {
     pub(crate) signaled_rate: f64,
     /// Mean time between two posts.
     pub(crate) pace: Duration,
-    /// Weights of SEND, WRITE, READ and ATOMIC.
-    pub(crate) mix: [u32; 4],
+    /// Weights of SEND, WRITE, READ, ATOMIC, ATOMIC WRITE and FLUSH.
+    pub(crate) mix: [u32; 6],
 }
 
 /// Limit of transport retries of every simulated QP.
@@ -112,6 +112,7 @@ impl Plan {
         }
         let mut shape = Shape { settings, nodes, is_ipv6, second_port, connections };
         self.choose_recovery(&mut shape);
+        self.choose_placement(&mut shape);
         if !is_perfect {
             self.choose_keepalive(&mut shape);
         }
@@ -131,6 +132,21 @@ impl Plan {
             if rng.u8(..4) == 0 {
                 // Idle times between the posts.
                 connection.ends.iter_mut().for_each(|end| end.pace = Duration::from_millis(4));
+            }
+        }
+    }
+
+    /// Chooses the ends that post ATOMIC WRITEs and FLUSHes: in a quarter of all runs about half of
+    /// them. The random numbers are its own.
+    fn choose_placement(&self, shape: &mut Shape) {
+        const SALT: u64 = 0xf1a5_4ed0;
+        let mut rng = Rng::with_seed(self.seed ^ SALT);
+        if rng.u8(..4) > 0 {
+            return;
+        }
+        for end in shape.connections.iter_mut().flat_map(|connection| &mut connection.ends) {
+            if rng.bool() {
+                end.mix[4..].fill_with(|| rng.u32(..=8));
             }
         }
     }
@@ -188,6 +204,7 @@ fn end(rng: &mut Rng, node: u16, mtu: PathMtu, is_perfect: bool) -> End {
     if mix == [0; 4] {
         mix = [1; 4];
     }
+    let [send, write, read, atomic] = mix;
     let caps = QpCaps {
         max_send_wr: 1 << rng.u32(0..=6),
         max_recv_wr: if max_recv_len > 32_768 { rng.u32(1..=4) } else { rng.u32(1..=64) },
@@ -209,6 +226,6 @@ fn end(rng: &mut Rng, node: u16, mtu: PathMtu, is_perfect: bool) -> End {
         is_slow: rng.u8(..3) == 0,
         signaled_rate: if rng.bool() { 1.0 } else { rng.f64() },
         pace: Duration::from_nanos(rng.u64(200..20_000)),
-        mix,
+        mix: [send, write, read, atomic, 0, 0],
     }
 }

@@ -98,7 +98,8 @@ impl Traffic {
         let tag = self.rng.u32(..1 << 16).clamp(1, 0xff00);
         let at = self.world.add_qp(node, tag, PD, init);
         let shadow = random_bytes(&mut self.rng, end.target_len);
-        let remote = AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_READ;
+        let flushes = AccessFlags::FLUSH_GLOBAL | AccessFlags::FLUSH_PERSISTENT;
+        let remote = AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_READ | flushes;
         let target = self.register(node, remote, shadow.clone());
         let shadow_words = [0; WORDS].map(|_: u64| self.rng.u64(..));
         let words = shadow_words.iter().flat_map(|word| word.to_ne_bytes()).collect();
@@ -220,8 +221,9 @@ fn changes(connection: &Connection, side: usize, path: Encap, dest_qpn: Qpn) -> 
         rnr_retry: 7,
         max_rd_atomic: me.max_rd_atomic,
     };
+    let access = AccessFlags::all() | AccessFlags::FLUSH_PERSISTENT;
     [
-        QpChange { access: Some(AccessFlags::all()), ..QpChange::to_init(1) },
+        QpChange { access: Some(access), ..QpChange::to_init(1) },
         QpChange {
             path: Some(path.into()),
             selective_repeat: connection.selective_repeat.then_some(true),

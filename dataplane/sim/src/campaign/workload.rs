@@ -15,7 +15,7 @@ use core::time::Duration;
 use std::collections::VecDeque;
 
 use fastrand::Rng;
-use uroce_wire::{ImmDt, Rkey};
+use uroce_wire::{ImmDt, Placement, Rkey, Selectivity, Va};
 
 use crate::campaign::chunks::{Chunk, Chunks};
 use crate::campaign::inject::Excuses;
@@ -56,6 +56,12 @@ pub(crate) enum Work {
         offset: u32,
         len: u32,
         chunk: Chunk,
+    },
+    /// The peer's range is as durable as this FLUSH asked for, except for what is written later.
+    Flush {
+        offset: u32,
+        len: u32,
+        placement: Placement,
     },
     /// The buffer holds this former value.
     Atomic {
@@ -254,7 +260,9 @@ impl Traffic {
             Some(0) => self.send(index),
             Some(1) => self.write(index),
             Some(2) => self.read(index),
-            _ => self.atomic(index),
+            Some(3) => self.atomic(index),
+            Some(4) => self.atomic_write(index),
+            _ => self.flush(index),
         }
     }
 
@@ -287,19 +295,64 @@ impl Traffic {
         let work = Work::Write { offset, len };
         let wr_id = self.post(index, op, solicited, WcOpcode::RdmaWrite, work)?;
 
-        let source =
-            self.world.node(self.ends[index].at.node).memory.bytes(self.ends[index].source);
-        let peer = &mut self.ends[peer];
-        let mut at = offset as usize;
-        for slice in pieces.slices(source) {
-            peer.shadow[at..at + slice.len()].copy_from_slice(slice);
-            at += slice.len();
-        }
+        self.expect_written(index, offset, &pieces);
         if imm.is_some() {
             let content = Content::Target { offset };
-            peer.expected.push_back(Expected { wr_id, len, imm, solicited, content });
+            self.ends[peer].expected.push_back(Expected { wr_id, len, imm, solicited, content });
         }
         Ok(())
+    }
+
+    /// Posts an ATOMIC WRITE, which has the effect of a WRITE of eight bytes.
+    fn atomic_write(&mut self, index: usize) -> Result<(), String> {
+        let peer = self.ends[index].peer;
+        let target = self.ends[peer].target;
+        let offset = 8 * self.rng.u32(..target.len() / 8);
+        if self.is_being_read(index, offset, 8) {
+            return Ok(());
+        }
+        let pieces = self.gather(index, 8);
+        let op = SendOp::AtomicWrite { va: target.va(u64::from(offset)), rkey: target.rkey() };
+        let work = Work::Write { offset, len: 8 };
+        self.post(index, op, false, WcOpcode::AtomicWrite, work)?;
+        self.expect_written(index, offset, &pieces);
+        Ok(())
+    }
+
+    /// Posts a FLUSH of any range of the peer's region, or of all of it.
+    fn flush(&mut self, index: usize) -> Result<(), String> {
+        let peer = self.ends[index].peer;
+        let target = self.ends[peer].target;
+        let placement = Placement(self.rng.u8(1..=3));
+        let is_whole = self.rng.u8(..4) == 0;
+        let len = self.rng.u32(..=target.len());
+        let offset = self.rng.u32(..=target.len() - len);
+        let (va, rkey) = (target.va(u64::from(offset)), target.rkey());
+        let (op, work) = if is_whole {
+            // Address and length may be anything.
+            let (va, len, selectivity) = (Va(!va.0), !len, Selectivity::Region);
+            let op = SendOp::Flush { va, rkey, len, placement, selectivity };
+            (op, Work::Flush { offset: 0, len: target.len(), placement })
+        } else {
+            let selectivity = Selectivity::Range;
+            let op = SendOp::Flush { va, rkey, len, placement, selectivity };
+            (op, Work::Flush { offset, len, placement })
+        };
+        self.sges.clear();
+        self.post(index, op, false, WcOpcode::Flush, work).map(|_| ())
+    }
+
+    /// Enters the bytes of a WRITE into the shadow of the peer's region.
+    fn expect_written(&mut self, index: usize, offset: u32, pieces: &Pieces) {
+        let me = &self.ends[index];
+        let (node, source, peer) = (me.at.node, me.source, me.peer);
+        let source = self.world.node(node).memory.bytes(source);
+        let shadow = &mut self.ends[peer].shadow;
+        let mut at = offset as usize;
+        for slice in pieces.slices(source) {
+            shadow[at..at + slice.len()].copy_from_slice(slice);
+            at += slice.len();
+        }
     }
 
     fn read(&mut self, index: usize) -> Result<(), String> {

@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use uroce_wire::{Bth, Deth, Encap, ExtHeaders, OpCode, Pkey, Psn};
+use uroce_wire::{Bth, Deth, Encap, ExtHeaders, OpCode, Pkey, Placement, Psn};
 
 use super::Pair;
 use crate::record::{Fate, Sighting};
@@ -121,6 +121,7 @@ impl Pair {
         ext.deth = Deth { qkey: self.terms.half[1 - from].qkey, src_qpn: self.qpn(from) };
         ext.atomic.va = target.va(0);
         ext.atomic.rkey = target.rkey();
+        ext.feth.placement = Placement::GLOBAL;
         Crafted { bth, ext, payload: Vec::new(), keeps_pad: false }
     }
 

@@ -113,7 +113,7 @@ impl Default for Terms {
     fn default() -> Terms {
         let half = Half {
             sq_psn: Psn::new(1000),
-            access: AccessFlags::all(),
+            access: AccessFlags::all() | AccessFlags::FLUSH_PERSISTENT,
             max_rd_atomic: 4,
             max_dest_rd_atomic: 4,
             min_rnr_timer: 6,

@@ -1,6 +1,6 @@
 //! Posting work of a pair, with short forms for the common requests.
 
-use uroce_wire::ImmDt;
+use uroce_wire::{ImmDt, Placement, Selectivity};
 
 use super::Pair;
 use uroce_transport::{RecvWr, SendOp, SendWr, Sge};
@@ -119,6 +119,26 @@ impl Pair {
         let word = self.remote[1 - end];
         let op = SendOp::FetchAdd { va: word.va(0), rkey: word.rkey(), add };
         self.post(end, op, &[self.local[end].sge(self.landing(), 8)])
+    }
+
+    /// Posts an ATOMIC WRITE of the first 8 bytes of the local region to the start of the peer's.
+    pub fn atomic_write(&mut self, end: usize) -> u64 {
+        let word = self.remote[1 - end];
+        let op = SendOp::AtomicWrite { va: word.va(0), rkey: word.rkey() };
+        self.post(end, op, &[self.local[end].sge(0, 8)])
+    }
+
+    /// Posts a FLUSH of the first `len` bytes of the peer's region.
+    pub fn flush(&mut self, end: usize, len: u32, placement: Placement) -> u64 {
+        let op = self.flush_op(end, len, placement);
+        self.post(end, op, &[])
+    }
+
+    /// A FLUSH operation of the first `len` bytes of the peer's region.
+    pub fn flush_op(&self, end: usize, len: u32, placement: Placement) -> SendOp {
+        let target = self.remote[1 - end];
+        let (va, rkey, selectivity) = (target.va(0), target.rkey(), Selectivity::Range);
+        SendOp::Flush { va, rkey, len, placement, selectivity }
     }
 
     /// Posts a compare and swap of the first word of the peer's region.

@@ -8,11 +8,12 @@
 use core::cell::Cell;
 use core::ops::Range;
 
-use uroce_wire::{Lkey, Rkey, Va};
+use uroce_wire::{Lkey, Placement, Rkey, Va};
 
 use crate::world::windows::{WINDOW_MARK, Window};
 use uroce_transport::{
-    AccessFlags, AccessKind, Accessor, AtomicOp, BindMw, Key, Memory, MemoryFault, Pd, Region, Sge,
+    AccessFlags, AccessKind, Accessor, AtomicOp, BindMw, Flush, Key, Memory, MemoryFault, Pd,
+    Region, Sge,
 };
 
 /// Handle of a region: everything needed to name it in a work request.
@@ -63,6 +64,8 @@ struct Entry {
     access: AccessFlags,
     base: u64,
     bytes: Vec<u8>,
+    /// Content after a loss of power, if the region can be flushed for persistence.
+    durable: Vec<u8>,
     is_live: bool,
     /// Offset of the first byte that has gone away, though it is registered.
     there: usize,
@@ -112,7 +115,20 @@ impl Regions {
         let key = tag << INDEX_BITS & !WINDOW_MARK | index as u32;
         let len = u32::try_from(bytes.len()).expect("regions are below 4 GiB");
         let (there, is_closed) = (bytes.len(), Cell::new(false));
-        self.entries.push(Entry { key, pd, access, base, bytes, is_live: true, there, is_closed });
+        let is_durable = access.contains(AccessFlags::FLUSH_PERSISTENT);
+        let durable = if is_durable { bytes.clone() } else { Vec::new() };
+        let is_live = true;
+        self.entries.push(Entry {
+            key,
+            pd,
+            access,
+            base,
+            bytes,
+            durable,
+            is_live,
+            there,
+            is_closed,
+        });
         Mr { index, key, base, len }
     }
 
@@ -134,6 +150,12 @@ impl Regions {
     /// The region's bytes, as the application reads them.
     pub fn bytes(&self, mr: Mr) -> &[u8] {
         &self.entries[mr.index].bytes
+    }
+
+    /// The region's bytes as a loss of power now would leave them: those written before the newest
+    /// FLUSH for persistence, each. Empty if the region cannot be flushed so.
+    pub fn durable(&self, mr: Mr) -> &[u8] {
+        &self.entries[mr.index].durable
     }
 
     /// The region's bytes, for the application to change.
@@ -248,6 +270,41 @@ impl Memory for Regions {
             AtomicOp::FetchAdd { add } => *word = former.wrapping_add(add).to_ne_bytes(),
         }
         Ok(former)
+    }
+
+    fn write_word(
+        &mut self,
+        by: Accessor,
+        rkey: Rkey,
+        va: Va,
+        bytes: [u8; 8],
+    ) -> Result<(), MemoryFault> {
+        assert!(va.0.is_multiple_of(8), "the core broke Memory::write_word's contract");
+        let region = Region { key: Key::Remote(rkey), va, len: 8 };
+        let (index, range) = self.find(by, region, AccessKind::Write)?;
+        let entry = &mut self.entries[index];
+        entry.before_gone(&range).map_err(|_| MemoryFault::Gone)?;
+        entry.bytes[range].copy_from_slice(&bytes);
+        Ok(())
+    }
+
+    fn flush(&mut self, by: Accessor, flush: &Flush) -> Result<(), MemoryFault> {
+        assert!(flush.placement.is_defined(), "the core broke Memory::flush's contract");
+        let key = flush.rkey.0;
+        if key & WINDOW_MARK != 0 {
+            return Err(MemoryFault::NotGranted);
+        }
+        let index = (key & ((1 << INDEX_BITS) - 1)) as usize;
+        let entry = self.entries.get(index).ok_or(MemoryFault::UnknownKey)?;
+        let whole = (Va(entry.base), entry.bytes.len() as u64);
+        let (va, len) = flush.range.map_or(whole, |(va, len)| (va, u64::from(len)));
+        let (index, range) = self.find_region(key, by.pd, flush.needed(), va, len)?;
+        let entry = &mut self.entries[index];
+        entry.before_gone(&range).map_err(|_| MemoryFault::Gone)?;
+        if flush.placement.contains(Placement::PERSISTENT) {
+            entry.durable[range.clone()].copy_from_slice(&entry.bytes[range]);
+        }
+        Ok(())
     }
 
     fn bind(&mut self, by: Accessor, bind: &BindMw) -> Result<(), MemoryFault> {

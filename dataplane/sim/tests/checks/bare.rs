@@ -7,9 +7,9 @@ use std::collections::VecDeque;
 
 use uroce_transport::{
     AccessFlags, AccessKind, Accessor, AsyncEvent, AtomicOp, BindMw, Counter, Cqe, DropReason, Env,
-    Found, Inbound, Instant, Memory, MemoryFault, Outbound, Output, PacketSink, Pd, Piece, Qp,
-    QpCaps, QpChange, QpInit, QpType, RecvWr, Region, RtrAttr, RtsAttr, Sge, SharedReceives, Side,
-    TransmitError,
+    Flush, Found, Inbound, Instant, Memory, MemoryFault, Outbound, Output, PacketSink, Pd, Piece,
+    Qp, QpCaps, QpChange, QpInit, QpType, RecvWr, Region, RtrAttr, RtsAttr, Sge, SharedReceives,
+    Side, TransmitError,
 };
 use uroce_wire::{Bth, Encap, ExtHeaders, OpCode, Packet, PathMtu, Pkey, Psn, Qkey, Qpn, Rkey, Va};
 
@@ -66,6 +66,21 @@ impl Memory for SimEnv {
             AtomicOp::CompareSwap { .. } => former,
         };
         Ok(former)
+    }
+
+    fn write_word(
+        &mut self,
+        _: Accessor,
+        _: Rkey,
+        _: Va,
+        bytes: [u8; 8],
+    ) -> Result<(), MemoryFault> {
+        self.word = u64::from_ne_bytes(bytes);
+        Ok(())
+    }
+
+    fn flush(&mut self, _: Accessor, _: &Flush) -> Result<(), MemoryFault> {
+        Ok(())
     }
 
     fn bind(&mut self, _: Accessor, _: &BindMw) -> Result<(), MemoryFault> {

@@ -5,7 +5,7 @@ use uroce_transport::{
     AccessFlags, BindMw, Counter, Pd, PostError, QpChange, QpState, QpType, RecvWr, SendOp, SendWr,
     Side, WcOpcode, WcStatus,
 };
-use uroce_wire::{OpCode, Rkey};
+use uroce_wire::{OpCode, Placement, Rkey};
 
 use crate::scene::*;
 
@@ -183,6 +183,8 @@ fn each_service_takes_its_own_operations_and_no_other() {
             (SendOp::Read { va, rkey }, &[Rc], 16, false),
             (SendOp::CompareSwap { va, rkey, compare: 1, swap: 2 }, &[Rc], 8, false),
             (SendOp::FetchAdd { va, rkey, add: 1 }, &[Rc], 8, false),
+            (SendOp::AtomicWrite { va, rkey }, &[Rc], 8, true),
+            (pair.flush_op(A, 8, Placement::GLOBAL), &[Rc], 0, false),
             (SendOp::LocalInvalidate { rkey }, &[Rc, Uc], 0, false),
             (bind.into(), &[Rc, Uc], 0, false),
         ];
@@ -194,14 +196,14 @@ fn each_service_takes_its_own_operations_and_no_other() {
             assert_eq!(op.check(qp_type, list.len(), len as u64), right, "{qp_type} {op:?}");
             let inline =
                 if is_ours && takes_inline { right } else { Err(PostError::WrongOperation) };
-            assert_eq!(op.check_inline(qp_type), inline, "{qp_type} {op:?}");
+            assert_eq!(op.check_inline(qp_type, 8), inline, "{qp_type} {op:?}");
             let wr = SendWr { wr_id: 1, op, signaled: true, solicited: false, fence: false };
             let at = pair.at(A);
             assert_eq!(pair.world.post_inline(at, &wr, &[1; 8]), inline, "{qp_type} {op:?}");
             if !is_ours {
                 assert_eq!(pair.world.post_send(at, &wr, list), Err(PostError::WrongOperation));
             }
-            if op.is_local() {
+            if is_ours && len == 0 {
                 let refused = pair.world.post_send(at, &wr, &[sge]);
                 assert_eq!(refused, Err(PostError::WrongOperation), "takes no list");
             }

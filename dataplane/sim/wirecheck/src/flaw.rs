@@ -62,6 +62,7 @@ rules! {
     MtuRule "A first or middle packet is not full, a last one is empty, or one is over the MTU."
     WriteLength "The packets of a WRITE do not add up to the length in its RETH."
     TooManyReads "More READ and ATOMIC requests are outstanding than negotiated."
+    FlushKind "A FLUSH with a reserved placement type or selectivity level."
     WindowTooWide "More than half of all PSNs are outstanding."
     StartedInSqd "A message begins while the send queue is drained."
     SolicitedPlace "The solicited bit is set on a packet that does not end a message."

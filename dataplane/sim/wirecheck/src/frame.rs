@@ -36,6 +36,8 @@ pub struct Seen {
     pub swap_add: u64,
     /// AtomicETH: compare operand. AtomicAckETH: original value.
     pub compare: u64,
+    /// FETH: placement type in the low four bits, selectivity level above them.
+    pub flush: u8,
     /// AETH: syndrome.
     pub syndrome: u8,
     /// AETH: message sequence number.
@@ -69,6 +71,20 @@ pub(crate) enum Kind {
     SelectiveAck,
     AtomicAck,
     Atomic,
+    AtomicWrite,
+    Flush,
+}
+
+impl Kind {
+    /// Returns whether a request has a response of its own, which no acknowledgement replaces.
+    pub(crate) fn has_response(self) -> bool {
+        self.is_placed() || matches!(self, Kind::ReadRequest | Kind::Atomic)
+    }
+
+    /// Returns whether a request is answered by a READ response without data.
+    pub(crate) fn is_placed(self) -> bool {
+        matches!(self, Kind::AtomicWrite | Kind::Flush)
+    }
 }
 
 /// Position of a packet in its message, and its headers, from the opcode.
@@ -103,6 +119,8 @@ impl Shape {
             0x11 => (Kind::Acknowledge, true, true),
             0x12 => (Kind::AtomicAck, true, true),
             0x13 | 0x14 => (Kind::Atomic, true, true),
+            0x1c => (Kind::Flush, true, true),
+            0x1d => (Kind::AtomicWrite, true, true),
             _ => return None,
         };
         let has_imm = matches!(low, 0x03 | 0x05 | 0x09 | 0x0b);
@@ -118,7 +136,7 @@ impl Shape {
     }
 
     pub(crate) fn is_request(&self) -> bool {
-        matches!(self.kind, Kind::Send | Kind::Write | Kind::ReadRequest | Kind::Atomic)
+        matches!(self.kind, Kind::Send | Kind::Write) || self.kind.has_response()
     }
 
     fn has_aeth(&self) -> bool {
@@ -290,7 +308,14 @@ fn read_extended(
         ensure(word >> 24 == 0, Rule::ReservedBits, word, 0_u8)?;
         seen.src_qpn = word;
     }
-    let has_reth = shape.kind == Kind::ReadRequest || shape.kind == Kind::Write && shape.is_first;
+    if shape.kind == Kind::Flush {
+        let word = bytes.u32()?;
+        ensure(word & !0x3f == 0, Rule::ReservedBits, word, 0_u8)?;
+        seen.flush = word as u8;
+    }
+    let has_reth = shape.kind == Kind::ReadRequest
+        || shape.kind.is_placed()
+        || shape.kind == Kind::Write && shape.is_first;
     if has_reth {
         seen.va = bytes.u64()?;
         seen.rkey = bytes.u32()?;
@@ -330,10 +355,12 @@ fn read_payload(padded: &[u8], pad: usize, shape: &Shape, seen: &mut Seen) -> Re
         0_u8,
     )?;
     let carries = matches!(shape.kind, Kind::Send | Kind::Write | Kind::ReadResponse);
-    let is_bitmap = shape.kind == Kind::SelectiveAck
-        && payload.len().is_multiple_of(8)
-        && (8..=1024).contains(&payload.len());
-    let may_be = carries || is_bitmap || padded.is_empty() && shape.kind != Kind::SelectiveAck;
+    let is_bitmap = payload.len().is_multiple_of(8) && (8..=1024).contains(&payload.len());
+    let may_be = match shape.kind {
+        Kind::SelectiveAck => is_bitmap,
+        Kind::AtomicWrite => padded.len() == 8 && pad == 0,
+        _ => carries || padded.is_empty(),
+    };
     ensure(may_be, Rule::PayloadLength, payload.len() as u64, 0_u8)?;
     seen.payload_len = payload.len() as u32;
     seen.payload_mark = fingerprint(payload);

@@ -61,6 +61,15 @@ impl Messages {
                 ensure(seen.dma_len <= LONGEST, Rule::PayloadLength, seen.dma_len, LONGEST)?;
                 return Ok(seen.dma_len.div_ceil(self.mtu).max(1));
             }
+            Kind::AtomicWrite => {
+                let len = seen.dma_len;
+                ensure(len == 8, Rule::WriteLength, seen.payload_len, len)?;
+            }
+            Kind::Flush => {
+                let (placement, level) = (seen.flush & 0xf, seen.flush >> 4);
+                let is_defined = (1..=3).contains(&placement) && level <= 1;
+                ensure(is_defined, Rule::FlushKind, seen.flush, 1_u8)?;
+            }
             _ => {}
         }
         if shape.is_last {

@@ -37,8 +37,7 @@ struct Unit {
     psns: u32,
     first_sent_at: u64,
     sent_at: u64,
-    is_read: bool,
-    is_atomic: bool,
+    kind: Kind,
 }
 
 impl Unit {
@@ -190,7 +189,7 @@ impl Requester {
         self.last_sent = now;
         if let Some(known) = &mut self.known {
             known.sent(seen.psn);
-            let asks = matches!(shape.kind, Kind::ReadRequest | Kind::Atomic);
+            let asks = shape.kind.has_response();
             if asks || !is_new {
                 known.rests_until = self.end;
             }
@@ -297,7 +296,7 @@ impl Requester {
     fn probe(&mut self, seen: &Seen) -> Result<(), Flaw> {
         self.check_repeated(seen)?;
         let unit = self.unit_of(seen.psn).expect("it was checked");
-        let asks = seen.ack_req || unit.is_read || unit.is_atomic;
+        let asks = seen.ack_req || unit.kind.has_response();
         ensure(asks, Rule::ProbeUnasked, seen.psn, self.next)?;
         self.repeated += 1;
         self.probed = Some(seen.psn);
@@ -312,15 +311,8 @@ impl Requester {
 
     fn send_new(&mut self, now: u64, seen: &Seen, shape: &Shape) -> Result<u32, Flaw> {
         let psns = self.messages.next(seen, shape)?;
-        let unit = Unit {
-            seen: *seen,
-            psns,
-            first_sent_at: now,
-            sent_at: now,
-            is_read: shape.kind == Kind::ReadRequest,
-            is_atomic: shape.kind == Kind::Atomic,
-        };
-        if unit.is_read || unit.is_atomic {
+        let unit = Unit { seen: *seen, psns, first_sent_at: now, sent_at: now, kind: shape.kind };
+        if unit.kind.has_response() {
             self.reads += 1;
             ensure(self.reads <= self.max_reads, Rule::TooManyReads, self.reads, self.max_reads)?;
         }
@@ -344,7 +336,7 @@ impl Requester {
         // Path and MigReq may have changed.
         let Seen { src, dst, pkey, mig_req, ack_req, psn, .. } = *seen;
         let mut wanted = Seen { src, dst, pkey, mig_req, ack_req, psn, ..unit.seen };
-        if unit.is_read {
+        if unit.kind == Kind::ReadRequest {
             wanted.va = wanted.va.wrapping_add(u64::from(offset));
             wanted.dma_len -= offset;
         }
@@ -451,8 +443,9 @@ impl Requester {
         }
         let Some(&unit) = self.units.front() else { return };
         let fits = match shape.kind {
-            Kind::ReadResponse => unit.is_read,
-            _ => unit.is_atomic,
+            Kind::ReadResponse if unit.kind.is_placed() => seen.payload_len == 0,
+            Kind::ReadResponse => unit.kind == Kind::ReadRequest,
+            _ => unit.kind == Kind::Atomic,
         };
         if !fits {
             return;
@@ -472,7 +465,7 @@ impl Requester {
         let mut acked = Acked::All;
         while distance(self.una, limit) < 0 {
             let Some(unit) = self.units.front() else { break };
-            if unit.is_read || unit.is_atomic {
+            if unit.kind.has_response() {
                 acked = Acked::Gap;
                 self.has_cause = true;
                 break;

@@ -138,8 +138,10 @@ impl Responder {
             self.possible = add(self.possible, psns);
             self.messages = add(self.messages, u32::from(shape.is_last));
         }
-        if is_read || shape.kind == Kind::Atomic {
-            self.remember(seen, psns, !is_read);
+        if shape.kind.has_response() {
+            // The answer to an ATOMIC WRITE or FLUSH is that of a READ of no bytes.
+            let len = if is_read { seen.dma_len } else { 0 };
+            self.remember(seen.psn, psns, len, shape.kind == Kind::Atomic);
         }
     }
 
@@ -152,9 +154,9 @@ impl Responder {
 
     /// Remembers a READ or ATOMIC. A repetition of a remembered one is not added, because a
     /// response may begin again at any time.
-    fn remember(&mut self, seen: &Seen, psns: u32, is_atomic: bool) {
+    fn remember(&mut self, psn: u32, psns: u32, len: u32, is_atomic: bool) {
         let is_same = |asked: &PendingAnswer| {
-            (asked.psn, asked.is_atomic, asked.len) == (seen.psn, is_atomic, seen.dma_len)
+            (asked.psn, asked.is_atomic, asked.len) == (psn, is_atomic, len)
         };
         if self.asked.iter().any(is_same) {
             return;
@@ -162,7 +164,6 @@ impl Responder {
         if self.asked.len() == ASKED_KEPT {
             self.asked.pop_front();
         }
-        let (psn, len) = (seen.psn, seen.dma_len);
         self.asked.push_back(PendingAnswer { psn, psns, len, next: 0, is_atomic, original: None });
     }
 

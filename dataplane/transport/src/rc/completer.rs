@@ -4,15 +4,15 @@
 //!
 //! Invariants
 //! - Only responses with a PSN from `unacked_psn` up to `end_psn` are used; all others are stale.
-//! - WQEs complete in order. A later acknowledgement never completes a READ or ATOMIC. It shows
-//!   that the response was lost: an implied NAK.
+//! - WQEs complete in order. A later acknowledgement never completes a WQE with a response of its
+//!   own, such as a READ. It shows that the response was lost: an implied NAK.
 //! - A response's payload is written before `unacked_psn` moves past it, and never again.
 //!
 //! Not here: sending the rewound packets ([`super::requester`]).
 
 mod selective;
 
-use uroce_wire::{Aeth, Header, NakCode, Operation, Packet, Psn, Syndrome, credits};
+use uroce_wire::{Aeth, Header, NakCode, Operation, Packet, Position, Psn, Syndrome, credits};
 
 use super::Requester;
 use crate::context::Context;
@@ -237,7 +237,11 @@ impl Requester {
         let psn = packet.bth.psn;
         let acked = self.acknowledge_before(psn, context, env)?;
         let is_read = |op: &SendOp| matches!(op, SendOp::Read { .. });
-        let Some(wqe) = answered(&self.sq, acked, is_read)? else { return Ok(()) };
+        let wqe = match answered(&self.sq, acked, is_read) {
+            Ok(Some(wqe)) => wqe,
+            Ok(None) => return Ok(()),
+            Err(status) => return self.handle_placed(context, packet, status, env),
+        };
         let mtu = context.mtu();
         let offset = psn.distance_from(wqe.first_psn) as u32 * mtu;
         let left = wqe.len - offset;
@@ -250,6 +254,30 @@ impl Requester {
         let at = self.sq.head();
         self.sq.scatter(at, wqe, offset, packet.payload, context.by, env.memory())?;
         self.finish_response(psn, is_last, context, env);
+        Ok(())
+    }
+
+    /// Handles a READ response although the oldest WQE is no READ: an empty one answers an ATOMIC
+    /// WRITE or FLUSH. Any other is an error, `status` if the WQE is none of these.
+    //= check P2 — the answer is a READ response without data
+    #[cold]
+    fn handle_placed(
+        &mut self,
+        context: &Context<'_>,
+        packet: &Packet<'_>,
+        status: WcStatus,
+        env: &mut impl Env,
+    ) -> Result<(), WcStatus> {
+        if !self.sq.front().is_some_and(|wqe| wqe.op.is_placement()) {
+            return Err(status);
+        }
+        if packet.op.position != Position::Only {
+            return Err(WcStatus::BadRespErr);
+        }
+        if !packet.payload.is_empty() {
+            return Err(WcStatus::LocLenErr);
+        }
+        self.finish_response(packet.bth.psn, true, context, env);
         Ok(())
     }
 
@@ -300,7 +328,7 @@ impl Requester {
         let mut acked = Acked::All;
         while self.unacked_psn.is_before(limit) {
             let Some(wqe) = self.sq.front() else { break };
-            if wqe.op.is_read_or_atomic() && !seeded!(AckCompletesRead) {
+            if wqe.op.has_response() && !seeded!(AckCompletesRead) {
                 acked = Acked::Gap;
                 break;
             }

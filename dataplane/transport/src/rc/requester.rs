@@ -15,7 +15,8 @@
 //!   packet (local invalidate, bind) gets none: it is executed when the cursor reaches it, and is
 //!   before `begun` from then on.
 //! - A local error is raised only when the WQE is the oldest, so completions stay in order.
-//! - `rd_atomic` is the number of READ and ATOMIC WQEs between head and cursor.
+//! - `rd_atomic` is the number of WQEs with a response of their own between head and cursor: READs,
+//!   ATOMICs, ATOMIC WRITEs and FLUSHes.
 //!
 //! Not here: the effects of responses ([`super::completer`]), the time of a retry
 //! ([`super::retry`]), which packets are sent again one by one ([`repeat`]), what is sent while
@@ -24,7 +25,7 @@
 mod keepalive;
 mod repeat;
 
-use uroce_wire::{AtomicEth, ExtHeaders, Msn, OpCode, Psn, Qpn, Reth, Rkey, Va};
+use uroce_wire::{AtomicEth, ExtHeaders, Feth, Msn, OpCode, Psn, Qpn, Reth, Rkey, Va};
 
 use super::retry::Retry;
 use super::round_trips::RoundTrips;
@@ -258,7 +259,7 @@ impl Requester {
             return step;
         }
         let wqe = self.sq.at(self.cursor);
-        let asks = wqe.op.is_read_or_atomic();
+        let asks = wqe.op.has_response();
         if asks && !self.may_ask(wqe, context) {
             return Step::Idle;
         }
@@ -325,7 +326,11 @@ impl Requester {
 
     /// Returns whether this READ or ATOMIC may be sent now.
     //= check C12 — never more than max_rd_atomic READs and ATOMICs outstanding
+    //= check P8 — nor with the ATOMIC WRITEs and FLUSHes, which use the same resources of the peer
     fn may_ask(&self, wqe: &SendWqe, context: &Context<'_>) -> bool {
+        if seeded!(PlacementUnlimited) && wqe.op.is_placement() {
+            return true;
+        }
         let max = context.attr.max_rd_atomic + u8::from(seeded!(TooManyReads));
         self.rd_atomic < max && self.in_flight() + wqe.psns <= PSN_WINDOW
     }
@@ -354,7 +359,7 @@ impl Requester {
             if at == self.begun || !is_beyond {
                 break;
             }
-            rd_atomic += u8::from(wqe.op.is_read_or_atomic());
+            rd_atomic += u8::from(wqe.op.has_response());
             at = at.wrapping_add(1);
         }
         self.cursor = at;
@@ -374,7 +379,7 @@ impl Requester {
     pub(crate) fn complete_front(&mut self, qpn: Qpn, status: WcStatus, out: &mut impl Output) {
         let at = self.sq.head();
         let Some(wqe) = self.sq.front() else { return };
-        let asked = wqe.op.is_read_or_atomic();
+        let asked = wqe.op.has_response();
         self.sq.complete_front(qpn, status, out);
         if self.cursor == at {
             self.cursor = at.wrapping_add(1);
@@ -420,13 +425,14 @@ impl Requester {
             return Err(Step::Idle);
         }
         //= check C15 — a fenced WQE does not start before all READs and ATOMICs are answered
+        //= check P9 — nor before all ATOMIC WRITEs and FLUSHes are
         if wqe.fence && self.rd_atomic > 0 {
             return Err(Step::Idle);
         }
         if wqe.op.is_local() {
             return Err(self.carry_out(context, env));
         }
-        if wqe.op.is_read_or_atomic() && context.attr.max_rd_atomic == 0 {
+        if wqe.op.has_response() && context.attr.max_rd_atomic == 0 {
             return Err(self.fail_in_order(WcStatus::LocQpOpErr));
         }
         if let Err(status) = self.sq.check_memory(self.cursor, wqe, context.by, env.memory()) {
@@ -473,6 +479,9 @@ impl Requester {
                 let atomic = AtomicEth { va, rkey, swap_add: add, compare: 0 };
                 self.atomic_packet(context, OpCode::RC_FETCH_ADD, atomic)
             }
+            SendOp::AtomicWrite { .. } | SendOp::Flush { .. } => {
+                self.placement_packet(wqe, context)
+            }
             _ => {
                 let (at, psn) = (self.cursor, self.next_psn);
                 let path = match &self.sent {
@@ -515,7 +524,28 @@ impl Requester {
         self.request(opcode, ExtHeaders { atomic, ..ExtHeaders::default() }, context)
     }
 
-    /// A READ or ATOMIC request packet, which has no payload.
+    /// The request packet of an ATOMIC WRITE, which has a payload, or of a FLUSH.
+    //= check P1 — one packet: RETH and eight bytes, or FETH and RETH
+    #[cold]
+    fn placement_packet<'a>(&'a self, wqe: &SendWqe, context: &Context<'a>) -> Outbound<'a> {
+        let mut ext = ExtHeaders::default();
+        match wqe.op {
+            SendOp::AtomicWrite { va, rkey } => {
+                ext.reth = Reth { va, rkey, dma_len: wqe.len };
+                let mut packet = self.request(OpCode::RC_ATOMIC_WRITE, ext, context);
+                packet.payload = self.sq.payload(self.cursor, wqe, 0, wqe.len);
+                packet
+            }
+            SendOp::Flush { va, rkey, len, placement, selectivity } => {
+                ext.feth = Feth { placement, selectivity };
+                ext.reth = Reth { va, rkey, dma_len: len };
+                self.request(OpCode::RC_FLUSH, ext, context)
+            }
+            _ => unreachable!("neither ATOMIC WRITE nor FLUSH"),
+        }
+    }
+
+    /// A request packet that has a response of its own, without payload.
     fn request<'a>(
         &'a self,
         opcode: OpCode,

@@ -23,6 +23,13 @@ pub(super) enum PendingAnswer {
     Atomic { original: u64 },
 }
 
+/// A request that was executed when it came, and whose response is empty.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Placed {
+    AtomicWrite,
+    Flush,
+}
+
 /// One accepted request. Every QP has sixteen of them, so they are packed.
 #[derive(Clone, Copy, Default, Debug)]
 struct Record {
@@ -42,6 +49,9 @@ impl Record {
     const IS_ANSWERED: u32 = 1 << 25;
     /// The answer, or a repetition of it, is due.
     const IS_OWED: u32 = 1 << 26;
+    /// An ATOMIC WRITE or FLUSH: the answer is that of a READ of no bytes.
+    const IS_ATOMIC_WRITE: u32 = 1 << 27;
+    const IS_FLUSH: u32 = 1 << 28;
 
     fn new(asked: PendingAnswer, first_psn: Psn) -> Record {
         let (value, rkey, len, kind) = match asked {
@@ -50,6 +60,13 @@ impl Record {
         };
         let value = [(value >> 32) as u32, value as u32];
         Record { value, rkey, len, psn: first_psn.value() | kind | Record::IS_OWED }
+    }
+
+    fn flag_of(placed: Placed) -> u32 {
+        match placed {
+            Placed::AtomicWrite => Record::IS_ATOMIC_WRITE,
+            Placed::Flush => Record::IS_FLUSH,
+        }
     }
 
     fn asked(&self) -> PendingAnswer {
@@ -134,15 +151,36 @@ impl Resources {
         self.depth > 0 && (self.count < self.depth || self.oldest_is_answered())
     }
 
+    /// Returns whether any request can be stored, now or later.
+    pub(super) fn has_any(&self) -> bool {
+        self.depth > 0
+    }
+
     /// Stores a request with an answer that begins with `first_psn`. [`has_room`] was true.
     ///
     /// [`has_room`]: Resources::has_room
     pub(super) fn push(&mut self, asked: PendingAnswer, first_psn: Psn) {
+        self.keep(Record::new(asked, first_psn));
+    }
+
+    /// Stores a request that has been executed and has an empty response. [`has_room`] was true.
+    ///
+    /// [`has_room`]: Resources::has_room
+    //= check P2 — the answer is a READ response without data, in its turn among the answers
+    pub(super) fn push_placed(&mut self, placed: Placed, psn: Psn) {
+        let empty = PendingAnswer::Read { va: Va(0), rkey: Rkey(0), len: 0 };
+        let mut record = Record::new(empty, psn);
+        record.psn |= Record::flag_of(placed);
+        self.keep(record);
+    }
+
+    #[inline]
+    fn keep(&mut self, record: Record) {
         while self.count >= self.depth && self.oldest_is_answered() {
             self.forget_oldest();
         }
         let at = self.head.wrapping_add(self.count);
-        *self.record_mut(at) = Record::new(asked, first_psn);
+        *self.record_mut(at) = record;
         self.count += 1;
         self.owed += 1;
     }
@@ -211,6 +249,9 @@ impl Resources {
         let Some(at) = self.find(psn, mtu) else { return false };
         let record = *self.record(at);
         let PendingAnswer::Read { va, rkey, len } = record.asked() else { return false };
+        if record.has(Record::IS_ATOMIC_WRITE | Record::IS_FLUSH) {
+            return false;
+        }
         let from = psn.distance_from(record.first_psn()) as u32;
         let offset = from * mtu;
         let is_inside = reth.rkey == rkey
@@ -233,6 +274,18 @@ impl Resources {
         let Some(at) = self.find(psn, mtu) else { return false };
         let record = *self.record(at);
         if !record.has(Record::IS_ATOMIC) {
+            return false;
+        }
+        self.replay(&record, Cursor { at, is_fresh: true, next: 0, end: 1, end_offset: 0 });
+        true
+    }
+
+    /// Handles a repeated ATOMIC WRITE or FLUSH: sends its empty response again.
+    //= check P7 — whatever has been written since
+    pub(super) fn replay_placed(&mut self, placed: Placed, psn: Psn, mtu: u32) -> bool {
+        let Some(at) = self.find(psn, mtu) else { return false };
+        let record = *self.record(at);
+        if !record.has(Record::flag_of(placed)) {
             return false;
         }
         self.replay(&record, Cursor { at, is_fresh: true, next: 0, end: 1, end_offset: 0 });

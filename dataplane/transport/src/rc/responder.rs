@@ -240,8 +240,8 @@ impl Responder {
         Ok(())
     }
 
-    /// Makes an ACK due, for everything up to this packet, if the packet requests one. A READ or
-    /// ATOMIC needs none: its answer acknowledges it.
+    /// Makes an ACK due, for everything up to this packet, if the packet requests one. A request
+    /// with a response of its own needs none: the response acknowledges it.
     fn acknowledge(&mut self, packet: &Packet<'_>) {
         let is_data = matches!(packet.op.operation, Operation::Send | Operation::Write);
         //= check A16 — an AckReq is always answered
@@ -274,8 +274,10 @@ impl Responder {
 
     /// Ends the connection: earlier answers are still sent, then this NAK, then nothing.
     fn refuse(&mut self, psn: Psn, code: NakCode, out: &mut impl Output) {
-        if code == NakCode::RemoteAccessError {
-            out.count(Counter::RespRemoteAccessErrors);
+        match code {
+            NakCode::RemoteAccessError => out.count(Counter::RespRemoteAccessErrors),
+            NakCode::InvalidRequest => out.count(Counter::RespRemoteInvalidRequests),
+            _ => {}
         }
         self.is_refusing = true;
         self.answer = Some(Answer { psn, syndrome: Syndrome::Nak(code) });

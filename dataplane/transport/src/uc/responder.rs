@@ -94,7 +94,7 @@ impl Responder {
         if !self.message.is_followed_by(packet.op) {
             return Err(MESSAGE);
         }
-        if !is_allowed(packet.op.operation, context.attr.access) {
+        if !is_allowed(packet, context.attr.access) {
             return Err(MESSAGE);
         }
         if needs_receive(packet) && !self.rq.ensure(env) {

@@ -11,6 +11,7 @@ fn every_byte_is_its_own_row_or_reserved() {
         assert_eq!(info.map(|info| info.opcode), info.map(|_| OpCode(code)));
         let reserved = match code {
             0x00..=0x17 | 0xa0..=0xb7 => code & 0x1f == 0x15,
+            0x1c..=0x1d | 0x5c => false,
             0x20..=0x2b | 0x40..=0x55 | 0x64..=0x65 | 0x81 | 0xd1 => false,
             _ => true,
         };
@@ -66,7 +67,12 @@ fn headers_follow_from_service_operation_and_position() {
             (H::Rdeth, info.service == S::Rd),
             (H::Deth, info.service == S::Ud || info.service == S::Rd && request),
             (H::Xrceth, info.service == S::Xrc && request),
-            (H::Reth, op == O::ReadRequest || op == O::Write && starts),
+            (H::Feth, op == O::Flush),
+            (
+                H::Reth,
+                matches!(op, O::ReadRequest | O::Flush | O::AtomicWrite)
+                    || op == O::Write && starts,
+            ),
             (H::AtomicEth, matches!(op, O::CompareSwap | O::FetchAdd)),
             (H::Aeth, aeth),
             (H::AtomicAckEth, op == O::AtomicAcknowledge),
@@ -96,7 +102,7 @@ fn names_end_with_the_position_unless_the_packet_is_always_alone() {
 fn requests_and_responses_are_apart() {
     let count = |which: fn(&OpInfo) -> bool| rows().filter(|info| which(info)).count();
     assert_eq!(count(OpInfo::is_response), 3 * 6 + 1);
-    assert_eq!(count(OpInfo::is_request), 17 + 12 + 16 + 2 + 17);
+    assert_eq!(count(OpInfo::is_request), 19 + 12 + 17 + 2 + 17);
     assert_eq!(rows().find(|i| !i.is_request() && !i.is_response()).unwrap().name, "CNP");
 }
 
@@ -112,6 +118,8 @@ fn rc_finds_every_rc_row_and_nothing_else() {
         O::AtomicAcknowledge,
         O::CompareSwap,
         O::FetchAdd,
+        O::Flush,
+        O::AtomicWrite,
         O::Resync,
         O::Cnp,
         O::SelectiveAcknowledge,
@@ -140,13 +148,14 @@ fn rc_finds_every_rc_row_and_nothing_else() {
 fn payload_rules_hold_at_their_edges() {
     let mtu = PathMtu::B1024;
     let allowed = |rule: PayloadRule| -> Vec<usize> {
-        [0, 1, 16, 17, 1023, 1024, 1025].into_iter().filter(|n| rule.allows(*n, mtu)).collect()
+        [0, 1, 8, 16, 17, 1023, 1024, 1025].into_iter().filter(|n| rule.allows(*n, mtu)).collect()
     };
     assert_eq!(allowed(PayloadRule::Empty), [0]);
     assert_eq!(allowed(PayloadRule::FullMtu), [1024]);
-    assert_eq!(allowed(PayloadRule::OneToMtu), [1, 16, 17, 1023, 1024]);
-    assert_eq!(allowed(PayloadRule::UpToMtu), [0, 1, 16, 17, 1023, 1024]);
+    assert_eq!(allowed(PayloadRule::OneToMtu), [1, 8, 16, 17, 1023, 1024]);
+    assert_eq!(allowed(PayloadRule::UpToMtu), [0, 1, 8, 16, 17, 1023, 1024]);
     assert_eq!(allowed(PayloadRule::Reserved16), [16]);
-    assert_eq!(allowed(PayloadRule::Bitmap), [16, 1024]);
+    assert_eq!(allowed(PayloadRule::Bitmap), [8, 16, 1024]);
+    assert_eq!(allowed(PayloadRule::Word), [8]);
     assert!(!PayloadRule::Bitmap.allows(1032, PathMtu::B4096));
 }

@@ -37,6 +37,7 @@ proptest! {
             rdeth: if has(Header::Rdeth) { ext.rdeth } else { zero.rdeth },
             deth: if has(Header::Deth) { ext.deth } else { zero.deth },
             xrceth: if has(Header::Xrceth) { ext.xrceth } else { zero.xrceth },
+            feth: if has(Header::Feth) { ext.feth } else { zero.feth },
             reth: if has(Header::Reth) { ext.reth } else { zero.reth },
             atomic: if has(Header::AtomicEth) { ext.atomic } else { zero.atomic },
             aeth: if has(Header::Aeth) { ext.aeth } else { zero.aeth },
@@ -101,7 +102,10 @@ fn only_last_and_only_packets_with_payload_have_a_pad() {
     for opcode in opcodes() {
         let info = opcode.info().unwrap();
         let may = info.position.is_last()
-            && matches!(info.payload, PayloadRule::OneToMtu | PayloadRule::UpToMtu);
+            && matches!(
+                info.payload,
+                PayloadRule::OneToMtu | PayloadRule::UpToMtu | PayloadRule::Word
+            );
         assert_eq!(parse(opcode, 2, 256).is_ok(), may, "{opcode}");
     }
 }
@@ -113,6 +117,8 @@ fn lengths_that_depend_on_the_path_are_left_to_the_transport() {
         (OpCode::RC_RDMA_WRITE_MIDDLE, 8192),
         (OpCode::RC_SEND_LAST, 0),
         (OpCode::RC_SEND_ONLY, 8192),
+        (OpCode::RC_ATOMIC_WRITE, 0),
+        (OpCode::RC_ATOMIC_WRITE, 12),
     ] {
         assert_eq!(parse(opcode, 0, len), Ok(len), "{opcode}");
     }
@@ -126,6 +132,7 @@ fn requests_without_payload_and_congestion_notifications_have_one_length() {
         OpCode::RC_ATOMIC_ACKNOWLEDGE,
         OpCode::RC_COMPARE_SWAP,
         OpCode::RC_FETCH_ADD,
+        OpCode::RC_FLUSH,
     ];
     for opcode in empty {
         assert_eq!(parse(opcode, 0, 0), Ok(0));

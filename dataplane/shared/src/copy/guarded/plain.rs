@@ -29,6 +29,13 @@ pub(super) unsafe fn fetch_add(word: *mut u64, add: u64) -> Result<u64, Missing>
     Ok(word.fetch_add(add, Ordering::AcqRel))
 }
 
+pub(super) unsafe fn store(word: *mut u64, value: u64) -> Result<(), Missing> {
+    // SAFETY: the caller guarantees an aligned word that is accessed by atomics only.
+    let word = unsafe { AtomicU64::from_ptr(word) };
+    word.store(value, Ordering::Release);
+    Ok(())
+}
+
 /// Does nothing: touching a page that cannot be had would end the process.
 pub(super) unsafe fn touch(_: *mut u8, _writes: bool) -> Result<(), Missing> {
     Ok(())

@@ -288,6 +288,26 @@ pub(super) unsafe fn fetch_add(word: *mut u64, add: u64) -> Result<u64, Missing>
     if missing == 0 { Ok(former) } else { Err(Missing) }
 }
 
+pub(super) unsafe fn store(word: *mut u64, value: u64) -> Result<(), Missing> {
+    let mut missing = 0u32;
+    // SAFETY: the caller guarantees an aligned word that may be written; the one instruction
+    // changes only that word.
+    unsafe {
+        asm!(
+            "20:",
+            "mov [{word}], {value}",
+            "21:",
+            landing!("mov {missing:e}, 1"),
+            entry!(),
+            word = in(reg) word,
+            value = in(reg) value,
+            missing = inout(reg) missing,
+            options(nostack),
+        );
+    }
+    if missing == 0 { Ok(()) } else { Err(Missing) }
+}
+
 #[inline]
 pub(super) unsafe fn touch(byte: *mut u8, writes: bool) -> Result<(), Missing> {
     let mut missing = 0u32;

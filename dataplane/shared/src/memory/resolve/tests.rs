@@ -151,6 +151,48 @@ fn atomics_give_the_former_value() {
     assert!(fixture.is_canary_intact());
 }
 
+#[test] //= check P10 test
+fn a_word_is_written_where_writing_is_granted_and_aligned() {
+    let fixture = Fixture::new(AccessFlags::REMOTE_WRITE | AccessFlags::LOCAL_WRITE);
+    let access = fixture.reader.enter();
+    let rkey = fixture.keys.rkey;
+    let write = |offset: u64| {
+        access.write_word(BY, rkey, Va(fixture.va() + offset), [1, 2, 3, 4, 5, 6, 7, 8])
+    };
+    assert_eq!(write(8), Ok(()));
+    let mut out = [0; 8];
+    let (here, key) = (fixture.remote(8, 8), fixture.keys.lkey);
+    access.read(BY, Region { key: Key::Local(key), ..here }, &mut out).unwrap();
+    assert_eq!(out, [1, 2, 3, 4, 5, 6, 7, 8]);
+    assert_eq!(write(60), Err(MemoryFault::OutOfRange));
+    assert_eq!(write(4), Err(MemoryFault::OutOfRange), "not aligned");
+    assert!(fixture.is_canary_intact());
+    let other = Fixture::new(AccessFlags::REMOTE_ATOMIC | AccessFlags::LOCAL_WRITE);
+    let (rkey, va) = (other.keys.rkey, Va(other.va()));
+    let refused = other.reader.enter().write_word(BY, rkey, va, [0; 8]);
+    assert_eq!(refused, Err(MemoryFault::NotGranted));
+}
+
+#[test] //= check P11 test
+fn a_flush_needs_key_domain_range_and_right() {
+    let fixture = Fixture::new(AccessFlags::FLUSH_GLOBAL);
+    let access = fixture.reader.enter();
+    let (rkey, va, len) = (fixture.keys.rkey, Va(fixture.va()), fixture.remote(0, 64).len);
+    let placement = Placement::GLOBAL;
+    let whole = Flush { rkey, range: None, placement };
+    let range = |va, len| Flush { range: Some((va, len)), ..whole };
+    assert_eq!(access.flush(BY, &whole), Ok(()));
+    assert_eq!(access.flush(BY, &range(va, len)), Ok(()));
+    assert_eq!(access.flush(BY, &range(Va(va.0 + 1), len)), Err(MemoryFault::OutOfRange));
+    assert_eq!(access.flush(BY, &range(Va(u64::MAX), 2)), Err(MemoryFault::OutOfRange));
+    let unknown = Flush { rkey: Rkey(rkey.0 ^ 1), ..whole };
+    assert_eq!(access.flush(BY, &unknown), Err(MemoryFault::UnknownKey));
+    let persistent = Flush { placement: Placement::PERSISTENT, ..whole };
+    assert_eq!(access.flush(BY, &persistent), Err(MemoryFault::NotGranted));
+    let stranger = Accessor { pd: Pd(PD.0 + 1), ..BY };
+    assert_eq!(access.flush(stranger, &whole), Err(MemoryFault::WrongPd));
+}
+
 #[test] //= check D9 test
 fn atomics_of_two_lcores_and_of_the_program_add_up() {
     const ADDS: u64 = 50_000;

@@ -21,7 +21,7 @@ impl Requester {
     #[inline(never)]
     pub(super) fn transmit_selective(&mut self, context: &Context<'_>, env: &mut impl Env) -> Step {
         let outstanding = self.in_flight();
-        let asks = self.sq.get(self.cursor).is_some_and(|wqe| wqe.op.is_read_or_atomic());
+        let asks = self.sq.get(self.cursor).is_some_and(|wqe| wqe.op.has_response());
         let step = match self.sent.as_ref().filter(|sent| sent.is_active()) {
             None => self.transmit_in_window(context, env),
             Some(sent) => {

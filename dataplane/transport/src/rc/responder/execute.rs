@@ -5,15 +5,15 @@
 //! Invariants
 //! - Only this file moves `expected_psn` and `msn`, and only after the memory access has succeeded.
 
-use uroce_wire::{Header, NakCode, Operation, Packet, Psn, Syndrome};
+use uroce_wire::{Header, NakCode, Operation, Packet, Psn, Reth, Syndrome};
 
 use super::{Answer, Awaits, Responder, Verdict};
 use crate::context::{Context, packets};
 use crate::counter::Counter;
 use crate::cqe::{WcOpcode, WcStatus};
 use crate::env::{AtomicOp, Env, Memory};
-use crate::inbound::{Message, needs_receive};
-use crate::rc::resources::PendingAnswer;
+use crate::inbound::{Message, flush_of, needs_receive};
+use crate::rc::resources::{PendingAnswer, Placed};
 
 impl Responder {
     pub(super) fn execute(
@@ -30,6 +30,8 @@ impl Responder {
                 env.count(Counter::ReadRequests);
                 Ok(())
             }
+            Operation::AtomicWrite => self.execute_atomic_write(context, packet, env),
+            Operation::Flush => self.execute_flush(context, packet, env),
             _ => self.execute_atomic(context, packet, env),
         }
     }
@@ -128,6 +130,56 @@ impl Responder {
         self.end_message();
         self.expect(self.expected_psn.next());
         Ok(())
+    }
+
+    /// Writes the eight bytes of an ATOMIC WRITE.
+    #[cold]
+    fn execute_atomic_write(
+        &mut self,
+        context: &Context<'_>,
+        packet: &Packet<'_>,
+        env: &mut impl Env,
+    ) -> Result<(), Verdict> {
+        let Reth { va, rkey, .. } = packet.ext.reth;
+        let bytes = packet.payload.try_into();
+        let bytes = bytes.map_err(|_| Verdict::Nak(NakCode::InvalidRequest))?;
+        let done = env.memory().write_word(context.by, rkey, va, bytes);
+        done.map_err(|_| Verdict::Nak(NakCode::RemoteAccessError))?;
+        env.count(Counter::AtomicWriteRequests);
+        self.place(Placed::AtomicWrite);
+        Ok(())
+    }
+
+    /// Has the memory carry out a FLUSH. All writes of earlier requests are done.
+    #[cold]
+    fn execute_flush(
+        &mut self,
+        context: &Context<'_>,
+        packet: &Packet<'_>,
+        env: &mut impl Env,
+    ) -> Result<(), Verdict> {
+        let flush = flush_of(packet).ok_or(Verdict::Nak(NakCode::InvalidRequest))?;
+        //= check P6 — a region that does not grant it, or a range outside, is an access error
+        if !seeded!(FlushForgotten) {
+            let done = env.memory().flush(context.by, &flush);
+            done.map_err(|_| Verdict::Nak(NakCode::RemoteAccessError))?;
+        }
+        env.count(Counter::FlushRequests);
+        self.place(Placed::Flush);
+        Ok(())
+    }
+
+    /// Makes the empty response to an ATOMIC WRITE or FLUSH due.
+    fn place(&mut self, placed: Placed) {
+        if seeded!(PlacementAcked) {
+            self.end_message();
+            self.expect(self.expected_psn.next());
+            return self.answer_with(Syndrome::UNLIMITED);
+        }
+        self.resources.push_placed(placed, self.expected_psn);
+        self.supersede_ack();
+        self.end_message();
+        self.expect(self.expected_psn.next());
     }
 
     fn end_message(&mut self) {

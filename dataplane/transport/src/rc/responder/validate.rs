@@ -13,7 +13,8 @@ use crate::counter::Counter;
 use crate::cqe::WcStatus;
 use crate::drop_reason::DropReason;
 use crate::env::{AccessKind, Env, Memory, Output};
-use crate::inbound::{check_range, fits_position, is_allowed, needs_receive};
+use crate::inbound::{check_range, fits_position, flush_of, is_allowed, needs_receive};
+use crate::rc::resources::Placed;
 use crate::time::Instant;
 use crate::wqe::MAX_MESSAGE_LEN;
 
@@ -40,6 +41,11 @@ impl Responder {
             }
             ..0 if seeded!(DuplicateExecuted) && packet.op.operation == Operation::Send => Ok(()),
             ..0 if seeded!(AtomicReexecuted) && packet.op.has(Header::AtomicEth) => Ok(()),
+            ..0 if seeded!(AtomicWriteReexecuted)
+                && packet.op.operation == Operation::AtomicWrite =>
+            {
+                Ok(())
+            }
             ..0 => {
                 env.count(Counter::DuplicateRequest);
                 Err(self.handle_duplicate(context, packet))
@@ -117,6 +123,11 @@ impl Responder {
             Operation::CompareSwap | Operation::FetchAdd => {
                 self.resources.replay_atomic(psn, context.mtu())
             }
+            //= check P7 — a repeated ATOMIC WRITE or FLUSH is answered again and not executed again
+            Operation::AtomicWrite => {
+                self.resources.replay_placed(Placed::AtomicWrite, psn, context.mtu())
+            }
+            Operation::Flush => self.resources.replay_placed(Placed::Flush, psn, context.mtu()),
             _ => {
                 //= check A4 — a repeated SEND or WRITE is acknowledged with the newest PSN
                 //= check A6 — it takes no receive WQE
@@ -143,7 +154,7 @@ impl Responder {
         context: &Context<'_>,
         packet: &Packet<'_>,
     ) -> Result<(), Verdict> {
-        check(is_allowed(packet.op.operation, context.attr.access))
+        check(is_allowed(packet, context.attr.access))
     }
 
     /// Checks that a receive WQE, or room to store the READ or ATOMIC, is available.
@@ -153,13 +164,27 @@ impl Responder {
         env: &mut impl Env,
     ) -> Result<(), Verdict> {
         let is_data = matches!(packet.op.operation, Operation::Send | Operation::Write);
-        //= check C13 — more READs at once than negotiated
-        check(is_data || self.resources.has_room())?;
+        if !is_data {
+            return self.check_room(packet);
+        }
         //= check B11 — a WRITE with immediate is refused at its last packet
         if needs_receive(packet) && !self.rq.ensure(env) {
             return Err(Verdict::RnrNak);
         }
         Ok(())
+    }
+
+    /// Checks that the request can be stored until it is answered, and for its repetitions.
+    fn check_room(&self, packet: &Packet<'_>) -> Result<(), Verdict> {
+        if self.resources.has_room() {
+            return Ok(());
+        }
+        //= check P8 — a peer that does not count FLUSHes (Soft-RoCE) may send it again later
+        if packet.op.operation == Operation::Flush && self.resources.has_any() {
+            return Err(Verdict::Drop(DropReason::FlushTooMany));
+        }
+        //= check C13 — more READs at once than negotiated
+        check(false)
     }
 
     /// Checks that payload, path MTU and the length in the RETH agree.
@@ -179,6 +204,14 @@ impl Responder {
             ),
             //= check C17 — a READ of more than 2^31 bytes
             Operation::ReadRequest => check(packet.ext.reth.dma_len <= MAX_MESSAGE_LEN),
+            //= check P3 — an ATOMIC WRITE has eight bytes, and its RETH says so
+            Operation::AtomicWrite => {
+                check(packet.payload.len() == 8 && packet.ext.reth.dma_len == 8)
+            }
+            Operation::Flush => {
+                let range = flush_of(packet).and_then(|flush| flush.range);
+                check(range.is_none_or(|(_, len)| len <= MAX_MESSAGE_LEN))
+            }
             _ => Ok(()),
         }
     }
@@ -213,6 +246,12 @@ impl Responder {
                 check(atomic.va.0.is_multiple_of(8))?;
                 (atomic.rkey, atomic.va, 8, AccessKind::Atomic)
             }
+            Operation::AtomicWrite => {
+                //= check P3 — and an address that is a multiple of 8
+                check(reth.va.0.is_multiple_of(8))?;
+                (reth.rkey, reth.va, 8, AccessKind::Write)
+            }
+            // The memory checks a FLUSH when it is executed.
             _ => return Ok(()),
         };
         //= check F1 — a key or range without access is a remote access error
