@@ -22,6 +22,7 @@ mod many;
 mod memory;
 mod migration;
 mod opcodes;
+mod placement;
 mod read;
 mod requests;
 mod scene;

@@ -49,7 +49,7 @@ enum Cell {
     Drop(DropReason),
     /// Answered with an ACK.
     Ack,
-    /// Answered with the data of a READ, or the result of an ATOMIC.
+    /// Answered with the data of a READ, the result of an ATOMIC, or an empty response.
     Answer,
     /// Answered with an RNR NAK.
     Rnr,
@@ -70,7 +70,7 @@ fn expected(stand: Stand, opcode: u8) -> Cell {
     match opcode {
         0x81 => Cell::Drop(DropReason::Congestion),
         // Defined opcodes of UC, RD, UD and XRC.
-        0x20..=0x2b | 0x40..=0x55 | 0x64..=0x65 | 0xa0..=0xb4 | 0xb6..=0xb7 => {
+        0x20..=0x2b | 0x40..=0x55 | 0x5c | 0x64..=0x65 | 0xa0..=0xb4 | 0xb6..=0xb7 => {
             Cell::Drop(DropReason::WrongService)
         }
         0x20..=0xd0 | 0xd2..=0xff => Cell::Drop(DropReason::ReservedOpCode),
@@ -81,10 +81,13 @@ fn expected(stand: Stand, opcode: u8) -> Cell {
         0x0d..=0x12 if stand == S::State(QpState::Rtr) => Cell::Drop(DropReason::NotRequester),
         0x0d..=0x12 => Cell::Stale,
         _ if stand == S::AfterNak => Cell::Drop(DropReason::AfterNak),
-        0x15 | 0x18..=0x1f if stand == S::Behind => Cell::Drop(DropReason::ReservedOpCode),
-        0x15 | 0x18..=0x1f => Cell::Nak(NakCode::InvalidRequest),
-        // A READ or ATOMIC without a stored request; SENDs and WRITEs are acknowledged again.
-        0x0c | 0x13 | 0x14 if stand == S::Behind => Cell::Drop(DropReason::OldRead),
+        0x15 | 0x18..=0x1b | 0x1e..=0x1f if stand == S::Behind => {
+            Cell::Drop(DropReason::ReservedOpCode)
+        }
+        0x15 | 0x18..=0x1b | 0x1e..=0x1f => Cell::Nak(NakCode::InvalidRequest),
+        // A READ, ATOMIC, FLUSH or ATOMIC WRITE without a stored request; SENDs and WRITEs are
+        // acknowledged again.
+        0x0c | 0x13 | 0x14 | 0x1c | 0x1d if stand == S::Behind => Cell::Drop(DropReason::OldRead),
         _ if stand == S::Behind => Cell::Ack,
         _ => expected_request(stand, opcode),
     }
@@ -101,10 +104,10 @@ fn expected_request(stand: Stand, opcode: u8) -> Cell {
         (Stand::MidSend | Stand::MidWrite, _) => invalid,
         // Middle and Last without a message.
         (_, 0x01..=0x03 | 0x07..=0x09 | 0x16) => invalid,
-        (Stand::NoRights, 0x06 | 0x0a..=0x0c | 0x13..=0x14) => invalid,
+        (Stand::NoRights, 0x06 | 0x0a..=0x0c | 0x13..=0x14 | 0x1c..=0x1d) => invalid,
         (Stand::NoReceive, 0x00 | 0x04 | 0x05 | 0x0b | 0x17) => Cell::Rnr,
         (_, 0x17) => Cell::Failed,
-        (_, 0x0c | 0x13 | 0x14) => Cell::Answer,
+        (_, 0x0c | 0x13 | 0x14 | 0x1c | 0x1d) => Cell::Answer,
         _ => Cell::Ack,
     }
 }
@@ -119,7 +122,8 @@ fn expected_unreliable(qp_type: QpType, stand: Stand, opcode: u8) -> Cell {
     };
     match opcode {
         0x81 => Cell::Drop(DropReason::Congestion),
-        0x00..=0x14 | 0x16..=0x17 | 0x20..=0x2b | 0x40..=0x55 | 0x64..=0x65 if !is_ours => {
+        0x00..=0x14 | 0x16..=0x17 | 0x1c..=0x1d if !is_ours => Cell::Drop(DropReason::WrongService),
+        0x20..=0x2b | 0x40..=0x55 | 0x5c | 0x64..=0x65 if !is_ours => {
             Cell::Drop(DropReason::WrongService)
         }
         0xa0..=0xb4 | 0xb6..=0xb7 | 0xd1 => Cell::Drop(DropReason::WrongService),
@@ -214,7 +218,7 @@ fn payload_len(opcode: OpCode) -> usize {
         _ if opcode.0 == 0x81 => 16,
         _ if opcode.0 == 0xd1 => 8,
         0x00 | 0x01 | 0x06 | 0x07 | 0x0d | 0x0e => 256,
-        0x02..=0x05 | 0x08..=0x0b | 0x0f | 0x10 | 0x16 | 0x17 => 8,
+        0x02..=0x05 | 0x08..=0x0b | 0x0f | 0x10 | 0x16 | 0x17 | 0x1d => 8,
         _ => 0,
     }
 }
@@ -337,12 +341,13 @@ fn opcodes_of_another_service_are_dropped_whatever_the_qps_own() {
 
 #[test] //= check E7 test
 fn on_rc_a_reserved_opcode_is_an_invalid_request() {
-    for opcode in [0x15].into_iter().chain(0x18..=0x1f) {
+    for opcode in [0x15, 0x1e, 0x1f].into_iter().chain(0x18..=0x1b) {
         let mut pair = pair_in(QpType::Rc, Stand::State(QpState::Rts));
         let frame = frame_of(&pair, Stand::State(QpState::Rts), OpCode(opcode));
         pair.deliver_frame(A, frame);
         assert_refused(&pair, NakCode::InvalidRequest);
         assert!(pair.is_untouched_from(B, 0));
-        assert_counted(&pair, B, &[("resp_cqe_flush_error", 1)]);
+        let counted = [("resp_remote_invalid_requests", 1), ("resp_cqe_flush_error", 1)];
+        assert_counted(&pair, B, &counted);
     }
 }

@@ -150,7 +150,8 @@ impl Responder {
         Ok(())
     }
 
-    /// Has the memory carry out a FLUSH. All writes of earlier requests are done.
+    /// Has the memory carry out a FLUSH.
+    //= check P12 — requests are executed in order, so that all earlier writes are done
     #[cold]
     fn execute_flush(
         &mut self,
