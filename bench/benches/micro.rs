@@ -16,10 +16,10 @@ use uroce_shared::copy::sum::{copy_summed, summed};
 use uroce_shared::table::key::{Numbers, Slots};
 use uroce_shared::table::qp_table::{Place, QpFinder, QpTable};
 use uroce_transport::{
-    AccessFlags, AccessKind, Accessor, AsyncEvent, AtomicOp, BindMw, Counter, Cqe, Env, Found,
-    Inbound, Instant, Memory, MemoryFault, Outbound, Output, PacketSink, Pd, Qp, QpCaps, QpChange,
-    QpInit, QpType, RecvWr, Region, RtrAttr, RtsAttr, SendOp, SendWr, Sge, SharedReceives, Side,
-    TransmitError,
+    AccessFlags, AccessKind, Accessor, AsyncEvent, AtomicOp, BindMw, Counter, Cqe, Env, Flush,
+    Found, Inbound, Instant, Memory, MemoryFault, Outbound, Output, PacketSink, Pd, Qp, QpCaps,
+    QpChange, QpInit, QpType, RecvWr, Region, RtrAttr, RtsAttr, SendOp, SendWr, Sge,
+    SharedReceives, Side, TransmitError,
 };
 use uroce_wire::{
     Encap, ExtHeaders, Frame, Gid, Icrc, Lkey, OpCode, Packet, PathMtu, Pkey, Psn, Qpn, Reth, Rkey,

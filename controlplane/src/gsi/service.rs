@@ -7,8 +7,8 @@
 //! Not here: contents of a MAD.
 
 use uroce_transport::{
-    AccessKind, Accessor, Ah, AsyncEvent, AtomicOp, BindMw, Counter, Cqe, DropReason, Env, Found,
-    Inbound, Key, Memory, MemoryFault, Outbound, Output, PacketSink, Pd, Piece, Qp, QpCaps,
+    AccessKind, Accessor, Ah, AsyncEvent, AtomicOp, BindMw, Counter, Cqe, DropReason, Env, Flush,
+    Found, Inbound, Key, Memory, MemoryFault, Outbound, Output, PacketSink, Pd, Piece, Qp, QpCaps,
     QpChange, QpInit, QpType, RecvWr, Region, SendOp, SendWr, Sge, SharedReceives, Side,
     TransmitError,
 };

@@ -44,6 +44,10 @@ pub(crate) fn status_of(status: WcStatus) -> ibv_wc_status {
     }
 }
 
+/// `IBV_WC_FLUSH` and `IBV_WC_ATOMIC_WRITE` of newer headers. No C call posts such a request yet.
+const FLUSH: ibv_wc_opcode = 8;
+const ATOMIC_WRITE: ibv_wc_opcode = 9;
+
 /// C's number of an opcode.
 #[inline]
 pub(crate) fn opcode_of(opcode: WcOpcode) -> ibv_wc_opcode {
@@ -53,6 +57,8 @@ pub(crate) fn opcode_of(opcode: WcOpcode) -> ibv_wc_opcode {
         WcOpcode::RdmaRead => IBV_WC_RDMA_READ,
         WcOpcode::CompSwap => IBV_WC_COMP_SWAP,
         WcOpcode::FetchAdd => IBV_WC_FETCH_ADD,
+        WcOpcode::AtomicWrite => ATOMIC_WRITE,
+        WcOpcode::Flush => FLUSH,
         WcOpcode::LocalInv => IBV_WC_LOCAL_INV,
         WcOpcode::BindMw => IBV_WC_BIND_MW,
         WcOpcode::Recv => IBV_WC_RECV,

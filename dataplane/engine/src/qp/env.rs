@@ -11,7 +11,7 @@ use uroce_shared::memory::mr_table::MrView;
 use uroce_shared::queue::{RecvQueueFeed, SharedReceiveQueue};
 use uroce_shared::table::ah_table::Handle;
 use uroce_transport::{
-    Accessor, Ah, AsyncEvent, AtomicOp, BindMw, Counter, Cqe, Env, Found, Instant, Memory,
+    Accessor, Ah, AsyncEvent, AtomicOp, BindMw, Counter, Cqe, Env, Flush, Found, Instant, Memory,
     MemoryFault, Outbound, Output, PacketSink, Path, RecvWr, Region, Sge, SharedReceives, Side,
     TransmitError,
 };

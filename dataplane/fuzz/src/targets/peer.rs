@@ -6,9 +6,9 @@ use std::collections::VecDeque;
 use std::net::Ipv4Addr;
 use uroce_transport::{
     AccessFlags, AccessKind, Accessor, AsyncEvent, AtomicOp, BindMw, Congestion, Counter, Cqe,
-    DcqcnParams, Env, Found, Instant, Key, Memory, MemoryFault, Outbound, Output, PacketSink, Pd,
-    Piece, Qp, QpCaps, QpChange, QpInit, QpState, QpType, RecvWr, Region, RtrAttr, RtsAttr,
-    SelectiveRepeat, Sge, SharedReceives, Side, TransmitError,
+    DcqcnParams, Env, Flush, Found, Instant, Key, Memory, MemoryFault, Outbound, Output,
+    PacketSink, Pd, Piece, Qp, QpCaps, QpChange, QpInit, QpState, QpType, RecvWr, Region, RtrAttr,
+    RtsAttr, SelectiveRepeat, Sge, SharedReceives, Side, TransmitError,
 };
 use uroce_wire::{
     Bth, Encap, ExtHeaders, Lkey, OpCode, Operation, PathMtu, Psn, Qkey, Qpn, Rkey, Va,

@@ -19,7 +19,8 @@ use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 use uroce_transport::{Inbound, Instant, Qp, QpState, QpType, SendOp, SendWr, Side, WcStatus};
 use uroce_wire::{
-    Bth, ExtHeaders, NakCode, OpCode, Operation, Packet, Pkey, Psn, Reth, Rkey, Syndrome, Va,
+    Bth, ExtHeaders, NakCode, OpCode, Operation, Packet, Pkey, Placement, Psn, Reth, Rkey,
+    Selectivity, Syndrome, Va,
 };
 
 /// A posted request that has not completed.
@@ -155,18 +156,31 @@ pub(super) fn run(input: &mut Input<'_>) {
 impl Siege {
     fn post(&mut self, input: &mut Input<'_>, wr_id: u64) {
         let (va, rkey) = (Va(OPEN.1), Rkey(OPEN.0));
-        let op = match input.below(if self.is_plain { 2 } else { 6 }) {
+        let op = match input.below(if self.is_plain { 2 } else { 8 }) {
             0 => SendOp::Send { imm: None },
             1 => SendOp::Write { va, rkey, imm: None },
             2 | 3 => SendOp::Read { va, rkey },
             4 => SendOp::FetchAdd { va, rkey, add: 1 },
-            _ => SendOp::CompareSwap { va, rkey, compare: 1, swap: 2 },
+            5 => SendOp::CompareSwap { va, rkey, compare: 1, swap: 2 },
+            6 => SendOp::AtomicWrite { va, rkey },
+            _ => {
+                let (placement, selectivity) = (Placement::GLOBAL, Selectivity::Range);
+                SendOp::Flush { va, rkey, len: 64, placement, selectivity }
+            }
         };
-        let len = if op.is_atomic() { 8 } else { input.pick(&[0, 1, 255, 256, 257, 600, 800]) };
+        let len = match op {
+            SendOp::Flush { .. } => 0,
+            SendOp::AtomicWrite { .. } => 8,
+            op if op.is_atomic() => 8,
+            _ => input.pick(&[0, 1, 255, 256, 257, 600, 800]),
+        };
         let fence = input.below(8) == 0;
         let wr = SendWr { wr_id, op, signaled: true, solicited: false, fence };
-        let posted = self.qp.post_send(&wr, &[buffer(wr_id, len)], &mut self.world);
+        let count = usize::from(!matches!(op, SendOp::Flush { .. }));
+        let posted = self.qp.post_send(&wr, &[buffer(wr_id, len)][..count], &mut self.world);
         posted.expect("room for all");
+        // The response to an ATOMIC WRITE is empty.
+        let len = if op.is_placement() { 0 } else { len };
         self.requests.push_back(Request { wr_id, op, len, first: None });
     }
 
@@ -407,7 +421,7 @@ impl Siege {
         let written = std::mem::take(&mut self.world.written);
         // One response may complete several requests. If it is written to memory, it answers the
         // first READ or ATOMIC among them.
-        let own = self.requests.iter().find(|request| request.op.is_read_or_atomic());
+        let own = self.requests.iter().find(|request| request.op.returns_data());
         for write in written {
             assert!(!write.is_remote && front.is_some());
             let own = own.expect("no request takes data");
@@ -419,7 +433,7 @@ impl Siege {
             assert_eq!(side, Side::Send);
             let request = self.requests.pop_front().expect("completed twice");
             assert_eq!(cqe.wr_id, request.wr_id, "out of order");
-            input.reach(0x100 + cqe.status as u32, u32::from(request.op.is_read_or_atomic()));
+            input.reach(0x100 + cqe.status as u32, u32::from(request.op.has_response()));
             if cqe.status == WcStatus::Success {
                 assert!(!self.has_failed, "after a failure");
                 self.check_success(&request);
@@ -448,6 +462,7 @@ impl Siege {
         };
         let is_caused = match request.op {
             SendOp::Read { .. } => all(&self.causes.read_data),
+            op if op.is_placement() => all(&self.causes.read_data),
             op if op.is_atomic() => all(&self.causes.atomic_results),
             _ => last.distance_from(self.start) < self.causes.acknowledged,
         };

@@ -2,8 +2,8 @@
 //!
 //! Invariants
 //! - A dropped packet changes nothing.
-//! - A WRITE writes to the range that its first packet names, an ATOMIC to its word, a SEND to the
-//!   oldest receive; nothing else is written.
+//! - A WRITE writes to the range that its first packet names, an ATOMIC or ATOMIC WRITE to its word,
+//!   a SEND to the oldest receive; nothing else is written.
 //! - Receives complete once each, in order, and at most one per packet except for flushes.
 //! - No datagram changes a UD QP's state or fails a receive.
 //! - RC answers with packets that a responder may send, with at most one acknowledgement per
@@ -21,8 +21,8 @@ use uroce_transport::{
     DropReason, Handled, Inbound, Instant, Qp, QpState, QpType, RecvWr, Side, WcStatus,
 };
 use uroce_wire::{
-    Bth, ExtHeaders, Header, NakCode, OpCode, Operation, Packet, Pkey, Psn, Qkey, Rkey, Syndrome,
-    Va,
+    Bth, ExtHeaders, Feth, Header, NakCode, OpCode, Operation, Packet, Pkey, Psn, Qkey, Rkey,
+    Syndrome, Va,
 };
 
 const STATES: [QpState; 8] = [
@@ -232,6 +232,7 @@ impl Siege {
         let byte = input.u8();
         let low = match self.qp.qp_type() {
             QpType::Ud | QpType::Gsi => 0x04 | byte & 1,
+            QpType::Rc if (0xe0..0xf0).contains(&byte) => 0x1c | byte & 1,
             _ => byte % 0x18,
         };
         let opcode = OpCode(if byte >= 0xf0 { input.u8() } else { service | low });
@@ -250,6 +251,8 @@ impl Siege {
                 3 => MTU + 4,
                 _ => MTU,
             }
+        } else if opcode == OpCode::RC_ATOMIC_WRITE {
+            input.pick(&[8, 8, 8, 8, 4, 9, 0])
         } else {
             0
         };
@@ -293,7 +296,9 @@ impl Siege {
         ext.atomic.va = Va(if input.below(4) == 0 { va } else { va & !7 });
         ext.atomic.rkey = rkey;
         ext.ieth.rkey = rkey;
-        ext.aeth.syndrome = Syndrome::from_byte(input.u8());
+        let byte = input.u8();
+        ext.aeth.syndrome = Syndrome::from_byte(byte);
+        ext.feth = Feth::parse(&[0, 0, 0, byte]);
         ext.deth.qkey = if input.below(8) == 1 { Qkey(!QKEY.0) } else { QKEY };
         ext.deth.src_qpn = THEIRS;
         ext
@@ -315,6 +320,7 @@ impl Siege {
             let (begin, len) = match (written.is_remote, row.operation) {
                 (true, Operation::Write) => self.announced,
                 (true, Operation::CompareSwap | Operation::FetchAdd) => (ext.atomic.va.0, 8),
+                (true, Operation::AtomicWrite) => (ext.reth.va.0, 8),
                 (false, Operation::Send) => {
                     // The oldest receive that has not completed.
                     let (number, len) = self.posted.front().copied().expect("a receive to fill");

@@ -209,8 +209,8 @@ mod tests {
     use crate::wake::doorbell::Doorbell;
     use std::sync::Arc;
     use uroce_transport::{
-        AccessKind, Accessor, AsyncEvent, AtomicOp, BindMw, Counter, Cqe, Found, Instant, Memory,
-        MemoryFault, Outbound, Output, PacketSink, Pd, QpChange, QpInit, QpType, Region,
+        AccessKind, Accessor, AsyncEvent, AtomicOp, BindMw, Counter, Cqe, Flush, Found, Instant,
+        Memory, MemoryFault, Outbound, Output, PacketSink, Pd, QpChange, QpInit, QpType, Region,
         SharedReceives, Side, TransmitError,
     };
     use uroce_wire::{Qpn, Rkey, Va};

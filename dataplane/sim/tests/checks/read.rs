@@ -432,7 +432,8 @@ fn more_reads_at_once_than_agreed_are_refused() {
         let only = OpCode::RC_RDMA_READ_RESPONSE_ONLY;
         assert_eq!(opcodes, [only, only, OpCode::RC_ACKNOWLEDGE], "the agreed ones are answered");
         assert!(pair.is_untouched_from(B, 0));
-        assert_counted(&pair, B, &[("rx_read_requests", 2)]);
+        let counted = [("rx_read_requests", 2), ("resp_remote_invalid_requests", 1)];
+        assert_counted(&pair, B, &counted);
     }
 }
 

@@ -4,7 +4,7 @@ use crate::sync::{AtomicU64, Ordering};
 use crate::table::key::Numbers;
 use std::sync::Arc;
 use uroce_transport::{AccessKind, Pd};
-use uroce_wire::{Lkey, Qpn, Rkey, Va};
+use uroce_wire::{Lkey, Placement, Qpn, Rkey, Va};
 
 const PD: Pd = Pd(7);
 const BY: Accessor = Accessor { pd: PD, qpn: Qpn::new(9) };
