@@ -130,6 +130,8 @@ fn judge(input: &mut Input<'_>, frame: &[u8], datagram: &Datagram<'_>) {
                     !matches!(packet.op.service, Service::Rc | Service::Uc | Service::Ud)
                 }
                 Rule::Pad => packet.bth.pad_count > 0,
+                // A responder refuses an ATOMIC WRITE of another length.
+                Rule::PayloadLength => packet.op.payload == PayloadRule::Word,
                 _ => false,
             };
             assert!(is_stricter, "we accept what the checker refuses: {flaw:?}");
@@ -168,6 +170,7 @@ fn write_again(packet: &Packet<'_>, transport: &[u8]) {
         match header {
             Header::Deth => reserved[at + 4] = 0xff,
             Header::Rdeth | Header::Xrceth => reserved[at] = 0xff,
+            Header::Feth => reserved[at..at + 4].copy_from_slice(&[0xff, 0xff, 0xff, 0xc0]),
             _ => {}
         }
         at += header.wire_len();
@@ -209,6 +212,10 @@ fn compare(seen: &Seen, datagram: &Datagram<'_>, packet: &Packet<'_>) {
             Header::Ieth => assert_eq!(seen.rkey, ext.ieth.rkey.0),
             Header::Deth => {
                 assert_eq!((seen.qkey, seen.src_qpn), (ext.deth.qkey.0, ext.deth.src_qpn.value()))
+            }
+            Header::Feth => {
+                let placement = ext.feth.placement.0;
+                assert_eq!(seen.flush, placement | ext.feth.selectivity.code() << 4);
             }
             Header::Rdeth | Header::Xrceth => panic!("a service that the checker does not know"),
         }

@@ -141,7 +141,7 @@ impl Plan {
     fn choose_placement(&self, shape: &mut Shape) {
         const SALT: u64 = 0xf1a5_4ed0;
         let mut rng = Rng::with_seed(self.seed ^ SALT);
-        if rng.u8(..4) > 0 {
+        if rng.u8(..if self.has_control { 8 } else { 4 }) > 0 {
             return;
         }
         for end in shape.connections.iter_mut().flat_map(|connection| &mut connection.ends) {
