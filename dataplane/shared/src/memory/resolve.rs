@@ -200,7 +200,8 @@ impl MrView<'_> {
         let key = flush.rkey.0;
         let entry = self.at(key).ok_or(MemoryFault::UnknownKey)?;
         if !entry.is_region_of(key) {
-            return Err(MemoryFault::NotGranted);
+            let is_window = entry.window.is_some();
+            return Err(if is_window { MemoryFault::NotGranted } else { MemoryFault::UnknownKey });
         }
         if entry.pd != by.pd {
             return Err(MemoryFault::WrongPd);
