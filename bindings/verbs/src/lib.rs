@@ -171,7 +171,7 @@ pub use uroce_transport::{
     ModifyError, PathAttr, PathMigState, PostError, QpAttr, QpCaps, QpChange, QpState, QpType,
     StaticRate, WcOpcode, WcStatus,
 };
-pub use uroce_wire::{Gid, ImmDt, Lkey, Mac, PathMtu, Pkey, Psn, Qkey, Qpn, Rkey, Va};
+pub use uroce_wire::{Gid, ImmDt, Lkey, Mac, PathMtu, Pkey, Placement, Psn, Qkey, Qpn, Rkey, Va};
 
 /// Bytes before each datagram in a receive's memory: the GRH. An IPv4 header is in the last 20 of
 /// them.

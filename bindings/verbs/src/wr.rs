@@ -2,7 +2,7 @@
 
 use uroce_engine::{SendBatch, SendData};
 use uroce_transport::{AccessFlags, MAX_INLINE_DATA, PostError, SendOp};
-use uroce_wire::{ImmDt, Lkey, Qkey, Qpn, Rkey, Va};
+use uroce_wire::{ImmDt, Lkey, Placement, Qkey, Qpn, Rkey, Selectivity, Va};
 
 use crate::ah::AddressHandle;
 use crate::mr::{MemorySlice, RemoteBuffer};
@@ -10,9 +10,9 @@ use crate::mw::MemoryWindow;
 
 /// A send work request. By default its `wr_id` is 0, and it gives a completion only if it fails.
 ///
-/// SEND and WRITE gather the payload from up to `max_send_sge` slices in order; READ and ATOMIC
-/// scatter the result to them. An empty list makes a message without payload. The application must
-/// not use the memory of the slices until the request has completed.
+/// SEND, WRITE and ATOMIC WRITE gather the payload from up to `max_send_sge` slices in order; READ
+/// and ATOMIC scatter the result to them. An empty list makes a message without payload. The
+/// application must not use the memory of the slices until the request has completed.
 #[derive(Clone, Copy, Debug)]
 pub struct SendWr<'a> {
     pub(crate) wr: uroce_transport::SendWr,
@@ -128,6 +128,31 @@ impl<'a> SendWr<'a> {
         SendWr::new(SendOp::FetchAdd { va: remote.va, rkey: remote.rkey, add }, result)
     }
 
+    /// ATOMIC WRITE of the slices' eight bytes to the aligned word at the start of `remote`, which
+    /// is written in one piece (RC). The peer grants it like a WRITE.
+    pub fn atomic_write(sges: &'a [MemorySlice<'a>], remote: RemoteBuffer) -> SendWr<'a> {
+        SendWr::new(SendOp::AtomicWrite { va: remote.va, rkey: remote.rkey }, sges)
+    }
+
+    /// FLUSH: completes once everything that was written to `remote` before is placed as
+    /// `placement` says (RC). [`Placement::GLOBAL`] needs
+    /// [`AccessFlags::FLUSH_GLOBAL`](crate::AccessFlags::FLUSH_GLOBAL) at the peer. uroce registers
+    /// no memory that grants [`Placement::PERSISTENT`]; other peers may.
+    pub fn flush(remote: RemoteBuffer, placement: Placement) -> SendWr<'a> {
+        let RemoteBuffer { va, rkey, len } = remote;
+        // A longer range than a FLUSH can have is refused by the post.
+        let len = u32::try_from(len).unwrap_or(u32::MAX);
+        let selectivity = Selectivity::Range;
+        SendWr::new(SendOp::Flush { va, rkey, len, placement, selectivity }, &[])
+    }
+
+    /// FLUSH of the whole region that `remote` is a part of; see [`flush`](SendWr::flush).
+    pub fn flush_region(remote: RemoteBuffer, placement: Placement) -> SendWr<'a> {
+        let RemoteBuffer { va, rkey, .. } = remote;
+        let selectivity = Selectivity::Region;
+        SendWr::new(SendOp::Flush { va, rkey, len: 0, placement, selectivity }, &[])
+    }
+
     /// Sets the `wr_id` of the completion.
     pub fn id(mut self, wr_id: u64) -> SendWr<'a> {
         self.wr.wr_id = wr_id;
@@ -141,13 +166,14 @@ impl<'a> SendWr<'a> {
     }
 
     /// Copies the payload when the request is posted, so that the memory can be reused at once
-    /// (SEND, WRITE). At most the QP's `max_inline_data` bytes.
+    /// (SEND, WRITE, ATOMIC WRITE). At most the QP's `max_inline_data` bytes.
     pub fn inline(mut self) -> SendWr<'a> {
         self.inline = true;
         self
     }
 
-    /// Delays the request until all earlier READs and ATOMICs have completed (RC).
+    /// Delays the request until all earlier READs, ATOMICs, ATOMIC WRITEs and FLUSHes have completed
+    /// (RC).
     pub fn fenced(mut self) -> SendWr<'a> {
         self.wr.fence = true;
         self

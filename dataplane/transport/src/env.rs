@@ -156,8 +156,8 @@ pub trait Memory {
         op: AtomicOp,
     ) -> Result<u64, MemoryFault>;
 
-    /// Stores `bytes` at `va`, which is 8-byte aligned, in one piece: every other access sees all of
-    /// them or none.
+    /// Stores `bytes` at `va`, which is 8-byte aligned, in one piece: every other access sees all
+    /// of them or none.
     ///
     /// # Errors
     /// A [`MemoryFault`]; then the bytes are unchanged.

@@ -74,6 +74,9 @@ fn invalid_regions_are_refused() {
     let (left, _right) = connected();
     let remote_only = left.pd.allocate(8, AccessFlags::REMOTE_WRITE);
     assert_eq!(remote_only.unwrap_err(), RegisterError::Engine(MrError::NeedsLocalWrite));
+    let persistent = AccessFlags::all() | AccessFlags::FLUSH_PERSISTENT;
+    let refused = left.pd.allocate(64, persistent);
+    assert_eq!(refused.unwrap_err(), RegisterError::Engine(MrError::NotPersistent));
     let huge = left.pd.allocate(isize::MAX as usize - 8192, AccessFlags::LOCAL_WRITE);
     assert!(matches!(huge, Err(RegisterError::NoMemory(_))));
     let nothing = left.pd.allocate(0, AccessFlags::LOCAL_WRITE).unwrap();

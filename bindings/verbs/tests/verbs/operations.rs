@@ -4,8 +4,8 @@ use crate::common;
 use crate::common::{SOON, Setup, Side, connected, pattern, post};
 use uroce::config::LossConfig;
 use uroce::{
-    AddressVector, CompletionQueue, ConnectOptions, ImmDt, PathMtu, PostError, QpChange, QpState,
-    RecvWr, SendWr, WcOpcode, WcStatus,
+    AddressVector, CompletionQueue, ConnectOptions, ImmDt, PathMtu, Placement, PostError, QpChange,
+    QpState, RecvWr, SendWr, WcOpcode, WcStatus,
 };
 
 /// Sizes around multiples of a packet and of path MTUs, and 0.
@@ -140,6 +140,43 @@ fn atomics_change_the_word_once_and_return_what_it_was() {
     post(&mut left.qp, SendWr::fetch_add(&slice, word, 3));
     left.done();
     assert_eq!(right.memory.load_u64(64), Ok(2), "wraps at 2^64");
+}
+
+#[test] //= check P10 test
+fn an_atomic_write_is_there_when_it_completes_inline_or_not() {
+    let (mut left, right) = connected();
+    left.memory.write_at(0, b"from the").unwrap();
+    let word = right.memory.remote().slice(64, 8).unwrap();
+    let slice = [left.memory.slice(..8).unwrap()];
+    post(&mut left.qp, SendWr::atomic_write(&slice, word));
+    let completion = left.completion();
+    let done = (completion.status, completion.opcode, completion.byte_len);
+    assert_eq!(done, (WcStatus::Success, WcOpcode::AtomicWrite, 0));
+    assert_eq!(right.bytes(64, 8), b"from the");
+    left.memory.write_at(0, b"other si").unwrap();
+    post(&mut left.qp, SendWr::atomic_write(&slice, word).inline());
+    left.done();
+    assert_eq!(right.bytes(64, 8), b"other si");
+}
+
+#[test] //= check P11 test
+fn a_flush_completes_after_the_writes_before_it() {
+    let (mut left, right) = connected();
+    left.memory.write_at(0, &pattern(5, 30_000)).unwrap();
+    let source = [left.memory.slice(..30_000).unwrap()];
+    let target = right.memory.remote().slice(0, 30_000).unwrap();
+    left.qp.post_send(&SendWr::write(&source, target)).unwrap();
+    post(&mut left.qp, SendWr::flush(target, Placement::GLOBAL));
+    let completion = left.completion();
+    assert_eq!((completion.status, completion.opcode), (WcStatus::Success, WcOpcode::Flush));
+    assert_eq!(right.bytes(0, 30_000), pattern(5, 30_000));
+    post(&mut left.qp, SendWr::flush_region(target, Placement::GLOBAL));
+    left.done();
+    let nothing = left.qp.post_send(&SendWr::flush(target, Placement(0)));
+    assert_eq!(nothing, Err(PostError::BadFlush));
+    // Ordinary memory is not persistent.
+    post(&mut left.qp, SendWr::flush(target, Placement::PERSISTENT));
+    assert_eq!(left.completion().status, WcStatus::RemInvReqErr);
 }
 
 #[test] //= check F14 test

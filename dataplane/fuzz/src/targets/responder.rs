@@ -2,8 +2,8 @@
 //!
 //! Invariants
 //! - A dropped packet changes nothing.
-//! - A WRITE writes to the range that its first packet names, an ATOMIC or ATOMIC WRITE to its word,
-//!   a SEND to the oldest receive; nothing else is written.
+//! - A WRITE writes to the range that its first packet names, an ATOMIC or ATOMIC WRITE to its
+//!   word, a SEND to the oldest receive; nothing else is written.
 //! - Receives complete once each, in order, and at most one per packet except for flushes.
 //! - No datagram changes a UD QP's state or fails a receive.
 //! - RC answers with packets that a responder may send, with at most one acknowledgement per

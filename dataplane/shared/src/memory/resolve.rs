@@ -212,7 +212,7 @@ impl MrView<'_> {
         if !entry.access.contains(flush.needed()) {
             return Err(MemoryFault::NotGranted);
         }
-        //= check P11 — what this lcore has stored is in order before the answer, whatever the stores
+        //= check P11 — what this lcore has stored comes before the answer, whatever the stores
         fence(Ordering::SeqCst);
         Ok(())
     }

@@ -23,7 +23,7 @@ pub(super) enum PendingAnswer {
     Atomic { original: u64 },
 }
 
-/// A request that was executed when it came, and whose response is empty.
+/// A request that was executed when it came, and has an empty response.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Placed {
     AtomicWrite,
