@@ -22,6 +22,7 @@ GROUPS = {
     "J": "Connection management",
     "K": "Congestion",
     "L": "UC, UD and multicast",
+    "P": "ATOMIC WRITE and FLUSH",
 }
 
 

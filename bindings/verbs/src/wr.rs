@@ -172,8 +172,8 @@ impl<'a> SendWr<'a> {
         self
     }
 
-    /// Delays the request until all earlier READs, ATOMICs, ATOMIC WRITEs and FLUSHes have completed
-    /// (RC).
+    /// Delays the request until all earlier READs, ATOMICs, ATOMIC WRITEs and FLUSHes have
+    /// completed (RC).
     pub fn fenced(mut self) -> SendWr<'a> {
         self.wr.fence = true;
         self
