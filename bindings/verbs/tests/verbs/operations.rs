@@ -144,7 +144,11 @@ fn atomics_change_the_word_once_and_return_what_it_was() {
 
 #[test] //= check P10 test
 fn an_atomic_write_is_there_when_it_completes_inline_or_not() {
-    let (mut left, right) = connected();
+    let options = ConnectOptions::default();
+    let (left, right) = Setup::default().contexts();
+    let (mut left, mut right) = (Side::new(&left), Side::new(&right));
+    left.qp = left.pd.create_qp(&uroce::QpInit::new(&left.cq).max_inline(64)).unwrap();
+    common::join(&mut left, &mut right, &options);
     left.memory.write_at(0, b"from the").unwrap();
     let word = right.memory.remote().slice(64, 8).unwrap();
     let slice = [left.memory.slice(..8).unwrap()];
