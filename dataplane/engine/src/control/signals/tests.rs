@@ -238,7 +238,7 @@ fn protect(place: *mut u8, len: usize) {
 
 #[test] //= check F16 test
 fn each_access_finds_memory_that_is_gone_and_closes_its_region_for_good() {
-    for turn in 0..5 {
+    for turn in 0..6 {
         let table = Arc::new(MrTable::new(4, 1, Numbers::random(4).unwrap()));
         let reader = MrReader::new(Arc::clone(&table), 0);
         let (keys, addr) = registered(&table, 2 * PAGE);
@@ -257,6 +257,7 @@ fn each_access_finds_memory_that_is_gone_and_closes_its_region_for_good() {
             1 => access.read(BY, long, &mut out),
             2 => access.read_summed(BY, long, &mut out, Icrc(0)).map(drop),
             3 => access.atomic(BY, keys.rkey, word.va, AtomicOp::FetchAdd { add: 1 }).map(drop),
+            4 => access.write_word(BY, keys.rkey, word.va, [3; 8]),
             _ => {
                 let op = AtomicOp::CompareSwap { compare: 0, swap: 1 };
                 access.atomic(BY, keys.rkey, word.va, op).map(drop)
