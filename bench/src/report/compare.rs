@@ -112,7 +112,7 @@ pub(super) fn compare(first: &[Figure], second: &[Figure]) -> (String, usize) {
         let tested = changed + same;
         let _ = writeln!(
             all,
-            " {tested} figures were tested: up to {:.1} differ by chance alone",
+            " {tested} figures were tested: up to {:.2} differ by chance alone",
             ALPHA * tested as f64
         );
     }
@@ -346,7 +346,7 @@ mod tests {
         let mut second = first.clone();
         second[7] = of(9.0, 7);
         let (text, fell) = compare(&first, &second);
-        assert!(text.contains("200 figures were tested: up to 2.0 differ by chance"), "{text}");
+        assert!(text.contains("200 figures were tested: up to 2.00 differ by chance"), "{text}");
         assert_eq!(fell, 1);
     }
 
