@@ -207,7 +207,8 @@ pub struct QpAttr {
     pub dest_qpn: Qpn,
     /// First PSN expected from the peer.
     pub rq_psn: Psn,
-    /// READ and ATOMIC requests that the peer may have outstanding at this QP, 0 to 16.
+    /// READ, ATOMIC and ATOMIC WRITE requests that the peer may have outstanding at this QP, 0 to
+    /// 16.
     pub max_dest_rd_atomic: u8,
     /// RNR NAK timer code that this QP sends to the peer, 0 to 31.
     pub min_rnr_timer: u8,
@@ -219,7 +220,8 @@ pub struct QpAttr {
     pub retry_cnt: u8,
     /// Limit of RNR retries, 0 to 7; 7 means no limit.
     pub rnr_retry: u8,
-    /// READ and ATOMIC requests that this QP may have outstanding at the peer, 0 to 128.
+    /// READ, ATOMIC, ATOMIC WRITE and FLUSH requests that this QP may have outstanding at the
+    /// peer, 0 to 128.
     pub max_rd_atomic: u8,
     /// Q_Key; a UD QP drops datagrams that carry another.
     pub qkey: Qkey,
@@ -302,11 +304,12 @@ qp_change! {
     keepalive_ms: u32 => KEEPALIVE_MS,
 }
 
-/// Largest `max_dest_rd_atomic`: number of the peer's READ and ATOMIC requests that a QP keeps
-/// answers of.
+/// Largest `max_dest_rd_atomic`: number of the peer's READs, ATOMICs and ATOMIC WRITEs that a QP
+/// keeps answers of.
 pub const MAX_RD_ATOMIC: u8 = 16;
-/// Largest `max_rd_atomic`: number of READ and ATOMIC requests that a QP may have outstanding. It
-/// is larger than [`MAX_RD_ATOMIC`] because some peers, such as Soft-RoCE, keep more answers.
+/// Largest `max_rd_atomic`: number of READs, ATOMICs, ATOMIC WRITEs and FLUSHes that a QP may have
+/// outstanding. It is larger than [`MAX_RD_ATOMIC`] because some peers, such as Soft-RoCE, keep
+/// more answers.
 pub const MAX_INIT_RD_ATOMIC: u8 = 128;
 /// Largest `udp_source_ports`.
 pub const MAX_UDP_SOURCE_PORTS: u8 = 16;

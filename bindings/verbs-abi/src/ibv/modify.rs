@@ -22,6 +22,7 @@ use crate::abi::{
 use crate::entry;
 use crate::errno::Errno;
 use crate::handle::Entry;
+use crate::ibv::mr::RIGHTS;
 use crate::ibv::path;
 use crate::objects::qp::{self, Qp};
 use crate::runtime::Device;
@@ -76,9 +77,10 @@ fn mtu_of(code: u32) -> Result<PathMtu, Errno> {
     PathMtu::from_code(code).ok_or(Errno::EINVAL)
 }
 
-/// Converts access flags. Flags that are not rights of the peer are dropped.
+/// Converts access flags. Flags that are not rights of the peer are dropped; so are those for
+/// FLUSH, which no C call posts.
 fn access_of(flags: u32) -> AccessFlags {
-    AccessFlags::from_bits_truncate(flags as u8)
+    AccessFlags::from_bits_truncate(flags as u8 & RIGHTS)
 }
 
 /// Converts a path to C's attributes. `ports` are the device's ports, in order.
@@ -209,7 +211,7 @@ fn attr_of(qp: &Qp, info: &QpInfo, ports: &[PortAttr]) -> ibv_qp_attr {
         rq_psn: attr.rq_psn.value(),
         sq_psn: attr.sq_psn.value(),
         dest_qp_num: attr.dest_qpn.value(),
-        qp_access_flags: attr.access.bits().into(),
+        qp_access_flags: (attr.access.bits() & RIGHTS).into(),
         cap: qp.cap(),
         ah_attr: ah_attr_of(&attr.path, attr.port, ports),
         alt_ah_attr: alt.map_or_else(empty_ah_attr, alt_ah),

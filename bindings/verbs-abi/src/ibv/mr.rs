@@ -23,11 +23,12 @@ use crate::objects::pd::{self, Pd};
 const OPTIONAL: c_uint = 0x3ff0_0000;
 /// `IBV_ACCESS_FLUSH_*` of newer headers.
 const FLUSH: c_uint = 3 << 8;
+/// The flags with the bits of [`AccessFlags`]. The bits above them have other meanings.
+pub(super) const RIGHTS: u8 = 0x1f;
 
 /// Converts access flags to rights. EINVAL if a flag is not a right.
 pub(super) fn rights_of(flags: c_uint) -> Result<AccessFlags, Errno> {
-    // The bits above these have other meanings here.
-    let bits = u8::try_from(flags).ok().filter(|bits| *bits <= 0x1f);
+    let bits = u8::try_from(flags).ok().filter(|bits| *bits <= RIGHTS);
     bits.and_then(AccessFlags::from_bits).ok_or(Errno::EINVAL)
 }
 

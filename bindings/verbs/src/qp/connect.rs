@@ -42,10 +42,11 @@ pub struct ConnectOptions {
     /// Code of the time that the peer waits after an RNR NAK of this side, 0 to 31. Default 12
     /// (0.64 ms).
     pub min_rnr_timer: u8,
-    /// READ and ATOMIC requests outstanding at the peer, 0 to 128, at most the peer's
-    /// `max_dest_rd_atomic`. Default 16.
+    /// READ, ATOMIC, ATOMIC WRITE and FLUSH requests outstanding at the peer, 0 to 128, at most the
+    /// peer's `max_dest_rd_atomic`. Default 16.
     pub max_rd_atomic: u8,
-    /// READ and ATOMIC requests of the peer outstanding at this side, 0 to 16. Default 16.
+    /// READ, ATOMIC and ATOMIC WRITE requests of the peer outstanding at this side, 0 to 16.
+    /// Default 16.
     pub max_dest_rd_atomic: u8,
     /// DSCP and ECN bits of sent packets. Default 0.
     pub traffic_class: u8,

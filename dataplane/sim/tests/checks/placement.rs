@@ -50,6 +50,21 @@ fn each_is_one_packet_with_the_fields_of_its_request() {
     assert_eq!(pair.world.take_flaw(), None);
 }
 
+#[test] //= check P4 test
+fn a_flush_of_a_region_is_sent_without_address_and_length() {
+    let mut pair = Pair::with(|terms| terms.is_tapped = true);
+    let (va, rkey) = (pair.remote(B).va(8), pair.remote(B).rkey());
+    let (placement, selectivity) = (BOTH, Selectivity::Region);
+    let op = SendOp::Flush { va, rkey, len: u32::MAX, placement, selectivity };
+    let wr_id = pair.post(A, op, &[]);
+    pair.run();
+    assert_all_succeeded(&mut pair, A, Side::Send, &[wr_id]);
+    let [flush] = &pair.seen(A)[..] else { panic!("{:#?}", pair.trace(20)) };
+    assert_eq!((flush.ext.reth.va, flush.ext.reth.dma_len), (Va(0), 0));
+    assert_eq!(flush.ext.feth.selectivity, Selectivity::Region);
+    assert_eq!(pair.world.take_flaw(), None);
+}
+
 #[test] //= check P1 test
 fn the_eight_bytes_may_be_inline_or_in_pieces() {
     let mut pair = Pair::rts();
@@ -383,13 +398,19 @@ fn a_repetition_of_another_kind_or_too_old_a_one_is_dropped() {
         OpCode::RC_RDMA_READ_REQUEST,
         OpCode::RC_FETCH_ADD,
     ];
-    for (first, _) in [(OpCode::RC_ATOMIC_WRITE, 8), (OpCode::RC_FLUSH, 0)] {
+    for first in [OpCode::RC_ATOMIC_WRITE, OpCode::RC_FLUSH] {
         for other in others {
             let mut pair = Pair::with(|terms| terms.half[B].max_dest_rd_atomic = 1);
             let craft = |pair: &Pair, opcode: OpCode, index| {
                 let len = if opcode == OpCode::RC_ATOMIC_WRITE { 8 } else { 0 };
                 let packet = pair.craft(A, opcode).psn(pair.psn(A, index)).payload(&[2; 8][..len]);
-                packet.ext(|ext| ext.reth.dma_len = len as u32)
+                packet.ext(|ext| {
+                    ext.reth.dma_len = len as u32;
+                    if opcode == OpCode::RC_RDMA_READ_REQUEST {
+                        // As the record of a request without data has it.
+                        (ext.reth.va, ext.reth.rkey) = (Va(0), Rkey(0));
+                    }
+                })
             };
             let packet = craft(&pair, first, 0);
             pair.deliver(A, &packet);
@@ -401,7 +422,9 @@ fn a_repetition_of_another_kind_or_too_old_a_one_is_dropped() {
             pair.deliver(A, &packet);
             let packet = craft(&pair, first, 0);
             pair.deliver(A, &packet);
-            assert_eq!(pair.responses(B).len(), answers + 1, "{first} is forgotten");
+            // A record of a FLUSH takes none from others, nor does another take it.
+            let kept = usize::from(first == OpCode::RC_FLUSH);
+            assert_eq!(pair.responses(B).len(), answers + 1 + kept, "{first} {other}");
             assert_eq!(pair.qp(B).state(), QpState::Rts);
         }
     }
@@ -458,22 +481,45 @@ fn they_count_among_the_outstanding_requests() {
 
 /// A peer such as Soft-RoCE does not count its FLUSHes.
 #[test] //= check P8 test
-fn a_flush_beyond_the_depth_may_come_again_and_an_atomic_write_ends_the_connection() {
+fn a_flush_that_is_not_answered_yet_leaves_the_other_requests_their_room() {
+    for opcode in [OpCode::RC_RDMA_READ_REQUEST, OpCode::RC_FETCH_ADD, OpCode::RC_ATOMIC_WRITE] {
+        let mut pair = Pair::with(|terms| terms.half[B].max_dest_rd_atomic = 1);
+        pair.world.set_full_rate(1.0); // no answer can be sent
+        let flush = pair.craft(A, OpCode::RC_FLUSH);
+        pair.deliver(A, &flush);
+        let len = if opcode == OpCode::RC_ATOMIC_WRITE { 8 } else { 0 };
+        let request = pair.craft(A, opcode).psn(pair.psn(A, 1)).payload(&[1; 8][..len]);
+        pair.deliver(A, &request.ext(|ext| ext.reth.dma_len = 8));
+        pair.world.set_full_rate(0.0);
+        pair.run();
+        assert_eq!(naks(&pair, B), [], "{opcode:?}");
+        assert_eq!(pair.responses(B).len(), 2, "{opcode:?}");
+    }
+}
+
+#[test] //= check P8 test
+fn a_flush_without_a_record_to_keep_it_in_is_asked_for_again() {
     let mut pair = Pair::with(|terms| terms.half[B].max_dest_rd_atomic = 1);
     pair.world.set_full_rate(1.0); // no answer can be sent
-    for index in [0, 1] {
+    for index in 0..17 {
         let flush = pair.craft(A, OpCode::RC_FLUSH).psn(pair.psn(A, index));
         pair.deliver(A, &flush);
     }
-    assert_counted(&pair, B, &[("rx_flush_requests", 1), ("rx_flush_too_many", 1)]);
+    let counted = [("rx_flush_requests", 16), ("rx_flush_too_many", 1), ("out_of_sequence", 1)];
+    assert_counted(&pair, B, &counted);
     pair.world.set_full_rate(0.0);
     pair.run();
-    let flush = pair.craft(A, OpCode::RC_FLUSH).psn(pair.psn(A, 1));
+    assert_eq!(naks(&pair, B), [(NakCode::PsnSequenceError, pair.psn(A, 16))]);
+    let flush = pair.craft(A, OpCode::RC_FLUSH).psn(pair.psn(A, 16));
     pair.deliver(A, &flush);
-    assert_eq!(pair.responses(B).len(), 2);
+    assert_eq!(pair.responses(B).len(), 18, "sixteen answers, the NAK, and the last answer");
+}
 
+#[test] //= check P8 test
+fn an_atomic_write_beyond_the_depth_ends_the_connection() {
+    let mut pair = Pair::with(|terms| terms.half[B].max_dest_rd_atomic = 1);
     pair.world.set_full_rate(1.0);
-    for index in [2, 3] {
+    for index in [0, 1] {
         let write = pair.craft(A, OpCode::RC_ATOMIC_WRITE).psn(pair.psn(A, index));
         pair.deliver(A, &write.payload(&[1; 8]).ext(|ext| ext.reth.dma_len = 8));
     }

@@ -19,7 +19,8 @@ pub struct RtrAttr {
     pub dest_qpn: Qpn,
     /// PSN of the peer's first packet.
     pub rq_psn: Psn,
-    /// READ and ATOMIC requests of the peer that this side keeps answers of, 0 to 16.
+    /// READ, ATOMIC and ATOMIC WRITE requests of the peer that this side keeps answers of, 0 to
+    /// 16.
     pub max_dest_rd_atomic: u8,
     /// Code of the time that the peer waits after an RNR NAK of this side, 0 to 31.
     pub min_rnr_timer: u8,
@@ -36,7 +37,7 @@ pub struct RtsAttr {
     pub retry_cnt: u8,
     /// Retries after an RNR NAK, 0 to 7, where 7 means no limit.
     pub rnr_retry: u8,
-    /// READ and ATOMIC requests outstanding at the peer, 0 to 128.
+    /// READ, ATOMIC, ATOMIC WRITE and FLUSH requests outstanding at the peer, 0 to 128.
     pub max_rd_atomic: u8,
 }
 

@@ -25,7 +25,7 @@
 mod keepalive;
 mod repeat;
 
-use uroce_wire::{AtomicEth, ExtHeaders, Feth, Msn, OpCode, Psn, Qpn, Reth, Rkey, Va};
+use uroce_wire::{AtomicEth, ExtHeaders, Feth, Msn, OpCode, Psn, Qpn, Reth, Rkey, Selectivity, Va};
 
 use super::retry::Retry;
 use super::round_trips::RoundTrips;
@@ -538,7 +538,10 @@ impl Requester {
             }
             SendOp::Flush { va, rkey, len, placement, selectivity } => {
                 ext.feth = Feth { placement, selectivity };
-                ext.reth = Reth { va, rkey, dma_len: len };
+                // Soft-RoCE looks at the length of a whole region's, too.
+                let is_range = selectivity == Selectivity::Range;
+                let (va, dma_len) = if is_range { (va, len) } else { (Va(0), 0) };
+                ext.reth = Reth { va, rkey, dma_len };
                 self.request(OpCode::RC_FLUSH, ext, context)
             }
             _ => unreachable!("neither ATOMIC WRITE nor FLUSH"),

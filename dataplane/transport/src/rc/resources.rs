@@ -1,5 +1,5 @@
-//! Responder resources: accepted READ and ATOMIC requests, kept to be answered and to be answered
-//! again.
+//! Responder resources: accepted requests with a response of their own (READ, ATOMIC, ATOMIC WRITE,
+//! FLUSH), kept to be answered and to be answered again.
 //!
 //! Read first: IBA 9.7.4 and 9.7.5.
 //!
@@ -7,6 +7,8 @@
 //! - The newest `max_dest_rd_atomic` requests (rounded up to a power of two, because some peers
 //!   round theirs up) can be replayed. An older request makes room for a new one once it is
 //!   answered.
+//! - FLUSHes do not count, since some peers do not count them. While there are any, all sixteen
+//!   records are used, so that they take neither room nor a record from what counts.
 //! - An ATOMIC is kept with its result: it is replayed, never executed twice.
 //! - Answers are sent in the order of the requests. Only the oldest answer that is due may be
 //!   partly sent; all others begin at their first packet.
@@ -123,12 +125,25 @@ pub(super) struct Resources {
     depth: u8,
     /// Number of records with a due answer.
     owed: u8,
+    /// Number of records with an answer that was never sent whole, FLUSHes left out.
+    open: u8,
+    /// Number of records of FLUSHes.
+    flushes: u8,
     cursor: Option<Cursor>,
 }
 
 impl Resources {
     pub(super) fn new() -> Resources {
-        Resources { slots: Box::default(), head: 0, count: 0, depth: 0, owed: 0, cursor: None }
+        Resources {
+            slots: Box::default(),
+            head: 0,
+            count: 0,
+            depth: 0,
+            owed: 0,
+            open: 0,
+            flushes: 0,
+            cursor: None,
+        }
     }
 
     pub(super) fn start(&mut self, max_dest_rd_atomic: u8) {
@@ -143,17 +158,23 @@ impl Resources {
 
     pub(super) fn clear(&mut self) {
         (self.count, self.owed, self.cursor) = (0, 0, None);
+        (self.open, self.flushes) = (0, 0);
     }
 
-    /// Returns whether there is room for one more request.
-    //= check C14 — with max_dest_rd_atomic 0 there is never room
-    pub(super) fn has_room(&self) -> bool {
-        self.depth > 0 && (self.count < self.depth || self.oldest_is_answered())
+    /// Returns whether a peer that counts its requests, FLUSHes left out, may send one more.
+    //= check C14 — with max_dest_rd_atomic 0 it may never
+    pub(super) fn allows(&self, is_flush: bool) -> bool {
+        self.depth > 0 && (is_flush || self.open < self.depth)
     }
 
-    /// Returns whether any request can be stored, now or later.
-    pub(super) fn has_any(&self) -> bool {
-        self.depth > 0
+    /// Returns whether there is room for one more request that is allowed.
+    pub(super) fn has_room(&self, is_flush: bool) -> bool {
+        self.count < self.limit(is_flush) || self.oldest_is_answered()
+    }
+
+    /// Number of records that are kept.
+    fn limit(&self, is_flush: bool) -> u8 {
+        if is_flush || self.flushes > 0 { MAX_RD_ATOMIC } else { self.depth }
     }
 
     /// Stores a request with an answer that begins with `first_psn`. [`has_room`] was true.
@@ -176,9 +197,12 @@ impl Resources {
 
     #[inline]
     fn keep(&mut self, record: Record) {
-        while self.count >= self.depth && self.oldest_is_answered() {
+        let is_flush = record.has(Record::IS_FLUSH);
+        while self.count >= self.limit(is_flush) && self.oldest_is_answered() {
             self.forget_oldest();
         }
+        self.open += u8::from(!is_flush);
+        self.flushes += u8::from(is_flush);
         let at = self.head.wrapping_add(self.count);
         *self.record_mut(at) = record;
         self.count += 1;
@@ -222,8 +246,10 @@ impl Resources {
             return;
         }
         let record = self.record_mut(reply.cursor.at);
+        let is_closed = record.has(Record::IS_ANSWERED | Record::IS_FLUSH);
         record.psn |= Record::IS_ANSWERED;
         record.psn &= !Record::IS_OWED;
+        self.open -= u8::from(!is_closed);
         self.owed -= 1;
         self.cursor = None;
     }
@@ -323,7 +349,9 @@ impl Resources {
     }
 
     fn forget_oldest(&mut self) {
-        self.owed -= u8::from(self.record(self.head).has(Record::IS_OWED));
+        let record = *self.record(self.head);
+        self.owed -= u8::from(record.has(Record::IS_OWED));
+        self.flushes -= u8::from(record.has(Record::IS_FLUSH));
         if self.cursor.is_some_and(|cursor| cursor.at == self.head) {
             self.cursor = None;
         }

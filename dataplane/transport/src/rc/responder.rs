@@ -9,7 +9,8 @@
 //! Invariants
 //! - `expected_psn` moves only in `execute`, and only forward.
 //! - At most one PSN-sequence or RNR NAK is outstanding (`awaits`).
-//! - No request is executed twice; READ and ATOMIC are replayed from `resources`.
+//! - No request is executed twice; requests with a response of their own are
+//!   replayed from `resources`.
 //! - Answers are sent in the order of the requests: READ data and ATOMIC results first, then one
 //!   coalesced ACK or NAK that covers the later requests.
 //! - After a NAK that ends the connection no further request is handled.
@@ -232,7 +233,7 @@ impl Responder {
         self.check_psn(context, packet, env)?;
         self.check_op_sequence(packet)?;
         self.check_op_allowed(context, packet)?;
-        self.check_resource(packet, env)?;
+        self.check_resource(context, packet, env)?;
         self.check_length(context, packet, env)?;
         self.check_rkey(context, packet, env.memory())?;
         self.execute(context, packet, env)?;

@@ -2,7 +2,7 @@
 //!
 //! Invariants
 //! - While selective repeat is active, everything outstanding has been sent (`next_psn` is
-//!   `end_psn`), and no READ or ATOMIC is outstanding.
+//!   `end_psn`), and no request with a response of its own is outstanding.
 
 use uroce_wire::Psn;
 

@@ -8,7 +8,7 @@ fn reads(lens: &[u32]) -> Resources {
     resources.start(4);
     let mut psn = Psn::new(0);
     for len in lens {
-        assert!(resources.has_room());
+        assert!(resources.allows(false) && resources.has_room(false));
         let asked = PendingAnswer::Read { va: Va(u64::MAX - 5), rkey: Rkey(9), len: *len };
         resources.push(asked, psn);
         psn = psn.plus(packets(*len, MTU));
@@ -138,8 +138,38 @@ fn a_repetition_gives_way_to_a_new_request() {
     let mut resources = reads(&[100, 100, 100, 1000]);
     send(&mut resources, 99);
     assert!(again(&mut resources, 0, 0, 100));
-    assert!(resources.has_room());
+    assert!(resources.allows(false) && resources.has_room(false));
     resources.push(PendingAnswer::Atomic { original: 7 }, Psn::new(7));
     assert_eq!(send(&mut resources, 99), [(7, 0, true, true)]);
     assert!(!again(&mut resources, 0, 0, 100), "forgotten");
+}
+
+#[test] //= check P8 test
+fn flushes_take_neither_room_nor_a_record_from_what_counts() {
+    let mut resources = Resources::new();
+    resources.start(1);
+    let atomic = PendingAnswer::Atomic { original: 7 };
+    resources.push_placed(Placed::Flush, Psn::new(0));
+    assert!(resources.allows(false) && resources.has_room(false), "a FLUSH is not counted");
+    resources.push(atomic, Psn::new(1));
+    assert!(!resources.allows(false), "one ATOMIC is");
+    for psn in 2..16 {
+        assert!(resources.allows(true) && resources.has_room(true), "PSN {psn}");
+        resources.push_placed(Placed::Flush, Psn::new(psn));
+    }
+    assert!(!resources.has_room(true), "sixteen are not answered");
+    assert_eq!(send(&mut resources, 2).len(), 2);
+    assert!(resources.allows(false) && resources.has_room(false) && resources.has_room(true));
+    // The answer to the ATOMIC may have been lost: it is kept beside a FLUSH.
+    resources.push_placed(Placed::Flush, Psn::new(16));
+    assert!(resources.replay_atomic(Psn::new(1), MTU));
+    send(&mut resources, 99);
+    for psn in 17..40 {
+        assert!(resources.allows(false) && resources.has_room(false));
+        resources.push(atomic, Psn::new(psn));
+        send(&mut resources, 99);
+    }
+    assert!(resources.replay_atomic(Psn::new(39), MTU));
+    send(&mut resources, 1);
+    assert!(!resources.replay_atomic(Psn::new(38), MTU), "without FLUSHes one record is kept");
 }

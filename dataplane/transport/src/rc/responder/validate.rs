@@ -157,15 +157,17 @@ impl Responder {
         check(is_allowed(packet, context.attr.access))
     }
 
-    /// Checks that a receive WQE, or room to store the READ or ATOMIC, is available.
+    /// Checks that a receive WQE, or room to store a request with a response of its own, is
+    /// available.
     pub(super) fn check_resource(
         &mut self,
+        context: &Context<'_>,
         packet: &Packet<'_>,
         env: &mut impl Env,
     ) -> Result<(), Verdict> {
         let is_data = matches!(packet.op.operation, Operation::Send | Operation::Write);
         if !is_data {
-            return self.check_room(packet);
+            return self.check_room(context, packet, env);
         }
         //= check B11 — a WRITE with immediate is refused at its last packet
         if needs_receive(packet) && !self.rq.ensure(env) {
@@ -175,16 +177,23 @@ impl Responder {
     }
 
     /// Checks that the request can be stored until it is answered, and for its repetitions.
-    fn check_room(&self, packet: &Packet<'_>) -> Result<(), Verdict> {
-        if self.resources.has_room() {
+    fn check_room(
+        &mut self,
+        context: &Context<'_>,
+        packet: &Packet<'_>,
+        out: &mut impl Output,
+    ) -> Result<(), Verdict> {
+        let is_flush = packet.op.operation == Operation::Flush;
+        //= check C13 — more READs at once than negotiated
+        check(self.resources.allows(is_flush))?;
+        if self.resources.has_room(is_flush) {
             return Ok(());
         }
-        //= check P8 — a peer that does not count FLUSHes (Soft-RoCE) may send it again later
-        if packet.op.operation == Operation::Flush && self.resources.has_any() {
-            return Err(Verdict::Drop(DropReason::FlushTooMany));
+        //= check P8 — too many FLUSHes of a peer that does not count them: asked for again
+        match self.handle_gap(packet.bth.psn, context, out) {
+            Verdict::Done => Err(Verdict::Drop(DropReason::FlushTooMany)),
+            verdict => Err(verdict),
         }
-        //= check C13 — more READs at once than negotiated
-        check(false)
     }
 
     /// Checks that payload, path MTU and the length in the RETH agree.
