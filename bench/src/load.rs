@@ -164,8 +164,11 @@ impl Sample {
         self.due as f64 * 1e9 / self.elapsed_ns.max(1) as f64
     }
 
-    /// Returns the messages per second that were received.
+    /// Returns the messages per second that were received; 0 if the connection broke.
     pub(crate) fn rate(&self) -> f64 {
+        if self.broken {
+            return 0.0;
+        }
         self.received as f64 * 1e9 / self.elapsed_ns.max(1) as f64
     }
 }
@@ -220,7 +223,8 @@ mod tests {
         assert_eq!(Sample { delivered: 999, tally: rnr, ..sample }.loss(1.0), 0.005);
         let dropped = Tally { dropped: 3, ..Tally::default() };
         assert_eq!(Sample { tally: dropped, ..sample }.loss(1.0), 0.003);
-        assert_eq!(Sample { broken: true, ..sample }.loss(1.0), 1.0);
+        let broken = Sample { broken: true, received: 5000, ..sample };
+        assert_eq!((broken.loss(1.0), broken.rate()), (1.0, 0.0));
         assert_eq!(Sample::default().loss(1.0), 1.0, "nothing was due");
     }
 }

@@ -36,7 +36,7 @@ use crate::rendezvous::{Link, Listener, connect, pause};
 use report::{AtLoad, Beside, Point, Report};
 use search::{Rules, search};
 use serde::{Deserialize, Serialize};
-use shape::{FCS, Shape, Size};
+use shape::{FCS, Shape};
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 use uroce_engine::eal::Eal;
@@ -210,9 +210,9 @@ fn ask(
     if let Err(error) = &result {
         measuring.link.send_failure(error);
     }
-    // What has been measured before an error is kept.
-    report.finish(result.as_ref().err())?;
-    result
+    // What has been measured before an error is kept. The first error is the one to tell.
+    let written = report.finish(result.as_ref().err());
+    result.and(written)
 }
 
 fn unexpected() -> BenchError {
@@ -233,35 +233,38 @@ impl Measuring<'_> {
     fn all(&mut self, report: &mut Report<'_>) -> Result<(), BenchError> {
         for &service in &self.args.connection {
             for size in self.args.sizes() {
-                let point = match Shape::new(size, service, self.args.mtu) {
-                    Ok(shape) => self.point(service, size, shape, &mut report.log)?,
-                    Err(error) => Point::impossible(service, size, error.to_string()),
+                let shape = match Shape::new(size, service, self.args.mtu) {
+                    Ok(shape) => shape,
+                    Err(error) => {
+                        report.add(Point::impossible(service, size, error.to_string()));
+                        continue;
+                    }
                 };
-                report.add(point);
+                let mut point = Point::new(service, size, shape, &self.args.loss);
+                let result = self.point(&mut point, &mut report.log);
+                // What the searches before an error have found is kept.
+                if result.is_ok() || point.has_result() {
+                    report.add(point);
+                }
+                result?;
             }
         }
         self.link.send(&Call::End)
     }
 
-    fn point(
-        &mut self,
-        service: Service,
-        size: Size,
-        shape: Shape,
-        log: &mut Log,
-    ) -> Result<Point, BenchError> {
+    /// Makes the measurements of a point.
+    fn point(&mut self, point: &mut Point, log: &mut Log) -> Result<(), BenchError> {
         let args = self.args;
         let setting = Setting {
-            service,
-            messages: shape.messages.clone(),
+            service: point.service,
+            messages: point.messages().to_vec(),
             mtu: args.mtu,
             rx_depth: args.rx_depth,
             seed: args.ends.device.seed.unwrap_or(0),
         };
         self.link.send(&Call::Session(setting.clone()))?;
         let mut client = Client::open(self.node, self.link, setting)?;
-        let mut point = Point::new(service, size, shape, &args.loss);
-        let start = closed(args, &mut client, &mut point)?;
+        let start = closed(args, &mut client, point)?;
         let rules = Rules {
             goals: args.loss.iter().map(|percent| percent / 100.0).collect(),
             width: args.width / 100.0,
@@ -271,24 +274,24 @@ impl Measuring<'_> {
         for _ in 0..args.searches {
             let (found, loads) = search(&rules, start, &mut |rate| {
                 let offer = Offer { rate: Some(rate), time, stages: false };
-                trial(&mut client, &offer, &mut point)
+                trial(&mut client, &offer, point)
             })?;
             point.add(&found, &loads);
         }
         let all_out = Offer { rate: None, time, stages: true };
         point.set_stages(&client.trial(&all_out, None)?);
-        if service == Service::Rc {
+        if point.service == Service::Rc {
             for percent in args.loads() {
-                at_load(args, &mut client, &mut point, percent, log)?;
+                at_load(args, &mut client, point, percent, log)?;
             }
         }
         client.close()?;
-        point.bare = self.bare(&point)?;
+        point.bare = self.bare(point)?;
         point.testpmd = match args.testpmd {
-            true => Some(testpmd::measure(&point, &args.ends.device)),
+            true => Some(testpmd::measure(point, &args.ends.device)),
             false => None,
         };
-        Ok(point)
+        Ok(())
     }
 
     /// Measures what the bare port carries of a point's frames.
@@ -363,6 +366,9 @@ fn at_load(
     let loss = sample.loss(point.frames());
     let quantiles = (!sample.broken).then(|| latency.quantiles(1.0));
     point.loads.push(AtLoad { percent, rate, loss, quantiles });
-    log.add(&format!("{}-{}-{percent}%", point.service.name(), point.size), begin, time, latency);
+    if !sample.broken {
+        let tag = format!("{}-{}-{percent}%", point.service.name(), point.size);
+        log.add(&tag, begin, time, latency);
+    }
     Ok(())
 }

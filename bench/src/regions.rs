@@ -148,9 +148,16 @@ mod tests {
     }
 
     #[test]
-    fn messages_go_to_all_of_many_regions() {
+    fn every_region_is_written_to() {
+        let [server, client] = Node::open_both(&DeviceArgs::default(), None, 0).expect("two ends");
+        let pd = server.context.allocate_pd();
+        let regions = register(&pd, 5000, 64).expect("regions");
+        let remotes: Vec<RemoteBuffer> = order(5000).map(|at| regions[at].remote()).collect();
+        regions.iter().for_each(|region| region.fill(.., 0x11).expect("filled"));
         let args = RegionsArgs { counts: vec![], size: 64, time_ms: 1, json: true };
-        let Point { rate, register_us } = point(5000, &args).expect("figures");
-        assert!(rate > 0.0 && register_us > 0.0, "{rate} {register_us}");
+        assert!(rate([&server, &client], &pd, &remotes, &args).expect("a rate") > 0.0);
+        // The source is fresh memory, which is 0.
+        let untouched = regions.iter().filter(|region| region.load_u8(63).expect("a byte") != 0);
+        assert_eq!(untouched.count(), 0);
     }
 }

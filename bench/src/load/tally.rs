@@ -61,9 +61,9 @@ impl Add for Tally {
 
     fn add(self, other: Self) -> Self {
         Self {
-            again: self.again + other.again,
-            rnr: self.rnr + other.rnr,
-            dropped: self.dropped + other.dropped,
+            again: self.again.saturating_add(other.again),
+            rnr: self.rnr.saturating_add(other.rnr),
+            dropped: self.dropped.saturating_add(other.dropped),
         }
     }
 }

@@ -138,6 +138,16 @@ impl Point {
         self.shape.as_ref().map_or(1.0, Shape::frames_per_message)
     }
 
+    /// Tells whether a search has ended.
+    pub(super) fn has_result(&self) -> bool {
+        self.goals.iter().any(|goal| goal.searches() > 0)
+    }
+
+    /// Returns the payload bytes of the messages.
+    pub(super) fn messages(&self) -> &[u32] {
+        self.shape.as_ref().map_or(&[], |shape| &shape.messages)
+    }
+
     /// Returns the lengths of all frames.
     pub(super) fn lengths(&self) -> &[u32] {
         self.shape.as_ref().map_or(&[], |shape| &shape.frames)
@@ -484,7 +494,7 @@ mod tests {
         let shape = Shape::new(Size::Frame(64), Service::Rc, 4096).expect("it fits");
         let mut point = Point::new(Service::Rc, Size::Frame(64), shape, &[0.0, 0.5]);
         point.add(&restless, &[]);
-        assert_eq!(point.least_loss_rate(), None);
+        assert!(point.least_loss_rate().is_none() && point.has_result());
         let goal = &point.value(&[100])["goals"][0];
         assert_eq!((&goal["messages_per_s"], &goal["of_link"]), (&Value::Null, &json!([])));
     }

@@ -16,7 +16,7 @@ use std::time::Duration;
 /// Messages of a test of the rate, on all queue pairs together.
 const MESSAGES: u32 = 400_000;
 /// Messages on each queue pair, at least.
-const MESSAGES_MIN: u32 = 100;
+const MESSAGES_MIN: u32 = 400;
 /// Test of several pairs at the same time. They overlap for most of its second.
 const TOGETHER: &str = "write_bw -s 65536 -t 32 -Q 8 -D 1 -m 4096 -N --report_gbits";
 /// Messages of 64 KiB of the test beside other stacks.
@@ -30,16 +30,11 @@ pub(super) fn make(work: &Work, plan: &Plan, folder: &Path) -> Result<Value, Mis
     match work {
         Work::Rates { service, size } => {
             let Some(rates) = &plan.rates else { return Err(foreign()) };
-            let output = making.pair(&ndr(plan, rates, service, size))?;
+            let output = making.pair(&ndr(plan, rates, service, size), &words("--json"))?;
             parse(&output.stdout)
         }
-        Work::Latency { size, messages } => {
-            making.tested(&format!("send_lat -s {size} -n {messages} -m 4096"))
-        }
-        Work::Qps(count) => {
-            let messages = (MESSAGES / count).max(MESSAGES_MIN);
-            making.tested(&format!("send_bw -s 8 -q {count} -n {messages} -l 16 -m 4096 -N"))
-        }
+        Work::Latency { size, messages } => making.tested(&latency(*size, *messages)),
+        Work::Qps(count) => making.tested(&qps(*count)),
         Work::Regions(count) => making
             .alone(&words(&format!("regions --json --counts {count} --time-ms {}", plan.time_ms))),
         Work::Cores(pairs) => making.cores(*pairs),
@@ -55,6 +50,15 @@ pub(super) fn make(work: &Work, plan: &Plan, folder: &Path) -> Result<Value, Mis
             .tested(&format!("write_bw -s 65536 -t 32 -Q 8 -n {LARGE} -m 4096 -N --report_gbits")),
         Work::Other(other) => stacks::measure(*other, plan.time_ms),
     }
+}
+
+fn latency(size: u32, messages: u32) -> String {
+    format!("send_lat -s {size} -n {messages} -m 4096")
+}
+
+fn qps(count: u32) -> String {
+    let messages = (MESSAGES / count).max(MESSAGES_MIN);
+    format!("send_bw -s 8 -q {count} -n {messages} -l 16 -m 4096 -N")
 }
 
 /// Returns the options of a search for the zero-loss rate.
@@ -82,7 +86,11 @@ fn limit(work: &Work, plan: &Plan) -> Duration {
             // Several hundred trials, each again and again on a busy machine.
             4000 * rates.trial_ms + 2 * rates.load_ms * rates.load.len() as u64
         }),
-        Work::Latency { messages, .. } => u64::from(*messages) / 10,
+        // A tenth of a millisecond for a message, and 100 MB/s each way.
+        Work::Latency { size, messages } => {
+            let (size, messages) = (u64::from(*size), u64::from(*messages));
+            messages / 10 + 2 * size * messages / 100_000
+        }
         Work::Loss => {
             let points = plan.loss.as_ref().map_or(0, |loss| loss.probabilities.len());
             8 * plan.time_ms * points as u64
@@ -137,24 +145,20 @@ impl Making<'_> {
     /// Runs both ends of one of perftest's tests. Returns the client's results.
     fn tested(&self, text: &str) -> Result<Value, Missing> {
         let file = self.folder.join("measurement.json");
-        self.pair(&[words(text), to_file(&file)].concat())?;
+        self.pair(&words(text), &to_file(&file))?;
         read(&file)
     }
 
-    /// Runs both ends of a test. Returns the client's output.
-    fn pair(&self, options: &[OsString]) -> Result<Output, Missing> {
+    /// Runs both ends of a test. `own` are options of the client alone. Returns its output.
+    fn pair(&self, options: &[OsString], own: &[OsString]) -> Result<Output, Missing> {
         let more = self.plan.options.iter().map(OsString::from);
         let options: Vec<OsString> = options.iter().cloned().chain(more).collect();
-        let json = match options.first().is_some_and(|test| test == "ndr") {
-            true => words("--json"),
-            false => Vec::new(),
-        };
         if self.plan.ends == Ends::Rings {
-            return self.start(&[options, words("--in-process"), json].concat())?.succeeded();
+            return self.start(&[&options, own, &words("--in-process")].concat())?.succeeded();
         }
         let [server, client] = two_ends(&options)?;
         let server = self.start(&server)?;
-        let output = self.start(&[client, json].concat())?.succeeded();
+        let output = self.start(&[&client, own].concat())?.succeeded();
         drop(server);
         output
     }
@@ -252,5 +256,27 @@ mod tests {
         }
         let rates = Work::Rates { service: "RC".to_owned(), size: "64".to_owned() };
         assert!(limit(&rates, &plan) > AROUND + Duration::from_secs(200));
+        let large = Work::Latency { size: 8 << 20, messages: 100_000 };
+        assert!(limit(&large, &plan) > Duration::from_secs(10_000));
+    }
+
+    #[test]
+    fn every_measurement_is_a_command_that_this_program_takes() {
+        use crate::cli::{Cli, Command};
+        use clap::Parser;
+        let plan = Plan::read("full").expect("the full plan");
+        let rates = plan.rates.as_ref().expect("rates");
+        let mut lines = vec![ndr(&plan, rates, "RC", "msg 8192"), ndr(&plan, rates, "UD", "imix")];
+        let most = |text: String| lines.push(words(&text));
+        let all = [qps(1024), TOGETHER.to_owned(), latency(8 << 20, 10)];
+        all.into_iter().for_each(most);
+        for line in lines {
+            let line = [words("uroce-perf"), line, words("--in-process")].concat();
+            match Cli::try_parse_from(&line).expect("known options").command {
+                Command::Ndr(args) => drop(args.checked().expect("valid")),
+                Command::Perftest(test) => drop(test.args().expect("valid")),
+                other => panic!("{other:?}"),
+            }
+        }
     }
 }

@@ -222,10 +222,10 @@ impl Plan {
             .or_else(|| self.rates.as_ref().and_then(Rates::fault))
             .or_else(|| outside("latency.sizes", &latency?.sizes, 1, 1 << 23))
             .or_else(|| outside("latency.messages", &[latency?.messages], 5, 10_000_000))
-            .or_else(|| counts("qps", &self.qps, 65_536))
+            .or_else(|| counts("qps", &self.qps, 1024))
             .or_else(|| counts("regions", &self.regions, REGIONS_MAX))
             .or_else(|| counts("cores", &self.cores, 64))
-            .or_else(|| counts("processes", &self.processes, 64))
+            .or_else(|| counts("processes", &self.processes, 32))
             .or_else(|| counts("failover", &self.failover, 4096))
             .or_else(|| outside("loss.probabilities", &loss?.probabilities, 0.0, 0.5))
             .or_else(|| self.contradiction())
@@ -319,7 +319,8 @@ mod tests {
             ),
             ("rounds = 1\n[rates]\nservices = [\"XRC\"]\n", "\"XRC\" is none of RC, UC, UD"),
             ("rounds = 1\n[rates]\nservices = [\"RC\"]\nsizes = [99999999]\n", "rates.sizes"),
-            ("rounds = 1\n[qps]\ncounts = [70000]\n", "qps.counts: 70000"),
+            ("rounds = 1\n[qps]\ncounts = [2000]\n", "qps.counts: 2000"),
+            ("rounds = 1\n[processes]\ncounts = [33]\n", "processes.counts: 33"),
             ("rounds = 1\n[qps]\ncounts = []\n", "qps.counts: an empty list"),
             ("rounds = 1\nlink = []\n[qps]\ncounts = [1]\n", "link: an empty list"),
             ("rounds = 1\n[rates]\nservices = []\nframes = [64]\n", "rates: nothing to measure"),

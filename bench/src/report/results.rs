@@ -79,7 +79,10 @@ impl Results {
             Err(TryLockError::Error(error)) => return Err(what(error)),
         }
         let mut results = Self { file, path, plan: plan.clone(), machine, entries: Vec::new() };
-        if results.file.metadata().map_err(what)?.len() == 0 {
+        let bytes = std::fs::read(&results.path).map_err(what)?;
+        if !bytes.contains(&b'\n') {
+            // New, or stopped while its first line was written.
+            results.file.set_len(0).map_err(what)?;
             let (plan, machine) = (plan.clone(), results.machine.clone());
             results.line(&Head { plan, machine, program })?;
             return Ok(results);
@@ -147,13 +150,16 @@ pub(super) fn made(report: &Path) -> Result<Made, BenchError> {
 
 /// Returns the head, the entries, and the length of all whole lines.
 fn read(path: &Path) -> Result<(Head, Vec<Entry>, u64), BenchError> {
-    let text = std::fs::read_to_string(path)
-        .map_err(|error| BenchError::io(format_args!("reading {}", path.display()), error))?;
+    let what = |error| BenchError::io(format_args!("reading {}", path.display()), error);
+    let mut bytes = std::fs::read(path).map_err(what)?;
+    // A line that was cut off may end within a character.
+    bytes.truncate(bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1));
+    let text = String::from_utf8(bytes)
+        .map_err(|_| BenchError::usage(format!("{}: not of a report: no UTF-8", path.display())))?;
     let wrong = |line: usize, error: serde_json::Error| {
         BenchError::usage(format!("{}, line {line}: not of a report: {error}", path.display()))
     };
-    let whole = text.rfind('\n').map_or(0, |end| end + 1);
-    let mut lines = text[..whole].lines().enumerate();
+    let mut lines = text.lines().enumerate();
     let (_, first) = lines.next().unwrap_or((0, ""));
     let head = serde_json::from_str(first).map_err(|error| wrong(1, error))?;
     let mut entries: Vec<Entry> = Vec::new();
@@ -162,7 +168,7 @@ fn read(path: &Path) -> Result<(Head, Vec<Entry>, u64), BenchError> {
         entries.retain(|one| !one.is_of(&entry.work, entry.round));
         entries.push(entry);
     }
-    Ok((head, entries, whole as u64))
+    Ok((head, entries, text.len() as u64))
 }
 
 #[cfg(test)]
@@ -182,8 +188,8 @@ mod tests {
         results.add(failed.clone()).expect("written");
         drop(results);
         let file = place.join(FILE);
-        let text = std::fs::read_to_string(&file).expect("text");
-        std::fs::write(&file, text + "{\"work\":{\"Qps\"").expect("a torn line");
+        let text = std::fs::read(&file).expect("text");
+        std::fs::write(&file, [&text[..], b"{\"work\":\"\xc2"].concat()).expect("a torn line");
         let mut results = Results::open(&place, &plan).expect("it goes on");
         assert_eq!(results.entries, [entry(0), failed]);
         let has = |results: &Results| [0, 1, 2].map(|round| results.has(&Work::Qps(8), round));
@@ -197,6 +203,8 @@ mod tests {
         assert_eq!(made(&place).expect("all").entries, results.entries);
         drop(results);
         let text = std::fs::read_to_string(&file).expect("text");
+        std::fs::write(&file, &text[..20]).expect("a torn head");
+        assert_eq!(Results::open(&place, &plan).expect("begun anew").entries, []);
         let changed = text.replacen(&program().expect("a digest"), "0123", 1);
         std::fs::write(&file, changed).expect("another build");
         let error = Results::open(&place, &plan).err().expect("another build").to_string();

@@ -46,7 +46,7 @@ fn numbers(value: &Value) -> Vec<f64> {
 
 /// Searches over a service, and checks that nine of ten searches find the limit.
 fn finds_the_limit(service: &str, queue: &str) {
-    let limited = Limited::new(&format!("ndr-limit-{service}"), queue);
+    let limited = Limited::new(&format!("ndr-limit-{service}-{queue}"), queue);
     let words = ["ndr", "--in-process", "--json", "--frames", "1024", "--load", "none"];
     let more = ["-c", service, "--config", limited.path()];
     let report = run(&[&words[..], &more].concat()).succeeded().json();

@@ -118,6 +118,7 @@ pub(super) fn transfer<P: Peer>(
             if !ending.told && sender.is_done() {
                 link.tell_sent(sender.completed)?;
                 ending.told = true;
+                watch.has_sent(flow.receives);
             }
         }
         if flow.receives {

@@ -32,6 +32,14 @@ impl Watch {
         Self::new(clock, Duration::MAX)
     }
 
+    /// Called when this end has sent all. If it receives nothing that it counts, it only waits for
+    /// the other end from now on, which may be far slower: a standstill is no error any more.
+    pub(super) fn has_sent(&mut self, receives: bool) {
+        if !receives {
+            self.patience = Duration::MAX;
+        }
+    }
+
     /// Makes the next turn look at the clock, for a loop that sleeps between its turns.
     pub(super) fn hurry(&mut self) {
         self.turns = TURNS;
@@ -105,6 +113,9 @@ mod tests {
         assert!(error.contains("while the test was running"), "{error}");
         let mut watch = Watch::new(clock, Duration::from_secs(60));
         assert!(looks(&mut watch, true, 7).is_ok());
+        let mut watch = Watch::new(clock, short);
+        watch.has_sent(false);
+        assert!(looks(&mut watch, true, 7).is_ok(), "it has done its part");
         // What moves is waited for.
         let mut watch = Watch::new(clock, short);
         for progress in 0..40 {
