@@ -69,9 +69,9 @@ pub(crate) enum Command {
     /// Round trip of Modify QP, beside an idle lcore and beside one under full load
     #[command(name = "modify")]
     Modify(ModifyArgs),
-    /// Rate of WRITEs against the number of memory regions that they go to, over rings
-    #[command(name = "regions")]
-    Regions(RegionsArgs),
+    /// Rate of WRITEs against the number of queue pairs and of memory regions, over rings
+    #[command(name = "scale")]
+    Scale(ScaleArgs),
     /// Accuracy of static rates and rate limits, over rings
     #[command(name = "rate")]
     Rate(RateArgs),
@@ -158,21 +158,26 @@ pub(crate) struct ModifyArgs {
     pub(crate) time_ms: u64,
 }
 
-/// Most regions: a device has keys for 2^20.
+/// Most queue pairs, and most regions: a device has keys for 2^20.
+pub(crate) const QPS_MAX: u32 = 65_536;
 pub(crate) const REGIONS_MAX: u32 = 1_000_000;
 
-/// Options of `regions`.
+/// Options of `scale`.
 #[derive(Args, Clone, Debug)]
-pub(crate) struct RegionsArgs {
-    /// Numbers of regions, 1 to 1000000
-    #[arg(long, value_delimiter = ',', default_values_t = [1, 64, 4096, 65_536], value_name = "N",
+pub(crate) struct ScaleArgs {
+    /// Numbers of queue pairs, 1 to 65536
+    #[arg(long, value_delimiter = ',', value_name = "N", required_unless_present = "regions",
+        value_parser = clap::value_parser!(u32).range(1..=i64::from(QPS_MAX)))]
+    pub(crate) qps: Vec<u32>,
+    /// Numbers of memory regions, 1 to 1000000
+    #[arg(long, value_delimiter = ',', value_name = "N",
         value_parser = clap::value_parser!(u32).range(1..=i64::from(REGIONS_MAX)))]
-    pub(crate) counts: Vec<u32>,
+    pub(crate) regions: Vec<u32>,
     /// Payload bytes of the messages, and of each region
     #[arg(short = 's', long, default_value_t = 64, value_name = "BYTES",
         value_parser = clap::value_parser!(u32).range(8..=4096))]
     pub(crate) size: u32,
-    /// Milliseconds for each number, or longer until each region had a message
+    /// Milliseconds for each number, or longer until all had a message
     #[arg(long, default_value_t = 500, value_name = "MS")]
     pub(crate) time_ms: u64,
     /// Print one JSON object

@@ -49,10 +49,10 @@ mod plot;
 mod progress;
 mod qp_maker;
 mod rate;
-mod regions;
 mod rendezvous;
 mod report;
 mod rping;
+mod scale;
 
 use clap::Parser;
 use cli::{Cli, Command};
@@ -114,10 +114,10 @@ fn dispatch(command: Command) -> Result<(), BenchError> {
         Command::NicCheckPort(nic) => nic_check::run_port(&nic),
         Command::Flood(args) => flood::run(&args),
         Command::Modify(args) => modify::run(&args),
-        Command::Regions(args) => regions::run(&args),
         Command::Rate(args) => rate::run(&args),
         Command::Loss(args) => loss::run(&args),
         Command::Ndr(args) => ndr::run(&args),
+        Command::Scale(args) => scale::run(&args),
         Command::Report(args) => report::run(&args),
         Command::Failover(args) => demo::failover::run(&args),
         Command::Connect(args) => connect::run(&args),

@@ -102,6 +102,19 @@ impl Node {
         Ok([open(&server.name, Side::Server)?, open(&client.name, Side::Client)?])
     }
 
+    /// Opens both ends in this process, joined by rings, each with room for this number of queue
+    /// pairs.
+    pub(crate) fn open_both_for(args: &DeviceArgs, qps: u32) -> Result<[Self; 2], BenchError> {
+        let [mut server, mut client] =
+            [ring_device(args, Side::Server, None)?, ring_device(args, Side::Client, None)?];
+        (server.max_qps, client.max_qps) = (qps, qps);
+        let config = Config::new().device(server).device(client);
+        let open = |index: usize, side| {
+            Self::open_device(args, &config, &config.devices[index].name, side, 0)
+        };
+        Ok([open(0, Side::Server)?, open(1, Side::Client)?])
+    }
+
     /// Opens both ends in this process, joined by rings. The server has a second port, which no
     /// queue pair uses.
     pub(crate) fn open_both_beside(

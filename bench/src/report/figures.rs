@@ -121,14 +121,12 @@ impl Figures {
                 }
             }
             Work::Qps(count) => {
-                let rate = value["results"]["MsgRate"].as_f64();
-                let names = [QPS, "SEND of 8 B", &count.to_string()];
-                self.add(names, "M/s", Higher, rate);
+                let names = [QPS, "WRITE of 64 B", &count.to_string()];
+                self.add(names, "M/s", Higher, scaled(value));
             }
             Work::Regions(count) => {
-                let rate = value["points"][0]["messages_per_s"].as_f64();
                 let names = [REGIONS, "WRITE of 64 B", &count.to_string()];
-                self.add(names, "M/s", Higher, rate.map(|rate| rate / 1e6));
+                self.add(names, "M/s", Higher, scaled(value));
             }
             Work::Cores(pairs) => {
                 let names = [CORES, "WRITE of 64 KiB", &pairs.to_string()];
@@ -245,6 +243,11 @@ pub(super) fn share_of(gbps: u64) -> String {
 /// Returns a probability as text, such as 0 and 1e-5.
 fn probability(value: f64) -> String {
     if value == 0.0 { "0".to_owned() } else { format!("{value:e}") }
+}
+
+/// Returns the rate of `scale`, in 10^6 messages per second.
+fn scaled(value: &Value) -> Option<f64> {
+    value["points"][0]["messages_per_s"].as_f64().map(|rate| rate / 1e6)
 }
 
 /// Returns the values of a list, of none if it is not one.

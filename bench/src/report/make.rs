@@ -13,10 +13,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::Duration;
 
-/// Messages of a test of the rate, on all queue pairs together.
-const MESSAGES: u32 = 400_000;
-/// Messages on each queue pair, at least.
-const MESSAGES_MIN: u32 = 400;
 /// Test of several pairs at the same time. They overlap for most of its second.
 const TOGETHER: &str = "write_bw -s 65536 -t 32 -Q 8 -D 1 -m 4096 -N --report_gbits";
 /// Messages of 64 KiB of the test beside other stacks.
@@ -34,9 +30,8 @@ pub(super) fn make(work: &Work, plan: &Plan, folder: &Path) -> Result<Value, Mis
             parse(&output.stdout)
         }
         Work::Latency { size, messages } => making.tested(&latency(*size, *messages)),
-        Work::Qps(count) => making.tested(&qps(*count)),
-        Work::Regions(count) => making
-            .alone(&words(&format!("regions --json --counts {count} --time-ms {}", plan.time_ms))),
+        Work::Qps(count) => making.alone(&words(&scale("qps", *count, plan))),
+        Work::Regions(count) => making.alone(&words(&scale("regions", *count, plan))),
         Work::Cores(pairs) => making.cores(*pairs),
         Work::Processes(pairs) => making.processes(*pairs),
         Work::Loss => {
@@ -56,9 +51,8 @@ fn latency(size: u32, messages: u32) -> String {
     format!("send_lat -s {size} -n {messages} -m 4096")
 }
 
-fn qps(count: u32) -> String {
-    let messages = (MESSAGES / count).max(MESSAGES_MIN);
-    format!("send_bw -s 8 -q {count} -n {messages} -l 16 -m 4096 -N")
+fn scale(what: &str, count: u32, plan: &Plan) -> String {
+    format!("scale --json --{what} {count} --time-ms {}", plan.time_ms)
 }
 
 /// Returns the options of a search for the zero-loss rate.
@@ -95,8 +89,9 @@ fn limit(work: &Work, plan: &Plan) -> Duration {
             let points = plan.loss.as_ref().map_or(0, |loss| loss.probabilities.len());
             8 * plan.time_ms * points as u64
         }
-        Work::Qps(count) | Work::Failover(count) => 10 * u64::from(*count),
+        Work::Qps(count) => 2 * plan.time_ms + u64::from(*count),
         Work::Regions(count) => 2 * plan.time_ms + u64::from(*count) / 10,
+        Work::Failover(count) => 10 * u64::from(*count),
         Work::Cores(_) | Work::Processes(_) | Work::Uroce | Work::Other(_) => 0,
     };
     AROUND + Duration::from_millis(measured)
@@ -268,8 +263,13 @@ mod tests {
         let rates = plan.rates.as_ref().expect("rates");
         let mut lines = vec![ndr(&plan, rates, "RC", "msg 8192"), ndr(&plan, rates, "UD", "imix")];
         let most = |text: String| lines.push(words(&text));
-        let all = [qps(1024), TOGETHER.to_owned(), latency(8 << 20, 10)];
+        let all = [TOGETHER.to_owned(), latency(8 << 20, 10)];
         all.into_iter().for_each(most);
+        for (what, most) in [("qps", 65_536), ("regions", 1_000_000)] {
+            let line = [words("uroce-perf"), words(&scale(what, most, &plan))].concat();
+            let command = Cli::try_parse_from(&line).map(|cli| cli.command);
+            assert!(matches!(command, Ok(Command::Scale(_))), "{what}");
+        }
         for line in lines {
             let line = [words("uroce-perf"), line, words("--in-process")].concat();
             match Cli::try_parse_from(&line).expect("known options").command {

@@ -383,7 +383,7 @@ mod tests {
         let plan = Plan::read("minute").expect("a plan");
         let mut results = Results::open(folder.path(), &plan).expect("a report");
         for round in 0..2 {
-            let value = json!({ "results": { "MsgRate": 1.5 } });
+            let value = json!({ "points": [{ "messages_per_s": 1.5e6 }] });
             results.add(Entry { work: Work::Qps(16), round, outcome: Ok(value) }).expect("kept");
             let outcome = Err("failed: the other end is gone <&>".to_owned());
             results.add(Entry { work: Work::Loss, round, outcome }).expect("kept");

@@ -5,7 +5,7 @@
 //! point alone.
 
 use super::work::of_plan;
-use crate::cli::REGIONS_MAX;
+use crate::cli::{QPS_MAX, REGIONS_MAX};
 use crate::error::BenchError;
 use crate::ndr::shape::Size;
 use serde::{Deserialize, Serialize};
@@ -26,7 +26,7 @@ const BUILT_IN: [(&str, &str); 3] = [
 pub(super) struct Plan {
     /// Rounds.
     pub(super) rounds: u32,
-    /// Where the two ends are. `regions`, `cores`, `loss` and `failover` need `"rings"`;
+    /// Where the two ends are. `qps`, `regions`, `cores`, `loss` and `failover` need `"rings"`;
     /// `processes` are always in the local fabric.
     #[serde(default)]
     pub(super) ends: Ends,
@@ -222,7 +222,7 @@ impl Plan {
             .or_else(|| self.rates.as_ref().and_then(Rates::fault))
             .or_else(|| outside("latency.sizes", &latency?.sizes, 1, 1 << 23))
             .or_else(|| outside("latency.messages", &[latency?.messages], 5, 10_000_000))
-            .or_else(|| counts("qps", &self.qps, 1024))
+            .or_else(|| counts("qps", &self.qps, QPS_MAX))
             .or_else(|| counts("regions", &self.regions, REGIONS_MAX))
             .or_else(|| counts("cores", &self.cores, 64))
             .or_else(|| counts("processes", &self.processes, 32))
@@ -237,6 +237,7 @@ impl Plan {
             return Some("it measures nothing: give it a part, such as [latency]".to_owned());
         }
         let own = [
+            ("qps", self.qps.is_some()),
             ("regions", self.regions.is_some()),
             ("cores", self.cores.is_some()),
             ("loss", self.loss.is_some()),
@@ -319,7 +320,7 @@ mod tests {
             ),
             ("rounds = 1\n[rates]\nservices = [\"XRC\"]\n", "\"XRC\" is none of RC, UC, UD"),
             ("rounds = 1\n[rates]\nservices = [\"RC\"]\nsizes = [99999999]\n", "rates.sizes"),
-            ("rounds = 1\n[qps]\ncounts = [2000]\n", "qps.counts: 2000"),
+            ("rounds = 1\n[qps]\ncounts = [70000]\n", "qps.counts: 70000"),
             ("rounds = 1\n[processes]\ncounts = [33]\n", "processes.counts: 33"),
             ("rounds = 1\n[qps]\ncounts = []\n", "qps.counts: an empty list"),
             ("rounds = 1\nlink = []\n[qps]\ncounts = [1]\n", "link: an empty list"),

@@ -101,6 +101,6 @@ mod tests {
         let all = of_plan(&plan);
         let names: std::collections::BTreeSet<String> = all.iter().map(Work::name).collect();
         assert_eq!(names.len(), all.len(), "names differ");
-        assert_eq!(all.len(), 3 * 13 + 9 + 6 + 5 + 6 + 6 + 1 + 2 + 1 + 4);
+        assert_eq!(all.len(), 3 * 13 + 9 + 8 + 5 + 6 + 6 + 1 + 2 + 1 + 4);
     }
 }
