@@ -173,6 +173,34 @@ fn a_word_is_written_where_writing_is_granted_and_aligned() {
     assert_eq!(refused, Err(MemoryFault::NotGranted));
 }
 
+#[test] //= check P10 test
+fn a_reader_sees_all_eight_bytes_of_a_write_or_none() {
+    const WRITES: u64 = 50_000;
+    let table = Arc::new(MrTable::new(4, 1, Numbers::random(4).unwrap()));
+    let word = AtomicU64::new(0);
+    let addr = word.as_ptr().cast::<u8>();
+    let access = AccessFlags::all();
+    let spec = MrSpec { addr, len: 8, va: Va(addr as u64), pd: PD, access };
+    // SAFETY: the word outlives the table's use, and the program reads it by atomics only.
+    let keys = unsafe { table.register(&spec) }.unwrap();
+    let is_over = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        let reader = MrReader::new(Arc::clone(&table), 0);
+        let (va, over) = (spec.va, &is_over);
+        scope.spawn(move || {
+            for turn in 0..WRITES {
+                let bytes = [if turn % 2 == 0 { 0xff } else { 0 }; 8];
+                reader.enter().write_word(BY, keys.rkey, va, bytes).unwrap();
+            }
+            over.store(1, Ordering::Release);
+        });
+        while is_over.load(Ordering::Acquire) == 0 {
+            let seen = word.load(Ordering::Relaxed);
+            assert!(seen == 0 || seen == u64::MAX, "{seen:#x}");
+        }
+    });
+}
+
 #[test] //= check P11 test
 fn a_flush_needs_key_domain_range_and_right() {
     let fixture = Fixture::new(AccessFlags::FLUSH_GLOBAL);
