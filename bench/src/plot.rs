@@ -83,10 +83,9 @@ pub(crate) enum Axis<'a> {
     Values {
         /// What the values are.
         title: &'a str,
-        /// Text of each value.
+        /// Text of each value. Numbers ascend. From the first text on that begins with a letter,
+        /// such as the name of a program, points are not joined.
         names: &'a [String],
-        /// The values ascend. Points of other ones, such as names of programs, are not joined.
-        is_ordered: bool,
     },
 }
 
@@ -104,6 +103,13 @@ impl Axis<'_> {
             Axis::Time => ticks(from, to).collect(),
             Axis::Values { names, .. } => (0..names.len()).map(|at| at as f64).collect(),
         }
+    }
+
+    /// Returns the first place with a point that is not joined to the one before it.
+    fn first_alone(&self) -> f64 {
+        let Axis::Values { names, .. } = self else { return f64::INFINITY };
+        let is_name = |text: &String| text.starts_with(char::is_alphabetic);
+        names.iter().position(is_name).map_or(f64::INFINITY, |at| at as f64)
     }
 
     /// Returns the label of a place.
@@ -184,9 +190,9 @@ impl Plot<'_> {
             .x_desc(self.across.title())
             .y_desc(self.up)
             .draw()?;
-        let is_joined = !matches!(self.across, Axis::Values { is_ordered: false, .. });
+        let first_alone = self.across.first_alone();
         for (curve, colour) in self.curves.iter().zip(COLOURS.iter().cycle()) {
-            draw_curve(&mut chart, curve, *colour, is_joined)?;
+            draw_curve(&mut chart, curve, *colour, first_alone)?;
         }
         self.draw_marks(&root, &chart)?;
         if named {
@@ -278,31 +284,34 @@ impl Ranged for Across {
     }
 }
 
-/// Draws a curve, or its points alone.
+/// Draws a curve: points before the place `first_alone` are joined. A limit is a broken line, with
+/// pieces of its own at the later places.
 fn draw_curve<X, Y>(
     chart: &mut ChartContext<'_, SVGBackend<'_>, Cartesian2d<X, Y>>,
     curve: &Curve<'_>,
     colour: RGBColor,
-    is_joined: bool,
+    first_alone: f64,
 ) -> Result<(), DrawingAreaErrorKind<std::io::Error>>
 where
     X: Ranged<ValueType = f64>,
     Y: Ranged<ValueType = f64>,
 {
-    let points = curve.points.iter().copied();
+    let joined = curve.points.partition_point(|point| point.0 < first_alone);
+    let (joined, alone) = curve.points.split_at(joined);
     if curve.is_limit {
-        chart.draw_series(DashedLineSeries::new(points, 6, 4, colour.stroke_width(1)))?;
+        let pieces = alone.iter().map(|&(at, value)| vec![(at - 0.3, value), (at + 0.3, value)]);
+        for line in std::iter::once(joined.to_vec()).chain(pieces) {
+            chart.draw_series(DashedLineSeries::new(line, 6, 4, colour.stroke_width(1)))?;
+        }
         return Ok(());
     }
-    if is_joined {
-        chart.draw_series(LineSeries::new(points.clone(), colour.stroke_width(2)))?;
+    if joined.len() > 1 {
+        chart.draw_series(LineSeries::new(joined.iter().copied(), colour.stroke_width(2)))?;
     }
-    if !curve.spreads.is_empty() {
-        let bars = points.zip(curve.spreads).map(|((place, value), (low, high))| {
-            ErrorBar::new_vertical(place, *low, value, *high, colour.filled(), 8)
-        });
-        chart.draw_series(bars)?;
-    }
+    let bars = curve.points.iter().zip(curve.spreads).map(|(&(place, value), &(low, high))| {
+        ErrorBar::new_vertical(place, low, value, high, colour.filled(), 8)
+    });
+    chart.draw_series(bars)?;
     Ok(())
 }
 
@@ -396,7 +405,7 @@ mod tests {
             is_limit,
         };
         let names = ["0".to_owned(), "1e-3".to_owned()];
-        let across = Axis::Values { title: "p", names: &names, is_ordered: true };
+        let across = Axis::Values { title: "p", names: &names };
         let curves = [curve("any", false), curve("wire", true)];
         let svg = plot(across, &curves).svg().expect("a picture");
         for text in ["0", "1e-3", "p", "any", "wire"] {
@@ -404,10 +413,11 @@ mod tests {
         }
         assert!(svg.contains("prefers-color-scheme: dark"));
         let alone = [Curve { spreads: &[], ..curve("any", false) }];
-        let across = Axis::Values { title: "p", names: &names, is_ordered: true };
+        let across = Axis::Values { title: "p", names: &names };
         let without = plot(across, &alone).svg().expect("a picture");
         assert!(without.matches("<polyline").count() < svg.matches("<polyline").count());
-        let across = Axis::Values { title: "program", names: &names, is_ordered: false };
+        let names = ["0".to_owned(), "IMIX".to_owned()];
+        let across = Axis::Values { title: "frame", names: &names };
         let apart = plot(across, &alone).svg().expect("a picture");
         assert_eq!(apart.matches("<polyline").count() + 1, without.matches("<polyline").count());
     }

@@ -161,7 +161,7 @@ impl Report<'_> {
             self.timeout_us() / 1e3
         );
         let title_across = "probability of loss each way";
-        let across = Axis::Values { title: title_across, names: &names, is_ordered: true };
+        let across = Axis::Values { title: title_across, names: &names };
         let up = "goodput, Gb/s";
         Plot { title: &title, across, up, is_log: false, curves: &curves, marks: &[] }
             .write(&self.args.plot)

@@ -64,7 +64,7 @@ pub(super) const ZERO_LOSS: &str = "zero-loss rate";
 pub(super) const THROUGHPUT: &str = "zero-loss throughput";
 pub(super) const LITTLE_LOSS: &str = "rate with 0.5 % loss";
 pub(super) const OVER_LOAD: &str = "latency over load";
-pub(super) const CYCLES: [&str; 2] = ["cycles by stage, sender", "cycles by stage, receiver"];
+pub(super) const CYCLES: &str = "cycles by stage";
 pub(super) const LATENCY: &str = "latency";
 pub(super) const QPS: &str = "queue pairs";
 pub(super) const REGIONS: &str = "memory regions";
@@ -189,14 +189,13 @@ impl Figures {
         }
         let bare = point["bare_port"]["messages_per_s"].as_f64();
         self.derive([THROUGHPUT, BARE, &size], "Gb/s", bare.map(|rate| rate * gbit));
-        let place = format!("{service} {size}");
-        for (part, end) in CYCLES.into_iter().zip(["client", "server"]) {
-            for (stage, cycles) in
-                point["cycles_per_message"][end].as_object().into_iter().flatten()
-            {
+        for (name, end) in [("sender", "client"), ("receiver", "server")] {
+            let part = format!("{CYCLES}, {name}, {service}");
+            let stages = point["cycles_per_message"][end].as_object();
+            for (stage, cycles) in stages.into_iter().flatten() {
                 // Less than a cycle counts as one, so that no round lacks a stage.
                 let cycles = cycles.as_f64().map(|cycles| cycles.max(1.0));
-                self.add([part, stage, &place], "cycles", Lower, cycles);
+                self.add([&part, stage, &size], "cycles", Lower, cycles);
             }
         }
         for load in list(&point["latency_over_load"]) {
@@ -285,8 +284,8 @@ mod tests {
         let throughput = of("zero-loss throughput: RC, 1518");
         assert!((throughput.values[0] - 12.144).abs() < 1e-9 && throughput.is_beside);
         assert_eq!(of("share of a 100 Gb/s wire: RC, 1518").values, [12.5, 12.5]);
-        assert_eq!(of("cycles by stage, sender: transmit, RC 1518").values, [90.0, 90.0]);
-        assert_eq!(of("cycles by stage, sender: timers, RC 1518").values, [1.0, 1.0]);
+        assert_eq!(of("cycles by stage, sender, RC: transmit, 1518").values, [90.0, 90.0]);
+        assert_eq!(of("cycles by stage, sender, RC: timers, 1518").values, [1.0, 1.0]);
         let latency = of("latency over load, RC 1518: 50 %, 50 %");
         assert_eq!((latency.better, latency.values.len()), (Better::Lower, 2));
         let longest = of("latency over load, RC 1518: longest, 50 %");

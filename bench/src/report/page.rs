@@ -132,8 +132,6 @@ struct Section {
     across: &'static str,
     up: String,
     is_log: bool,
-    /// The places ascend.
-    is_ordered: bool,
     /// Limits: name, and value at each place; `None` where it has none.
     limits: Vec<(String, Limit)>,
 }
@@ -149,26 +147,29 @@ enum Limit {
 
 fn section(part: &str, title: &str, across: &'static str, up: &str) -> Section {
     let (part, title, up) = (part.to_owned(), title.to_owned(), up.to_owned());
-    Section { part, title, across, up, is_log: false, is_ordered: true, limits: Vec::new() }
+    Section { part, title, across, up, is_log: false, limits: Vec::new() }
 }
 
 /// Returns the sections that the figures have something for.
 fn sections(results: &Results, all: &[Figure]) -> Vec<Section> {
     let mut list = of_rates(results);
     list.extend(of_latency(all));
+    list.extend(of_cycles(all));
     list.extend(of_the_rest());
     list.retain(|section| all.iter().any(|figure| figure.part == section.part));
     list
 }
 
+/// What stands below a plot over frames of one size, of mixed sizes, and of long messages.
+const FRAME: &str = "frame, bytes (msg: message)";
+
 /// Zero-loss rates against the size.
 fn of_rates(results: &Results) -> Vec<Section> {
-    let frame = "frame, bytes (msg: message)";
     let mut list = Vec::new();
     let mut throughput = section(
         THROUGHPUT,
         "Throughput without loss against the frame; limits are the bare port and wires",
-        frame,
+        FRAME,
         "frames, Gb/s",
     );
     // The bare port's rate of short frames is far above, and that of long ones further.
@@ -180,15 +181,15 @@ fn of_rates(results: &Results) -> Vec<Section> {
     for &link in &results.plan.link {
         let part = share_of(link.into());
         let title = format!("Share of a {link} Gb/s wire that is filled without loss");
-        let mut share = section(&part, &title, frame, "share, %");
+        let mut share = section(&part, &title, FRAME, "share, %");
         share.limits = vec![("a full wire".to_owned(), Limit::Level(100.0))];
         list.push(share);
     }
-    list.push(section(ZERO_LOSS, "Highest message rate without loss", frame, "messages, M/s"));
+    list.push(section(ZERO_LOSS, "Highest message rate without loss", FRAME, "messages, M/s"));
     list.push(section(
         LITTLE_LOSS,
         "Highest message rate that loses at most 0.5 %",
-        frame,
+        FRAME,
         "messages, M/s",
     ));
     list
@@ -211,26 +212,24 @@ fn of_latency(all: &[Figure]) -> Vec<Section> {
     list
 }
 
+/// Cycles of an lcore by stage, for each end and service.
+fn of_cycles(all: &[Figure]) -> Vec<Section> {
+    let list = parts(all, CYCLES).into_iter().map(|part| {
+        let (end, service) = part.rsplit_once(", ").unwrap_or_default();
+        let end = end.rsplit(", ").next().unwrap_or_default();
+        let title = format!("{service}: cycles of the {end}'s lcore for a message, by stage");
+        let cycles = section(&part, &title, FRAME, "cycles, in a closed loop");
+        Section { is_log: true, ..cycles }
+    });
+    list.collect()
+}
+
 /// Scaling, losses, failover, and other stacks.
 fn of_the_rest() -> Vec<Section> {
     let linear = vec![("linear".to_owned(), Limit::Linear)];
     let cores = "Throughput against pairs of cores";
     let cores = section(CORES, cores, "pairs of cores", "payload, Gb/s");
-    let [sender, receiver] = CYCLES;
-    let kinds = |section| Section { is_ordered: false, ..section };
     vec![
-        kinds(section(
-            sender,
-            "Cycles of the sender's lcore for a message, by stage, in a closed loop",
-            "service and frame, bytes (msg: message)",
-            "cycles for a message",
-        )),
-        kinds(section(
-            receiver,
-            "Cycles of the receiver's lcore for a message, by stage, in a closed loop",
-            "service and frame, bytes (msg: message)",
-            "cycles for a message",
-        )),
         section(
             QPS,
             "Rate of small messages against the number of queue pairs",
@@ -262,12 +261,12 @@ fn of_the_rest() -> Vec<Section> {
             "queue pairs on the link",
             "gap, ms",
         ),
-        kinds(section(
+        section(
             STACKS,
             "Throughput beside other stacks, messages of 64 KiB, one connection",
             "stack",
             "payload, Gb/s",
-        )),
+        ),
     ]
 }
 
@@ -343,8 +342,8 @@ impl Section {
                 Curve { name, points, spreads: if is_limit { &[] } else { spreads }, is_limit }
             })
             .collect();
-        let Self { across: title, is_ordered, is_log, .. } = *self;
-        let (across, up) = (Axis::Values { title, names: &places, is_ordered }, self.up.as_str());
+        let Self { across: title, is_log, .. } = *self;
+        let (across, up) = (Axis::Values { title, names: &places }, self.up.as_str());
         Plot { title: "", across, up, is_log, curves: &curves, marks: &[] }.svg()
     }
 
