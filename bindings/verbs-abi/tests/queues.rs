@@ -26,6 +26,7 @@ claims! {
     a_reset_takes_completions_along
     queue_pairs_come_in_the_kinds_that_there_are
     work_requests_built_call_by_call_go_all_or_none
+    atomic_writes_and_flushes_are_built_call_by_call
     an_armed_queue_gives_one_event
     destroying_a_queue_waits_for_acknowledgements
     queues_are_at_least_as_long_as_asked_for

@@ -13,6 +13,7 @@ pub use uroce_engine::{MAX_SGE, RecvBatch, SendBatch, SendData, SrqBatch, Tokens
 pub use uroce_transport::{
     Ah, BindMw, Cqe, Grh, MAX_INLINE_DATA, MAX_MESSAGE_LEN, RecvWr, SendOp, SendWr, Sge,
 };
+pub use uroce_wire::{Placement, Selectivity};
 
 use uroce_engine::{CqError, Poller, Turn};
 use uroce_transport::{PostError, WcOpcode};

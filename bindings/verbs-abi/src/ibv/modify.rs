@@ -7,8 +7,8 @@ use std::ffi::c_int;
 use std::mem::offset_of;
 
 use uroce::{
-    AccessFlags, AltPath, AlternateVector, Gid, PathAttr, PathMigState, PathMtu, Pkey, PortAttr,
-    Psn, Qkey, QpAttr, QpChange, QpInfo, QpState, Qpn,
+    AltPath, AlternateVector, Gid, PathAttr, PathMigState, PathMtu, Pkey, PortAttr, Psn, Qkey,
+    QpAttr, QpChange, QpInfo, QpState, Qpn,
 };
 
 use crate::abi::{
@@ -22,7 +22,7 @@ use crate::abi::{
 use crate::entry;
 use crate::errno::Errno;
 use crate::handle::Entry;
-use crate::ibv::mr::RIGHTS;
+use crate::ibv::mr::{flags_of, rights_in};
 use crate::ibv::path;
 use crate::objects::qp::{self, Qp};
 use crate::runtime::Device;
@@ -77,12 +77,6 @@ fn mtu_of(code: u32) -> Result<PathMtu, Errno> {
     PathMtu::from_code(code).ok_or(Errno::EINVAL)
 }
 
-/// Converts access flags. Flags that are not rights of the peer are dropped; so are those for
-/// FLUSH, which no C call posts.
-fn access_of(flags: u32) -> AccessFlags {
-    AccessFlags::from_bits_truncate(flags as u8 & RIGHTS)
-}
-
 /// Converts a path to C's attributes. `ports` are the device's ports, in order.
 fn ah_attr_of(path: &PathAttr, port: u8, ports: &[PortAttr]) -> ibv_ah_attr {
     let encap = &path.encap;
@@ -123,7 +117,7 @@ fn change_of(attr: &ibv_qp_attr, mask: u32) -> Result<QpChange, Errno> {
         cur_state: has(IBV_QP_CUR_STATE).then(|| state_of(attr.cur_qp_state)).transpose()?,
         pkey: has(IBV_QP_PKEY_INDEX).then(|| pkey_of(attr.pkey_index)).transpose()?,
         port: has(IBV_QP_PORT).then_some(attr.port_num),
-        access: has(IBV_QP_ACCESS_FLAGS).then(|| access_of(attr.qp_access_flags)),
+        access: has(IBV_QP_ACCESS_FLAGS).then(|| rights_in(attr.qp_access_flags)),
         path: None,
         alt_path: None,
         path_mig_state: has(IBV_QP_PATH_MIG_STATE)
@@ -211,7 +205,7 @@ fn attr_of(qp: &Qp, info: &QpInfo, ports: &[PortAttr]) -> ibv_qp_attr {
         rq_psn: attr.rq_psn.value(),
         sq_psn: attr.sq_psn.value(),
         dest_qp_num: attr.dest_qpn.value(),
-        qp_access_flags: (attr.access.bits() & RIGHTS).into(),
+        qp_access_flags: flags_of(attr.access),
         cap: qp.cap(),
         ah_attr: ah_attr_of(&attr.path, attr.port, ports),
         alt_ah_attr: alt.map_or_else(empty_ah_attr, alt_ah),
@@ -235,7 +229,7 @@ fn attr_of(qp: &Qp, info: &QpInfo, ports: &[PortAttr]) -> ibv_qp_attr {
 /// The parameters that the queue pair was created with.
 fn init_attr_of(qp: &Entry<Qp>) -> ibv_qp_init_attr {
     // SAFETY: a slot is never freed, and these fields are not written after creation.
-    let base = unsafe { (*qp.public()).qp_base };
+    let base = unsafe { (*qp.public()).ex.qp_base };
     ibv_qp_init_attr {
         qp_context: base.qp_context,
         send_cq: base.send_cq,

@@ -21,15 +21,23 @@ use crate::objects::pd::{self, Pd};
 
 /// `IBV_ACCESS_OPTIONAL_RANGE`: flags that a device may ignore.
 const OPTIONAL: c_uint = 0x3ff0_0000;
-/// `IBV_ACCESS_FLUSH_*` of newer headers.
-const FLUSH: c_uint = 3 << 8;
 /// The flags with the bits of [`AccessFlags`]. The bits above them have other meanings.
-pub(super) const RIGHTS: u8 = 0x1f;
+pub(super) const SAME: c_uint = 0x1f;
+/// `IBV_ACCESS_FLUSH_*` of newer headers, with their rights.
+const FLUSHES: [(c_uint, AccessFlags); 2] =
+    [(1 << 8, AccessFlags::FLUSH_GLOBAL), (1 << 9, AccessFlags::FLUSH_PERSISTENT)];
 
-/// Converts access flags to rights. EINVAL if a flag is not a right.
-pub(super) fn rights_of(flags: c_uint) -> Result<AccessFlags, Errno> {
-    let bits = u8::try_from(flags).ok().filter(|bits| *bits <= RIGHTS);
-    bits.and_then(AccessFlags::from_bits).ok_or(Errno::EINVAL)
+/// Converts those of C's access flags that are rights.
+pub(super) fn rights_in(flags: c_uint) -> AccessFlags {
+    let same = AccessFlags::from_bits_truncate((flags & SAME) as u8);
+    let flushes = FLUSHES.iter().filter(|(flag, _)| flags & flag != 0);
+    flushes.fold(same, |rights, (_, right)| rights.union(*right))
+}
+
+/// Converts rights to C's access flags.
+pub(super) fn flags_of(rights: AccessFlags) -> c_uint {
+    let flushes = FLUSHES.iter().filter(|(_, right)| rights.contains(*right));
+    flushes.fold(c_uint::from(rights.bits()) & SAME, |flags, (flag, _)| flags | flag)
 }
 
 /// The rights of a region, and whether its virtual addresses begin at 0.
@@ -40,7 +48,7 @@ struct Access {
 
 impl Access {
     fn new(flags: c_uint) -> Result<Access, Errno> {
-        const LACKING: c_uint = abi::IBV_ACCESS_ON_DEMAND | FLUSH;
+        const LACKING: c_uint = abi::IBV_ACCESS_ON_DEMAND;
         const WRITES: AccessFlags = AccessFlags::REMOTE_WRITE.union(AccessFlags::REMOTE_ATOMIC);
         // Any page size is handled the same way.
         let flags = flags & !OPTIONAL & !abi::IBV_ACCESS_HUGETLB;
@@ -49,7 +57,10 @@ impl Access {
         if rights & LACKING != 0 {
             return Err(Errno::EOPNOTSUPP);
         }
-        let rights = rights_of(rights)?;
+        if flags_of(rights_in(rights)) != rights {
+            return Err(Errno::EINVAL);
+        }
+        let rights = rights_in(rights);
         if rights.intersects(WRITES) && !rights.contains(AccessFlags::LOCAL_WRITE) {
             return Err(Errno::EINVAL);
         }

@@ -11,8 +11,8 @@ use uroce::raw::{Cqe, Grh};
 use uroce::{Arm, WcOpcode, WcStatus};
 
 use crate::abi::{
-    IBV_WC_BAD_RESP_ERR, IBV_WC_BIND_MW, IBV_WC_COMP_SWAP, IBV_WC_FETCH_ADD, IBV_WC_GRH,
-    IBV_WC_LOC_LEN_ERR, IBV_WC_LOC_PROT_ERR, IBV_WC_LOC_QP_OP_ERR, IBV_WC_LOCAL_INV,
+    IBV_WC_ATOMIC_WRITE, IBV_WC_BAD_RESP_ERR, IBV_WC_BIND_MW, IBV_WC_COMP_SWAP, IBV_WC_FETCH_ADD,
+    IBV_WC_GRH, IBV_WC_LOC_LEN_ERR, IBV_WC_LOC_PROT_ERR, IBV_WC_LOC_QP_OP_ERR, IBV_WC_LOCAL_INV,
     IBV_WC_MW_BIND_ERR, IBV_WC_RDMA_READ, IBV_WC_RDMA_WRITE, IBV_WC_RECV,
     IBV_WC_RECV_RDMA_WITH_IMM, IBV_WC_REM_ACCESS_ERR, IBV_WC_REM_INV_REQ_ERR, IBV_WC_REM_OP_ERR,
     IBV_WC_RETRY_EXC_ERR, IBV_WC_RNR_RETRY_EXC_ERR, IBV_WC_SEND, IBV_WC_SUCCESS, IBV_WC_WITH_IMM,
@@ -44,9 +44,8 @@ pub(crate) fn status_of(status: WcStatus) -> ibv_wc_status {
     }
 }
 
-/// `IBV_WC_FLUSH` and `IBV_WC_ATOMIC_WRITE` of newer headers. No C call posts such a request yet.
+/// `IBV_WC_FLUSH` of newer headers.
 const FLUSH: ibv_wc_opcode = 8;
-const ATOMIC_WRITE: ibv_wc_opcode = 9;
 
 /// C's number of an opcode.
 #[inline]
@@ -57,7 +56,7 @@ pub(crate) fn opcode_of(opcode: WcOpcode) -> ibv_wc_opcode {
         WcOpcode::RdmaRead => IBV_WC_RDMA_READ,
         WcOpcode::CompSwap => IBV_WC_COMP_SWAP,
         WcOpcode::FetchAdd => IBV_WC_FETCH_ADD,
-        WcOpcode::AtomicWrite => ATOMIC_WRITE,
+        WcOpcode::AtomicWrite => IBV_WC_ATOMIC_WRITE,
         WcOpcode::Flush => FLUSH,
         WcOpcode::LocalInv => IBV_WC_LOCAL_INV,
         WcOpcode::BindMw => IBV_WC_BIND_MW,

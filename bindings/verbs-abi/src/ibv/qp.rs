@@ -27,7 +27,7 @@ use crate::objects::context::{self, Context};
 use crate::objects::cq::{self, Cq};
 use crate::objects::lock::Locked;
 use crate::objects::pd::{self, Pd};
-use crate::objects::qp::{Qp, Sq, get};
+use crate::objects::qp::{Public, Qp, Sq, get};
 use crate::objects::srq;
 use crate::{room, runtime};
 
@@ -95,9 +95,8 @@ fn create(
     check_room(&caps)?;
     let (control, queue, rq) = its_pd.domain()?.create_qp(&queues)?.into_parts();
     let qpn = control.qpn().value();
-    // SAFETY: a C structure of numbers and nullable pointers, for which zeros are valid.
-    let mut public: ibv_qp_ex = unsafe { std::mem::zeroed() };
-    let base = &mut public.qp_base;
+    let mut public = Public::new();
+    let base = &mut public.ex.qp_base;
     base.context = context::context_of(context.public());
     base.qp_context = init.qp_context;
     (base.pd, base.send_cq, base.recv_cq, base.srq) = (pd, send_cq, recv_cq, srq);
@@ -262,7 +261,7 @@ pub(crate) unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
 pub(crate) unsafe extern "C" fn ibv_qp_to_qp_ex(qp: *mut ibv_qp) -> *mut ibv_qp_ex {
     entry::pointer(|| {
         let found = get(qp)?;
-        if found.send_ops == 0 { Err(Errno::EOPNOTSUPP) } else { Ok(found.public()) }
+        if found.send_ops == 0 { Err(Errno::EOPNOTSUPP) } else { Ok(found.public().cast()) }
     })
 }
 

@@ -9,15 +9,15 @@
 
 use std::ffi::{c_int, c_void};
 
-use uroce::raw::{Ah, SendOp, Sge};
+use uroce::raw::{Ah, Placement, Selectivity, SendOp, Sge};
 use uroce::{Lkey, Qkey, QpType, Qpn, Rkey, Va};
 
 use crate::abi::{
-    IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP, IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD, IBV_QP_EX_WITH_BIND_MW,
-    IBV_QP_EX_WITH_LOCAL_INV, IBV_QP_EX_WITH_RDMA_READ, IBV_QP_EX_WITH_RDMA_WRITE,
-    IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM, IBV_QP_EX_WITH_SEND, IBV_QP_EX_WITH_SEND_WITH_IMM,
-    IBV_QP_EX_WITH_SEND_WITH_INV, ibv_ah, ibv_data_buf, ibv_mw, ibv_mw_bind_info, ibv_qp_ex,
-    ibv_sge,
+    IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP, IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD,
+    IBV_QP_EX_WITH_ATOMIC_WRITE, IBV_QP_EX_WITH_BIND_MW, IBV_QP_EX_WITH_LOCAL_INV,
+    IBV_QP_EX_WITH_RDMA_READ, IBV_QP_EX_WITH_RDMA_WRITE, IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM,
+    IBV_QP_EX_WITH_SEND, IBV_QP_EX_WITH_SEND_WITH_IMM, IBV_QP_EX_WITH_SEND_WITH_INV, ibv_ah,
+    ibv_data_buf, ibv_mw, ibv_mw_bind_info, ibv_qp_ex, ibv_sge,
 };
 use crate::entry;
 use crate::errno::Errno;
@@ -26,7 +26,7 @@ use crate::ibv::mw;
 use crate::ibv::post::{self, imm_of};
 use crate::objects::ah;
 use crate::objects::batch::Batch;
-use crate::objects::qp::Qp;
+use crate::objects::qp::{Public, Qp};
 use crate::runtime;
 
 /// Supported operations of UD.
@@ -42,7 +42,11 @@ const RELIABLE: u32 = CONNECTED
     | IBV_QP_EX_WITH_RDMA_READ
     | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP
     | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD
-    | IBV_QP_EX_WITH_SEND_WITH_INV;
+    | IBV_QP_EX_WITH_SEND_WITH_INV
+    | IBV_QP_EX_WITH_ATOMIC_WRITE
+    | FLUSH;
+/// `IBV_QP_EX_WITH_FLUSH` of newer headers.
+const FLUSH: u32 = 1 << 11;
 
 /// Whether `ops` has an operation that queue pairs of this type do not support.
 pub(crate) fn unknown(ops: u64, qp_type: QpType) -> bool {
@@ -58,7 +62,7 @@ pub(crate) fn unknown(ops: u64, qp_type: QpType) -> bool {
 #[inline]
 fn of<'a>(qp: *mut ibv_qp_ex) -> Option<&'a Qp> {
     // SAFETY: the program passes NULL or one of our queue pairs, and does not destroy it now.
-    unsafe { fast::<Qp>(qp) }.map(|entry| &**entry)
+    unsafe { fast::<Qp>(qp.cast()) }.map(|entry| &**entry)
 }
 
 /// Calls `work` with the batch that this thread has begun. Sets `errno` to EINVAL if it has begun
@@ -162,6 +166,38 @@ unsafe extern "C" fn wr_atomic_fetch_add(qp: *mut ibv_qp_ex, rkey: u32, va: u64,
     begin(qp, SendOp::FetchAdd { va: Va(va), rkey: Rkey(rkey), add });
 }
 
+/// The eight bytes are copied, as those of inline data.
+unsafe extern "C" fn wr_atomic_write(qp: *mut ibv_qp_ex, rkey: u32, va: u64, word: *const c_void) {
+    begin(qp, SendOp::AtomicWrite { va: Va(va), rkey: Rkey(rkey) });
+    build(qp, |batch, _| {
+        if word.is_null() {
+            return batch.fail(Errno::EINVAL);
+        }
+        // SAFETY: the program passes eight readable bytes.
+        unsafe { batch.set_inline(std::iter::once((word.cast(), 8))) }
+    });
+}
+
+unsafe extern "C" fn wr_flush(
+    qp: *mut ibv_qp_ex,
+    rkey: u32,
+    va: u64,
+    len: usize,
+    placement: u8,
+    level: u8,
+) {
+    begin_with(qp, || {
+        // `IBV_FLUSH_RANGE`, `IBV_FLUSH_MR`. The placement types have the numbers of the wire.
+        let (selectivity, len) = match level {
+            0 => (Selectivity::Range, u32::try_from(len).map_err(|_| Errno::EINVAL)?),
+            1 => (Selectivity::Region, 0),
+            _ => return Err(Errno::EINVAL),
+        };
+        let (va, rkey, placement) = (Va(va), Rkey(rkey), Placement(placement));
+        Ok(SendOp::Flush { va, rkey, len, placement, selectivity })
+    });
+}
+
 unsafe extern "C" fn wr_local_inv(qp: *mut ibv_qp_ex, rkey: u32) {
     begin(qp, SendOp::LocalInvalidate { rkey: Rkey(rkey) });
 }
@@ -247,11 +283,15 @@ unsafe extern "C" fn wr_set_ud_addr(qp: *mut ibv_qp_ex, ah: *mut ibv_ah, qpn: u3
 }
 
 /// Fills in the functions of the operations that the program has asked for.
-pub(crate) fn fill(qp: &mut ibv_qp_ex, ops: u64, qp_type: QpType) {
+pub(crate) fn fill(public: &mut Public, ops: u64, qp_type: QpType) {
     if ops == 0 {
         return;
     }
     let has = |bit: u32| ops & u64::from(bit) != 0;
+    if has(FLUSH) {
+        public.set_flush(wr_flush);
+    }
+    let qp = &mut public.ex;
     macro_rules! operations {
         ($($bit:ident => $slot:ident),*) => {
             $(if has($bit) {
@@ -268,6 +308,7 @@ pub(crate) fn fill(qp: &mut ibv_qp_ex, ops: u64, qp_type: QpType) {
         IBV_QP_EX_WITH_RDMA_READ => wr_rdma_read,
         IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP => wr_atomic_cmp_swp,
         IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD => wr_atomic_fetch_add,
+        IBV_QP_EX_WITH_ATOMIC_WRITE => wr_atomic_write,
         IBV_QP_EX_WITH_LOCAL_INV => wr_local_inv,
         IBV_QP_EX_WITH_BIND_MW => wr_bind_mw
     }

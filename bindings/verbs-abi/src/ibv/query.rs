@@ -33,6 +33,9 @@ const CAP_FLAGS: u32 = abi::IBV_DEVICE_AUTO_PATH_MIG
     | abi::IBV_DEVICE_MEM_WINDOW
     | abi::IBV_DEVICE_MEM_WINDOW_TYPE_2B;
 
+/// `IB_UVERBS_DEVICE_FLUSH_GLOBAL` and `IB_UVERBS_DEVICE_ATOMIC_WRITE` of newer headers.
+const CAP_FLAGS_EX: u64 = 1 << 38 | 1 << 40;
+
 /// Range of a queue pair's `rate_limit`, in kb/s.
 const PACING: ibv_packet_pacing_caps = ibv_packet_pacing_caps {
     qp_rate_limit_min: 1,
@@ -138,7 +141,7 @@ pub(crate) unsafe extern "C" fn query_device_ex(
         attr.orig_attr = orig_attr;
         attr.completion_timestamp_mask = TIMESTAMP_MASK;
         attr.hca_core_clock = CLOCK_KHZ;
-        attr.device_cap_flags_ex = orig_attr.device_cap_flags.into();
+        attr.device_cap_flags_ex = u64::from(orig_attr.device_cap_flags) | CAP_FLAGS_EX;
         attr.max_dm_size = MAX_DM_SIZE as u64;
         attr.packet_pacing_caps = PACING;
         attr.phys_port_cnt_ex = orig_attr.phys_port_cnt.into();

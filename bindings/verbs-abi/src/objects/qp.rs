@@ -1,4 +1,4 @@
-//! Queue pairs. Each is allocated as an `ibv_qp_ex`, which begins with the `ibv_qp`.
+//! Queue pairs. Each is allocated as a [`Public`], which begins with the `ibv_qp`.
 
 use std::ffi::c_void;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -39,7 +39,40 @@ pub(crate) struct Qp {
     pub(crate) srq: Option<Held<Srq>>,
 }
 
-object!(Qp as ibv_qp_ex, of pd, send_cq, recv_cq, srq);
+object!(Qp as Public, of pd, send_cq, recv_cq, srq);
+
+/// The structure that a program has: `ibv_qp_ex`, with `wr_flush` at its end. Debian 12's headers
+/// do not have this member; programs that were built with newer ones call it.
+#[repr(C)]
+pub(crate) struct Public {
+    pub(crate) ex: ibv_qp_ex,
+    /// Room for the member, unused if it is in `ex`.
+    flush: Option<WrFlush>,
+}
+
+/// `ibv_qp_ex.wr_flush`: R_Key, address, length, placement type and selectivity level.
+pub(crate) type WrFlush = unsafe extern "C" fn(*mut ibv_qp_ex, u32, u64, usize, u8, u8);
+
+/// Place of `wr_flush`, behind the last member of Debian 12's structure.
+const FLUSH: usize = std::mem::offset_of!(ibv_qp_ex, wr_atomic_write) + size_of::<usize>();
+const _: () = assert!(FLUSH <= std::mem::offset_of!(Public, flush));
+
+impl Public {
+    /// Creates a structure without functions.
+    pub(crate) fn new() -> Public {
+        // SAFETY: a C structure of numbers and nullable pointers, for which zeros are valid.
+        let ex: ibv_qp_ex = unsafe { std::mem::zeroed() };
+        Public { ex, flush: None }
+    }
+
+    /// Sets `wr_flush`.
+    pub(crate) fn set_flush(&mut self, flush: WrFlush) {
+        let slot = (&raw mut *self).wrapping_byte_add(FLUSH).cast::<Option<WrFlush>>();
+        // SAFETY: the place is in this structure and aligned; what is there is a nullable function
+        // pointer, in `ex` or in `flush`.
+        unsafe { slot.write(Some(flush)) }
+    }
+}
 
 /// The send queue, with the requests that `ibv_qp_ex` builds.
 pub(crate) struct Sq {
@@ -126,7 +159,7 @@ impl Entry<Qp> {
     /// Writes the state to the public structure.
     pub(crate) fn note_state(&self, state: QpState) {
         // SAFETY: a slot is never freed, and programs only read this field.
-        unsafe { (*self.public()).qp_base.state = state as u32 }
+        unsafe { (*self.public()).ex.qp_base.state = state as u32 }
     }
 }
 

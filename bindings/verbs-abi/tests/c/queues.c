@@ -864,6 +864,100 @@ static void work_requests_built_call_by_call_go_all_or_none(void)
 	good(left.cq);
 }
 
+/* Names of newer headers than Debian 12's. */
+enum { FLUSH_GLOBAL = 1, FLUSH_PERSISTENT = 2, FLUSH_RANGE = 0, FLUSH_MR = 1 };
+enum { ACCESS_FLUSH_GLOBAL = 1 << 8, ACCESS_FLUSH_PERSISTENT = 1 << 9 };
+enum { QP_EX_WITH_FLUSH = 1 << 11 };
+static const enum ibv_wc_opcode WC_FLUSH = 8;
+
+/* ibv_wr_flush of newer headers: the function is the last member of their ibv_qp_ex. */
+static void wr_flush(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t at, size_t len, uint8_t type,
+		     uint8_t level)
+{
+	typedef void (*function)(struct ibv_qp_ex *, uint32_t, uint64_t, size_t, uint8_t, uint8_t);
+	size_t place = offsetof(struct ibv_qp_ex, wr_atomic_write) + sizeof(void *);
+	function flush = *(function *)((char *)ex + place);
+	CHECK(flush);
+	flush(ex, rkey, at, len, type, level);
+}
+
+/* Posts one FLUSH. */
+static int flush(struct ibv_qp_ex *ex, const struct ibv_mr *mr, size_t len, int type, int level)
+{
+	ibv_wr_start(ex);
+	wr_flush(ex, mr->rkey, (uintptr_t)mr->addr, len, type, level);
+	return ibv_wr_complete(ex);
+}
+
+static void atomic_writes_and_flushes_are_built_call_by_call(void)
+{
+	struct end left = make(IBV_QPT_RC), right = make(IBV_QPT_RC);
+	struct ibv_device_attr_ex device;
+	CODE(ibv_query_device_ex(left.context, NULL, &device), 0);
+	CHECK((device.device_cap_flags_ex >> 38 & 7) == 5);
+	struct ibv_qp_init_attr_ex attr = { .send_cq = left.cq, .recv_cq = left.cq };
+	attr.cap = (struct ibv_qp_cap){ 4, 4, 1, 1, 0 };
+	attr.pd = left.pd;
+	attr.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+	attr.send_ops_flags = IBV_QP_EX_WITH_ATOMIC_WRITE | QP_EX_WITH_FLUSH;
+	attr.qp_type = IBV_QPT_UC;
+	NONE(ibv_create_qp_ex(left.context, &attr), EOPNOTSUPP);
+	attr.qp_type = IBV_QPT_RC;
+	struct ibv_qp *qp = ibv_create_qp_ex(left.context, &attr);
+	CHECK(qp);
+	struct ibv_qp_ex *ex = ibv_qp_to_qp_ex(qp);
+	CHECK(ex && ex->wr_atomic_write && !ex->wr_send);
+	struct ibv_mr *mr = ibv_reg_mr(right.pd, right.memory, SIZE, RIGHTS | ACCESS_FLUSH_GLOBAL);
+	CHECK(mr);
+	join(qp, right.qp);
+	struct ibv_qp_attr access = { .qp_access_flags = RIGHTS | ACCESS_FLUSH_GLOBAL };
+	CODE(ibv_modify_qp(right.qp, &access, IBV_QP_ACCESS_FLAGS), 0);
+	struct ibv_qp_init_attr init;
+	CODE(ibv_query_qp(right.qp, &access, IBV_QP_ACCESS_FLAGS, &init), 0);
+	CHECK(access.qp_access_flags == (RIGHTS | ACCESS_FLUSH_GLOBAL));
+
+	ex->wr_flags = IBV_SEND_SIGNALED;
+	ibv_wr_start(ex);
+	ex->wr_id = 1;
+	ibv_wr_atomic_write(ex, mr->rkey, (uintptr_t)right.memory + 16, "8 bytes.");
+	ex->wr_id = 2;
+	wr_flush(ex, mr->rkey, (uintptr_t)right.memory, 64, FLUSH_GLOBAL, FLUSH_RANGE);
+	ex->wr_id = 3;
+	wr_flush(ex, mr->rkey, 0, SIZE_MAX, FLUSH_GLOBAL, FLUSH_MR);
+	CODE(ibv_wr_complete(ex), 0);
+	struct ibv_wc written = good(left.cq), ranged = good(left.cq), whole = good(left.cq);
+	CHECK(written.wr_id == 1 && written.opcode == IBV_WC_ATOMIC_WRITE);
+	CHECK(ranged.wr_id == 2 && ranged.opcode == WC_FLUSH);
+	CHECK(whole.wr_id == 3 && whole.opcode == WC_FLUSH);
+	CHECK(!memcmp(right.memory + 16, "8 bytes.", 8) && !right.memory[15] && !right.memory[24]);
+
+	CODE(flush(ex, mr, 64, 0, FLUSH_RANGE), EINVAL);
+	CODE(flush(ex, mr, 64, 4, FLUSH_RANGE), EINVAL);
+	CODE(flush(ex, mr, 64, FLUSH_GLOBAL, 2), EINVAL);
+	CODE(flush(ex, mr, 64, FLUSH_GLOBAL, 4), EINVAL);
+	CODE(flush(ex, mr, (size_t)1 << 32, FLUSH_GLOBAL, FLUSH_RANGE), EINVAL);
+	ibv_wr_start(ex);
+	ibv_wr_atomic_write(ex, mr->rkey, (uintptr_t)right.memory, NULL);
+	CODE(ibv_wr_complete(ex), EINVAL);
+	struct ibv_sge sge = piece(&left, 0, 7);
+	ibv_wr_start(ex);
+	ibv_wr_atomic_write(ex, mr->rkey, (uintptr_t)right.memory, "8 bytes.");
+	ibv_wr_set_sge_list(ex, 1, &sge);
+	CODE(ibv_wr_complete(ex), EINVAL);
+	CHECK(empty(left.cq) && !right.memory[0]);
+
+	/* Memory that grants no FLUSH, and persistence, which no memory here has. */
+	CODE(flush(ex, right.mr, 64, FLUSH_GLOBAL, FLUSH_RANGE), 0);
+	CHECK(next(left.cq).status == IBV_WC_REM_ACCESS_ERR);
+	CODE(to_state(qp, IBV_QPS_RESET), 0);
+	CODE(to_state(right.qp, IBV_QPS_RESET), 0);
+	join(qp, right.qp);
+	access.qp_access_flags = RIGHTS | ACCESS_FLUSH_GLOBAL | ACCESS_FLUSH_PERSISTENT;
+	CODE(ibv_modify_qp(right.qp, &access, IBV_QP_ACCESS_FLAGS), 0);
+	CODE(flush(ex, mr, 64, FLUSH_PERSISTENT, FLUSH_RANGE), 0);
+	CHECK(next(left.cq).status == IBV_WC_REM_ACCESS_ERR);
+}
+
 static void an_armed_queue_gives_one_event(void)
 {
 	struct end end = make(IBV_QPT_RC);
@@ -1476,6 +1570,7 @@ static const struct claim claims[] = {
 	CLAIM(a_reset_takes_completions_along),
 	CLAIM(queue_pairs_come_in_the_kinds_that_there_are),
 	CLAIM(work_requests_built_call_by_call_go_all_or_none),
+	CLAIM(atomic_writes_and_flushes_are_built_call_by_call),
 	CLAIM(an_armed_queue_gives_one_event),
 	CLAIM(destroying_a_queue_waits_for_acknowledgements),
 	CLAIM(queues_are_at_least_as_long_as_asked_for),
