@@ -83,6 +83,12 @@ pub(crate) enum BenchError {
         /// Their number.
         count: usize,
     },
+    /// A report has no result.
+    #[error("none of the {count} measurements has a result, see the reasons above")]
+    NoResult {
+        /// Number of measurements.
+        count: usize,
+    },
     /// Figures of a report are worse than those of another.
     #[error("{count} figures are worse, see above")]
     Worse {

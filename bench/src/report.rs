@@ -49,6 +49,9 @@ pub(crate) fn run(args: &ReportArgs) -> Result<(), BenchError> {
     let page = page::write(&results, folder)?;
     let missing = results.entries.iter().filter(|entry| entry.outcome.is_err()).count();
     println!(" {} results, {missing} missing: {}", results.entries.len(), page.display());
+    if missing == results.entries.len() {
+        return Err(BenchError::NoResult { count: missing });
+    }
     Ok(())
 }
 

@@ -118,21 +118,25 @@ fn free_port() -> Result<String, Missing> {
     Ok(port.to_string())
 }
 
-/// Starts a program that is in a package of Debian. It is ended when dropped.
+/// Starts a program that is in a package of Debian. It is ended when dropped, and by the kernel if
+/// this process is killed.
 fn start(
     program: &str,
     package: &str,
     options: &[&str],
     variables: &[(&str, &str)],
 ) -> Result<Running, Missing> {
-    let mut command = Command::new(program);
+    let paths = std::env::var_os("PATH").unwrap_or_default();
+    let mut places = std::env::split_paths(&paths).map(|folder| folder.join(program));
+    let Some(file) = places.find(|file| file.is_file()) else {
+        let text = format!("not installed: Debian's package {package} has {program}");
+        return Err(Missing::NotHere(text));
+    };
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL", "--"]).arg(file);
     command.args(options).envs(variables.iter().copied());
-    Running::start(&mut command, LONGEST).map_err(|error| match error.kind() {
-        std::io::ErrorKind::NotFound => {
-            Missing::NotHere(format!("not installed: Debian's package {package} has {program}"))
-        }
-        _ => Missing::Failed(format!("{program}: {error}")),
-    })
+    Running::start(&mut command, LONGEST)
+        .map_err(|error| Missing::Failed(format!("{program}, by setpriv: {error}")))
 }
 
 /// Runs a client until it succeeds: its server may still be starting.
@@ -157,6 +161,17 @@ fn client(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_program_ends_with_its_report_and_a_missing_one_is_named() {
+        let dump = start("setpriv", "util-linux", &["--dump"], &[]).expect("starts");
+        let text = String::from_utf8(dump.succeeded().expect("runs").stdout).expect("is text");
+        assert!(text.contains("Parent death signal: KILL"), "{text}");
+        match start("no-such-program", "no-package", &[], &[]).map(drop) {
+            Err(Missing::NotHere(text)) => assert!(text.contains("no-package"), "{text}"),
+            other => panic!("{other:?}"),
+        }
+    }
 
     #[test]
     fn the_rate_of_ucx_is_the_overall_bandwidth() {
