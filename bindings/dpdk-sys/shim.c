@@ -1,7 +1,7 @@
 /* Implements shim.h: wraps inline functions and macros, and hides differences between releases. */
 
 #define _GNU_SOURCE /* fopencookie, dladdr */
-#define ALLOW_EXPERIMENTAL_API /* rte_dev_event_callback_register */
+#define ALLOW_EXPERIMENTAL_API /* rte_dev_event_callback_register, rte_eth_fec_get */
 #include "shim.h"
 
 #include <dirent.h>
@@ -596,7 +596,13 @@ int uroce_port_link(uint16_t port, struct uroce_link *out)
 	out->speed_mbps = link.link_speed;
 	out->up = link.link_status == RTE_ETH_LINK_UP;
 	out->full_duplex = link.link_duplex == RTE_ETH_LINK_FULL_DUPLEX;
+	out->autoneg = link.link_autoneg == RTE_ETH_LINK_AUTONEG;
 	return 0;
+}
+
+int uroce_port_fec(uint16_t port, uint32_t *modes)
+{
+	return rte_eth_fec_get(port, modes);
 }
 
 static int link_moved(uint16_t port, enum rte_eth_event_type event, void *moved, void *unused)

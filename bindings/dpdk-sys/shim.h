@@ -107,6 +107,7 @@ struct uroce_link {
 	uint32_t speed_mbps; /* UINT32_MAX if unknown */
 	uint8_t up;
 	uint8_t full_duplex;
+	uint8_t autoneg;
 };
 
 #define UROCE_XSTAT_NAME 64
@@ -151,6 +152,8 @@ int uroce_port_mac(uint16_t port, uint8_t mac[6]);
 int uroce_port_set_mac(uint16_t port, const uint8_t mac[6]);
 int uroce_port_mtu(uint16_t port, uint16_t *mtu);
 int uroce_port_link(uint16_t port, struct uroce_link *link);
+/* The present FEC modes, as RTE_ETH_FEC_MODE_CAPA_MASK has them. */
+int uroce_port_fec(uint16_t port, uint32_t *modes);
 /* Makes EAL's interrupt thread call `moved` whenever the link goes up or down, until the port is
  * closed. Only for ports configured with `link_interrupt`. */
 int uroce_port_watch(uint16_t port, void (*moved)(uint16_t port));

@@ -237,6 +237,15 @@ pub struct PortInfo {
     pub up: bool,
     /// Rate of the link in Mb/s, if known.
     pub speed_mbps: Option<u32>,
+    /// Whether frames pass both ways at the same time, of a NIC with its link up.
+    #[serde(default)]
+    pub full_duplex: Option<bool>,
+    /// Whether the rate was negotiated with the other end, of a NIC with its link up.
+    #[serde(default)]
+    pub autoneg: Option<bool>,
+    /// Forward error correction: `off`, `auto`, `baser`, `rs` or `llrs`, if the driver tells it.
+    #[serde(default)]
+    pub fec: Option<String>,
     /// Largest Ethernet payload in bytes (MTU).
     pub mtu: u16,
     /// Largest path MTU that fits into the MTU, in bytes.

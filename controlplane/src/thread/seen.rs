@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use uroce_engine::port::{Capabilities, Link, Port, PortStats};
+use uroce_engine::port::{Capabilities, Link, Negotiated, Port, PortStats};
 use uroce_engine::{BottleneckConfig, ControlError, QpInfo};
 use uroce_wire::{Gid, Mac, Qpn};
 
@@ -33,6 +33,7 @@ pub(crate) struct PortSeen {
     pub(crate) is_removed: bool,
     pub(crate) capabilities: Capabilities,
     pub(crate) link: Link,
+    pub(crate) negotiated: Option<Negotiated>,
     pub(crate) stats: PortStats,
     pub(crate) bottleneck: Option<BottleneckConfig>,
 }
@@ -48,6 +49,7 @@ impl Thread {
                 is_removed: port.is_removed(),
                 capabilities: port.capabilities().clone(),
                 link: port.link(),
+                negotiated: port.negotiated(),
                 stats: port.stats(),
                 bottleneck: self.control.bottleneck(number),
             })

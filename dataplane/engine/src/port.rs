@@ -19,7 +19,8 @@ mod spare;
 mod udp;
 
 pub use crate::dpdk::port::{
-    Capabilities, FRAME_OVERHEAD, Link, PortConfig, PortError, PortStats, QueueError, vdev,
+    Capabilities, FRAME_OVERHEAD, Link, Negotiated, PortConfig, PortError, PortStats, QueueError,
+    vdev,
 };
 pub use local::{LocalConfig, LocalError, LocalPort};
 pub use queue_pair::QueuePair;
@@ -189,6 +190,14 @@ impl Port {
             Kind::Ethdev(ethdev) => ethdev.link(),
             Kind::Local(local) => local.link(),
             Kind::Udp(udp) => udp.link(),
+        }
+    }
+
+    /// Returns how the link was negotiated, of a device of DPDK with its link up.
+    pub fn negotiated(&self) -> Option<Negotiated> {
+        match &self.kind {
+            Kind::Ethdev(ethdev) => ethdev.negotiated(),
+            Kind::Local(_) | Kind::Udp(_) => None,
         }
     }
 

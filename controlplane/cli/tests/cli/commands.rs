@@ -271,6 +271,7 @@ fn neighbours_and_addresses_are_shown() {
         info.contains("Infos for port 0 ") && info.contains("IP address: 192.0.2.1\n"),
         "{info}"
     );
+    assert!(info.contains("Link duplex: full-duplex\nAutoneg status: Off\n"), "{info}");
     assert!(says("show port summary all").starts_with("Number of available ports: 2\n"));
 }
 

@@ -14,6 +14,15 @@ pub(super) fn info(port: &PortInfo) -> String {
     line("Connect to socket", or_dash(port.numa_node));
     line("Link status", status(port.up).to_owned());
     line("Link speed", speed(port.speed_mbps));
+    if let Some(full) = port.full_duplex {
+        line("Link duplex", (if full { "full-duplex" } else { "half-duplex" }).to_owned());
+    }
+    if let Some(autoneg) = port.autoneg {
+        line("Autoneg status", (if autoneg { "On" } else { "Off" }).to_owned());
+    }
+    if let Some(fec) = &port.fec {
+        line("FEC mode", fec.clone());
+    }
     line("MTU", port.mtu.to_string());
     line("VLAN", or_dash(port.vlan));
     line("Current number of RX queues", port.queue_pairs.to_string());

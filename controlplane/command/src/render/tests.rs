@@ -15,6 +15,9 @@ fn port() -> PortInfo {
         numa_node: None,
         up: true,
         speed_mbps: Some(10_000),
+        full_duplex: Some(true),
+        autoneg: Some(false),
+        fec: Some("rs".into()),
         mtu: 4200,
         path_mtu: Some(4096),
         vlan: None,
@@ -64,6 +67,17 @@ Port MAC Address       Name         Driver         Status   Link
 0    02:00:c0:00:02:01 net_null0    net_null       up       10 Gbps
 ";
     assert_eq!(text(&Answer::PortSummary(vec![port()])), golden);
+}
+
+#[test]
+fn a_port_tells_how_its_link_was_negotiated_if_its_driver_does() {
+    let told = text(&Answer::PortInfo(vec![port()]));
+    let golden =
+        "Link speed: 10 Gbps\nLink duplex: full-duplex\nAutoneg status: Off\nFEC mode: rs\nMTU";
+    assert!(told.contains(golden), "{told}");
+    let silent = PortInfo { full_duplex: None, autoneg: None, fec: None, ..port() };
+    let told = text(&Answer::PortInfo(vec![silent]));
+    assert!(told.contains("Link speed: 10 Gbps\nMTU"), "{told}");
 }
 
 #[test]

@@ -135,6 +135,9 @@ fn info(served: &Served, port: &PortSeen) -> Option<PortInfo> {
         numa_node: port.capabilities.numa_node,
         up: port.link.up,
         speed_mbps: port.link.speed_mbps,
+        full_duplex: port.negotiated.map(|link| link.full_duplex),
+        autoneg: port.negotiated.map(|link| link.autoneg),
+        fec: port.negotiated.and_then(|link| link.fec).map(str::to_owned),
         mtu: attr.mtu,
         // A path MTU is at most 4096.
         path_mtu: attr.max_path_mtu.map(|mtu| mtu.bytes() as u16),

@@ -33,7 +33,7 @@ mod socket;
 pub mod vdev;
 mod virtio_user;
 
-pub use config::{Capabilities, Link, PortConfig, PortStats};
+pub use config::{Capabilities, Link, Negotiated, PortConfig, PortStats};
 pub use error::{PortError, QueueError};
 pub(crate) use queue::QueuePair;
 
@@ -247,6 +247,15 @@ impl Ethdev {
         Link { up: up && self.device.is_let_up(), speed_mbps }
     }
 
+    /// Returns how the link was negotiated, of a link that is up.
+    pub fn negotiated(&self) -> Option<Negotiated> {
+        let _control = lock(&self.device.taken);
+        if self.device.is_away() {
+            return None;
+        }
+        negotiated(self.device.id)
+    }
+
     /// Takes the link down or up again. The driver goes on; lcores drop the frames that still
     /// arrive.
     pub(crate) fn set_link(&self, up: bool) {
@@ -413,11 +422,32 @@ impl Claimed {
 
 /// Returns the link's state of an open port.
 fn link(id: u16) -> Link {
+    let link = drivers_link(id);
+    let speed_mbps = (link.speed_mbps != u32::MAX).then_some(link.speed_mbps);
+    Link { up: link.up != 0, speed_mbps }
+}
+
+/// Returns what the driver of an open port says of its link; all zeros if it says nothing.
+fn drivers_link(id: u16) -> dpdk_sys::uroce_link {
     let mut link = dpdk_sys::uroce_link::default();
     // SAFETY: `link` is writable, and the callers keep the port open.
     let code = unsafe { dpdk_sys::uroce_port_link(id, &mut link) };
-    let speed_mbps = (link.speed_mbps != u32::MAX).then_some(link.speed_mbps);
-    Link { up: code == 0 && link.up != 0, speed_mbps }
+    if code == 0 { link } else { dpdk_sys::uroce_link::default() }
+}
+
+/// Returns how the link of an open port was negotiated, if it is up.
+fn negotiated(id: u16) -> Option<Negotiated> {
+    /// testpmd's names of DPDK's modes, which are bits of a mask in this order.
+    const MODES: [&str; 5] = ["off", "auto", "baser", "rs", "llrs"];
+    let link = drivers_link(id);
+    let mut modes = 0;
+    // SAFETY: `modes` is writable, and the callers keep the port open.
+    let code = unsafe { dpdk_sys::uroce_port_fec(id, &mut modes) };
+    // Beside a mode, the bit of `auto` says that it was negotiated.
+    let bits = (0..MODES.len()).filter(|bit| code == 0 && modes & 1 << bit != 0);
+    let fec = bits.max_by_key(|bit| (*bit != 1, *bit)).map(|bit| MODES[bit]);
+    let (full_duplex, autoneg) = (link.full_duplex != 0, link.autoneg != 0);
+    (link.up != 0).then_some(Negotiated { full_duplex, autoneg, fec })
 }
 
 /// Stops and starts a port; its queues must not be used meanwhile. Returns false if that failed:

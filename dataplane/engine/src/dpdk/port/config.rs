@@ -91,6 +91,18 @@ pub struct Link {
     pub speed_mbps: Option<u32>,
 }
 
+/// How a port's link was agreed on with its other end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Negotiated {
+    /// Frames pass both ways at the same time.
+    pub full_duplex: bool,
+    /// The rate was negotiated; otherwise it is fixed.
+    pub autoneg: bool,
+    /// Forward error correction (IEEE 802.3) in testpmd's words: `off`, `auto`, `baser`, `rs` or
+    /// `llrs`; `None` if the driver does not tell it.
+    pub fec: Option<&'static str>,
+}
+
 /// Counters that every driver has. A counter that the driver does not support is 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PortStats {
