@@ -22,14 +22,17 @@ use crate::objects::pd::{self, Pd};
 /// `IBV_ACCESS_OPTIONAL_RANGE`: flags that a device may ignore.
 const OPTIONAL: c_uint = 0x3ff0_0000;
 /// The flags with the bits of [`AccessFlags`]. The bits above them have other meanings.
-pub(super) const SAME: c_uint = 0x1f;
-/// `IBV_ACCESS_FLUSH_*` of newer headers, with their rights.
+pub(super) const COMMON: c_uint = 0x1f;
+/// `IBV_ACCESS_FLUSH_GLOBAL` and `IBV_ACCESS_FLUSH_PERSISTENT` of newer headers.
+const FLUSH_GLOBAL: c_uint = 1 << 8;
+const FLUSH_PERSISTENT: c_uint = 1 << 9;
+/// Both, with their rights.
 const FLUSHES: [(c_uint, AccessFlags); 2] =
-    [(1 << 8, AccessFlags::FLUSH_GLOBAL), (1 << 9, AccessFlags::FLUSH_PERSISTENT)];
+    [(FLUSH_GLOBAL, AccessFlags::FLUSH_GLOBAL), (FLUSH_PERSISTENT, AccessFlags::FLUSH_PERSISTENT)];
 
 /// Converts those of C's access flags that are rights.
 pub(super) fn rights_in(flags: c_uint) -> AccessFlags {
-    let same = AccessFlags::from_bits_truncate((flags & SAME) as u8);
+    let same = AccessFlags::from_bits_truncate((flags & COMMON) as u8);
     let flushes = FLUSHES.iter().filter(|(flag, _)| flags & flag != 0);
     flushes.fold(same, |rights, (_, right)| rights.union(*right))
 }
@@ -37,7 +40,7 @@ pub(super) fn rights_in(flags: c_uint) -> AccessFlags {
 /// Converts rights to C's access flags.
 pub(super) fn flags_of(rights: AccessFlags) -> c_uint {
     let flushes = FLUSHES.iter().filter(|(_, right)| rights.contains(*right));
-    flushes.fold(c_uint::from(rights.bits()) & SAME, |flags, (flag, _)| flags | flag)
+    flushes.fold(c_uint::from(rights.bits()) & COMMON, |flags, (flag, _)| flags | flag)
 }
 
 /// The rights of a region, and whether its virtual addresses begin at 0.
@@ -48,7 +51,8 @@ struct Access {
 
 impl Access {
     fn new(flags: c_uint) -> Result<Access, Errno> {
-        const LACKING: c_uint = abi::IBV_ACCESS_ON_DEMAND;
+        // As on Linux for a device without the capabilities.
+        const LACKING: c_uint = abi::IBV_ACCESS_ON_DEMAND | FLUSH_PERSISTENT;
         const WRITES: AccessFlags = AccessFlags::REMOTE_WRITE.union(AccessFlags::REMOTE_ATOMIC);
         // Any page size is handled the same way.
         let flags = flags & !OPTIONAL & !abi::IBV_ACCESS_HUGETLB;

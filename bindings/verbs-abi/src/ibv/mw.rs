@@ -12,7 +12,7 @@ use std::sync::{Mutex, PoisonError};
 use uroce::raw::BindMw;
 use uroce::{Lkey, MwType, Rkey, Va};
 
-use super::mr::{SAME, rights_in};
+use super::mr::{COMMON, rights_in};
 use crate::abi::{self, ibv_mw, ibv_mw_bind_info, ibv_pd};
 use crate::entry;
 use crate::errno::Errno;
@@ -93,8 +93,9 @@ pub(crate) fn binding(
     info: &ibv_mw_bind_info,
 ) -> Result<BindMw, Errno> {
     let window = Mw::registry().get(mw)?;
-    // A window grants no FLUSH.
-    if info.mw_access_flags & !SAME != 0 {
+    // A window grants no FLUSH here, unlike with Soft-RoCE: see the decision on rights in
+    // dataplane/DECISIONS.md.
+    if info.mw_access_flags & !COMMON != 0 {
         return Err(Errno::EINVAL);
     }
     let access = rights_in(info.mw_access_flags);

@@ -45,7 +45,7 @@ pub(crate) fn status_of(status: WcStatus) -> ibv_wc_status {
 }
 
 /// `IBV_WC_FLUSH` of newer headers.
-const FLUSH: ibv_wc_opcode = 8;
+const IBV_WC_FLUSH: ibv_wc_opcode = 8;
 
 /// C's number of an opcode.
 #[inline]
@@ -57,7 +57,7 @@ pub(crate) fn opcode_of(opcode: WcOpcode) -> ibv_wc_opcode {
         WcOpcode::CompSwap => IBV_WC_COMP_SWAP,
         WcOpcode::FetchAdd => IBV_WC_FETCH_ADD,
         WcOpcode::AtomicWrite => IBV_WC_ATOMIC_WRITE,
-        WcOpcode::Flush => FLUSH,
+        WcOpcode::Flush => IBV_WC_FLUSH,
         WcOpcode::LocalInv => IBV_WC_LOCAL_INV,
         WcOpcode::BindMw => IBV_WC_BIND_MW,
         WcOpcode::Recv => IBV_WC_RECV,

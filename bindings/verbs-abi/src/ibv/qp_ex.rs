@@ -44,9 +44,9 @@ const RELIABLE: u32 = CONNECTED
     | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD
     | IBV_QP_EX_WITH_SEND_WITH_INV
     | IBV_QP_EX_WITH_ATOMIC_WRITE
-    | FLUSH;
+    | WITH_FLUSH;
 /// `IBV_QP_EX_WITH_FLUSH` of newer headers.
-const FLUSH: u32 = 1 << 11;
+const WITH_FLUSH: u32 = 1 << 11;
 
 /// Whether `ops` has an operation that queue pairs of this type do not support.
 pub(crate) fn unknown(ops: u64, qp_type: QpType) -> bool {
@@ -288,7 +288,7 @@ pub(crate) fn fill(public: &mut Public, ops: u64, qp_type: QpType) {
         return;
     }
     let has = |bit: u32| ops & u64::from(bit) != 0;
-    if has(FLUSH) {
+    if has(WITH_FLUSH) {
         public.set_flush(wr_flush);
     }
     let qp = &mut public.ex;

@@ -53,9 +53,9 @@ pub(crate) struct Public {
 /// `ibv_qp_ex.wr_flush`: R_Key, address, length, placement type and selectivity level.
 pub(crate) type WrFlush = unsafe extern "C" fn(*mut ibv_qp_ex, u32, u64, usize, u8, u8);
 
-/// Place of `wr_flush`, behind the last member of Debian 12's structure.
-const FLUSH: usize = std::mem::offset_of!(ibv_qp_ex, wr_atomic_write) + size_of::<usize>();
-const _: () = assert!(FLUSH <= std::mem::offset_of!(Public, flush));
+/// Offset of `wr_flush`, behind the last member of Debian 12's structure.
+const WR_FLUSH: usize = std::mem::offset_of!(ibv_qp_ex, wr_atomic_write) + size_of::<usize>();
+const _: () = assert!(WR_FLUSH == 352 && WR_FLUSH <= std::mem::offset_of!(Public, flush));
 
 impl Public {
     /// Creates a structure without functions.
@@ -67,7 +67,7 @@ impl Public {
 
     /// Sets `wr_flush`.
     pub(crate) fn set_flush(&mut self, flush: WrFlush) {
-        let slot = (&raw mut *self).wrapping_byte_add(FLUSH).cast::<Option<WrFlush>>();
+        let slot = (&raw mut *self).wrapping_byte_add(WR_FLUSH).cast::<Option<WrFlush>>();
         // SAFETY: the place is in this structure and aligned; what is there is a nullable function
         // pointer, in `ex` or in `flush`.
         unsafe { slot.write(Some(flush)) }

@@ -870,13 +870,12 @@ enum { ACCESS_FLUSH_GLOBAL = 1 << 8, ACCESS_FLUSH_PERSISTENT = 1 << 9 };
 enum { QP_EX_WITH_FLUSH = 1 << 11 };
 static const enum ibv_wc_opcode WC_FLUSH = 8;
 
-/* ibv_wr_flush of newer headers: the function is the last member of their ibv_qp_ex. */
+/* The function that ibv_wr_flush of newer headers calls, the last member of their ibv_qp_ex. */
 static void wr_flush(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t at, size_t len, uint8_t type,
 		     uint8_t level)
 {
 	typedef void (*function)(struct ibv_qp_ex *, uint32_t, uint64_t, size_t, uint8_t, uint8_t);
-	size_t place = offsetof(struct ibv_qp_ex, wr_atomic_write) + sizeof(void *);
-	function flush = *(function *)((char *)ex + place);
+	function flush = *(function *)((char *)ex + 352);
 	CHECK(flush);
 	flush(ex, rkey, at, len, type, level);
 }
@@ -936,6 +935,9 @@ static void atomic_writes_and_flushes_are_built_call_by_call(void)
 	CODE(flush(ex, mr, 64, FLUSH_GLOBAL, 2), EINVAL);
 	CODE(flush(ex, mr, 64, FLUSH_GLOBAL, 4), EINVAL);
 	CODE(flush(ex, mr, (size_t)1 << 32, FLUSH_GLOBAL, FLUSH_RANGE), EINVAL);
+	CODE(flush(ex, mr, ((size_t)1 << 31) + 1, FLUSH_GLOBAL, FLUSH_RANGE), EINVAL);
+	wr_flush(ex, mr->rkey, 0, 1, FLUSH_GLOBAL, FLUSH_RANGE);
+	CODE(ibv_wr_complete(ex), EINVAL);
 	ibv_wr_start(ex);
 	ibv_wr_atomic_write(ex, mr->rkey, (uintptr_t)right.memory, NULL);
 	CODE(ibv_wr_complete(ex), EINVAL);
