@@ -47,6 +47,7 @@ fn the_plan_of_a_minute_becomes_a_page_with_every_plot() {
         "Highest message rate without loss",
         "Latency of one message at a time",
         "Latency over load, RC 1518",
+        "RC: cycles of the sender's lcore",
         "number of queue pairs",
         "number of memory regions",
         "pairs of cores",
@@ -136,6 +137,20 @@ fn a_plan_with_an_unknown_key_is_one_clear_line_and_measures_nothing() {
     assert_eq!((output.code, output.stderr.lines().count()), (Some(2), 1), "{output:?}");
     assert!(output.stderr.contains("line 2: unknown field `size`"), "{output:?}");
     assert!(!Path::new(&out).exists());
+}
+
+#[test]
+fn a_report_without_any_result_has_failed() {
+    if std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() >= 128) {
+        return eprintln!("SKIP: this machine has CPUs for 64 pairs of cores");
+    }
+    let place = Place::new("report-nothing", "rounds = 1\n[cores]\ncounts = [64]\n");
+    let (plan, out) = (place.path("plan.toml"), place.path("out"));
+    let output = run(&report(&plan, &out));
+    assert_eq!(output.code, Some(1), "{output:?}");
+    assert!(output.stderr.contains("none of the 1 measurements has a result"), "{output:?}");
+    assert!(output.stderr.contains("CPUs are needed"), "{output:?}");
+    assert!(Path::new(&out).join("index.html").exists());
 }
 
 #[test]
