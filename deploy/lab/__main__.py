@@ -54,6 +54,8 @@ class Context:
     uroce_run: str
     python: str
     """Python with the engines of PyPI."""
+    kernel: image.Kernel
+    """The kernel of the image."""
     only: str
     everything: bool
     runs: int
@@ -104,6 +106,10 @@ def parse():
              "own TCP; switch: several programs and Soft-RoCE on Open vSwitch with DPDK; vectors: "
              "record golden captures of Soft-RoCE",
     )
+    parser.add_argument("--kernel", choices=image.KERNELS, default=image.STOCK,
+                        help="the guest's kernel: Debian's stock one, or its Linux 6.12, whose "
+                             "Soft-RoCE also has ATOMIC WRITE and FLUSH, for which dataplane has "
+                             "cases of its own (default: %(default)s)")
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
     parser.add_argument("--only", default="", metavar="TEXT",
                         help="only cases with all words of TEXT in their names, e.g. v6-mtu1024 "
@@ -153,7 +159,10 @@ def guest_image(arguments, report):
         packages.need("golden")
     if arguments.suite in ("switch", "all"):
         packages.need("switch")
-    return str(packages.guest_image(report.say).folder)
+    if image.KERNELS[arguments.kernel].places:
+        # For the guest's program in C.
+        packages.need("build")
+    return str(packages.guest_image(report.say, arguments.kernel).folder)
 
 
 def program(wanted, needed, report):
@@ -172,7 +181,8 @@ def run(arguments, report, start):
         folder, uroce_perf, uroce_run, python = arguments.inside
         kept = Path(os.environ.get("CARGO_TARGET_DIR") or REPOSITORY / "target") / "interop"
         context = Context(image.Image(folder), uroce_perf, uroce_run, python,
-                          arguments.only, arguments.everything, arguments.runs, work, kept, report)
+                          image.KERNELS[arguments.kernel], arguments.only, arguments.everything,
+                          arguments.runs, work, kept, report)
         network.prepare()
         if arguments.suite == "vectors":
             vectors.record(context, arguments.folder)

@@ -15,13 +15,14 @@ def need(*purposes):
     call("packages_need", *purposes)
 
 
-def guest_image(say):
-    """The guest's image. apt's lists are updated if they are older than the archive."""
+def guest_image(say, kernel=image.STOCK):
+    """The guest's image, with one of image.KERNELS. apt's lists are updated if they are older than
+    the archive."""
     try:
-        return image.build(say)
+        return image.build(say, kernel)
     except StaleLists:
         call("packages_update")
-        return image.build(say)
+        return image.build(say, kernel)
 
 
 def call(*words):

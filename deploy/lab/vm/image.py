@@ -3,7 +3,8 @@
 Nothing is installed on this machine and nothing is committed. apt-get downloads the packages to a
 cache, where they are unpacked side by side. Only the programs named here, the libraries that they
 load and the modules that they need go into the initramfs. An image is named by a hash of its
-inputs, so it is built again only when a package or a script has changed.
+inputs, so it is built again only when a package or a script has changed. The cache keeps one image
+for each kernel of KERNELS.
 
 Not here: booting it (guest.py).
 """
@@ -17,12 +18,30 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 
 from report.failure import LabFailure, StaleLists
 
 HERE = Path(__file__).resolve().parent
-KERNEL = "linux-image-amd64"
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel that a guest can boot."""
+
+    package: str
+    """The package that depends on the newest of its kind."""
+    places: bool
+    """Whether its Soft-RoCE has ATOMIC WRITE and FLUSH, which Linux has since 6.2."""
+
+
+# By the name in `--kernel`. Debian builds its kernels for clouds without Soft-RoCE.
+STOCK = "stock"
+KERNELS = {
+    STOCK: Kernel("linux-image-amd64", places=False),
+    "6.12": Kernel("linux-image-6.12-amd64", places=True),
+}
 PACKAGES = ["busybox-static", "ibverbs-providers", "ibverbs-utils", "iproute2", "perftest",
             "rdmacm-utils", "tcpdump"]
 PROGRAMS = [
@@ -57,25 +76,26 @@ class Image:
         return (self.folder / "release").read_text().strip()
 
 
-def build(say):
-    """The image of the present packages, built if the cache does not have it. Raises LabFailure."""
+def build(say, kernel=STOCK):
+    """The image of a kernel and the present packages, built if the cache does not have it. Raises
+    LabFailure."""
     cache = cache_folder()
     cache.mkdir(parents=True, exist_ok=True)
     with open(cache / "lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        packages = resolve()
-        image = Image(cache / f"image-{fingerprint(packages)}")
+        packages = resolve(KERNELS[kernel])
+        image = Image(cache / f"image-{kernel}-{fingerprint(packages)}")
         if not image.folder.exists():
             say(f"building the guest image from {len(packages)} Debian packages in {cache}")
             download(packages, cache / "packages")
             assemble(packages, cache, image)
-            remove_others(cache, packages, image)
+            remove_others(cache, kernel, image)
         return image
 
 
 def cached():
-    """The image that was built last, or None. Asks neither apt nor the network."""
-    folders = sorted(cache_folder().glob("image-*"), key=lambda path: path.stat().st_mtime)
+    """The stock kernel's image that was built last, or None. Asks neither apt nor the network."""
+    folders = sorted(cache_folder().glob(f"image-{STOCK}-*"), key=lambda path: path.stat().st_mtime)
     return Image(folders[-1]) if folders else None
 
 
@@ -85,15 +105,16 @@ def cache_folder():
     return Path(base) / "uroce" / "interop"
 
 
-def resolve():
-    """The packages that apt would install on an empty machine, as `name=version`, the kernel
+def resolve(wanted):
+    """The packages that apt would install on an empty machine, as `name=version`, the wanted kernel
     first."""
     if run(["dpkg", "--print-architecture"]).strip() != "amd64":
         raise LabFailure("the laboratory's guest is Debian amd64; this machine is not")
-    depends = ask_apt(["apt-cache", "depends", "--important", KERNEL])
+    depends = ask_apt(["apt-cache", "depends", "--important", wanted.package])
     kernel = re.search(r"Depends: (linux-image-\d\S+)", depends)
     if kernel is None:
-        raise StaleLists(f"no package {KERNEL} in apt; the laboratory needs Debian's package lists")
+        raise StaleLists(f"no package {wanted.package} in apt; the laboratory needs Debian's "
+                         "package lists")
     policy = ask_apt(["apt-cache", "policy", kernel[1]])
     version = re.search(r"Candidate: (\S+)", policy)[1]
     plan = ask_apt([
@@ -156,6 +177,7 @@ def assemble(packages, cache, image):
         shutil.copy(kernel, done / "vmlinuz")
         pack(root, done / "initramfs.cpio")
         (done / "release").write_text(release + "\n")
+        (done / "packages").write_text("\n".join(packages) + "\n")
         done.rename(image.folder)
 
 
@@ -219,10 +241,8 @@ def copy_libraries(stage, root, objects):
 
 def copy_modules(stage, root, release):
     """Copies each module after its dependencies, numbered in that order."""
-    available = {
-        path.name.split(".ko")[0].replace("-", "_"): path
-        for path in stage.glob(f"**/modules/{release}/kernel/**/*.ko*")
-    }
+    available = {module_name(path.name): path
+                 for path in stage.glob(f"**/modules/{release}/kernel/**/*.ko*")}
     order = []
 
     def visit(name):
@@ -236,11 +256,18 @@ def copy_modules(stage, root, release):
         target.write_bytes(code)
         order.append(name)
 
-    absent = [name for name in MODULES if name not in available]
+    [listed] = stage.glob(f"**/modules/{release}/modules.builtin")
+    built_in = {module_name(path) for path in listed.read_text().split()}
+    absent = [name for name in MODULES if name not in available and name not in built_in]
     if absent:
         raise LabFailure(f"Debian's kernel {release} has no module {', '.join(absent)}")
     for name in MODULES_WHERE_BUILT + MODULES:
         visit(name)
+
+
+def module_name(path):
+    """A module's name from its file's."""
+    return path.rpartition("/")[2].split(".ko")[0].replace("-", "_")
 
 
 def module_code(path):
@@ -274,15 +301,19 @@ def pack_over(base, root, target):
     over.unlink()
 
 
-def remove_others(cache, packages, image):
-    """Removes all images and packages from the cache but the present ones."""
-    wanted = {archive_of(package, cache / "packages") for package in packages}
+def remove_others(cache, kernel, image):
+    """Removes the kernel's former images from the cache, and the packages that no image is made
+    of."""
+    for folder in cache.glob("image-*"):
+        # Images without a list of their packages are older than the choice of a kernel.
+        former = folder.name.startswith(f"image-{kernel}-") and folder != image.folder
+        if former or not (folder / "packages").exists():
+            shutil.rmtree(folder)
+    wanted = {archive_of(package, cache / "packages") for folder in cache.glob("image-*")
+              for package in (folder / "packages").read_text().split()}
     for path in (cache / "packages").glob("*.deb"):
         if path not in wanted:
             path.unlink()
-    for folder in cache.glob("image-*"):
-        if folder != image.folder:
-            shutil.rmtree(folder)
 
 
 def run(command):
