@@ -11,6 +11,7 @@ mod ndr;
 mod nic_check;
 mod perftest;
 mod pingpong;
+mod placement;
 mod report;
 mod rping;
 
@@ -21,6 +22,7 @@ pub(crate) use ndr::NdrArgs;
 pub(crate) use nic_check::{NicArgs, NicCheckArgs};
 pub(crate) use perftest::{PerfArgs, refusal};
 pub(crate) use pingpong::PingpongArgs;
+pub(crate) use placement::{PlacementArgs, Wrong};
 pub(crate) use report::ReportArgs;
 pub(crate) use rping::RpingArgs;
 
@@ -54,6 +56,9 @@ pub(crate) enum Command {
     /// Pings with rping or uroce-perf: one end reads the other's memory and writes it back
     #[command(name = "rping")]
     Rping(RpingArgs),
+    /// WRITEs that are flushed and announced by an ATOMIC WRITE, checked where they were placed
+    #[command(name = "placement")]
+    Placement(PlacementArgs),
     /// Limits of machine and device without a protocol: frames, copy, ICRC, ping-pong
     #[command(name = "limits")]
     Limits(LimitsArgs),

@@ -6,6 +6,7 @@
 //!                            └► node: a device; the thread that posts and polls drives its lcore
 //!   pingpong           the same verbs, ibv_*_pingpong's exchange and messages
 //!   rping              rdmacm-utils' rping: queue pairs connected by the connection manager
+//!   placement          WRITE, FLUSH and ATOMIC WRITE, checked at the peer
 //!   limits             the same ports with no protocol: frames, copy, ICRC, bare ping-pong
 //!   nic_check          each property of a NIC, by the tests above in processes of their own
 //!   modify             Modify QP's round trip
@@ -45,6 +46,7 @@ mod pattern;
 mod perf;
 mod pin;
 mod pingpong;
+mod placement;
 mod plot;
 mod progress;
 mod qp_maker;
@@ -109,6 +111,7 @@ fn dispatch(command: Command) -> Result<(), BenchError> {
         Command::UcPingpong(args) => pingpong::run(&args, pingpong::Service::Uc),
         Command::UdPingpong(args) => pingpong::run(&args, pingpong::Service::Ud),
         Command::Rping(args) => rping::run(&args),
+        Command::Placement(args) => placement::run(&args),
         Command::Limits(args) => limits::run(&args),
         Command::NicCheck(args) => nic_check::run(&args),
         Command::NicCheckPort(nic) => nic_check::run_port(&nic),

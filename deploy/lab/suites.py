@@ -13,7 +13,7 @@ from engines import suite as engines_suite
 from report.result import FAIL, PASS
 from switch import cases as switch_cases
 from switch import suite as switch_suite
-from vm import network
+from vm import image, network
 from vm.guest import Guest
 from vm.link import Sockets, Tap, VhostUser
 from vm.recovery import Recovery
@@ -26,7 +26,7 @@ EVERYTHING_BUDGET_SECONDS = 4 * 3600
 
 def dataplane(context, brief=False):
     """Runs uroce against Soft-RoCE, over each kind of link in turn."""
-    table = chosen(context, cases.dataplane(context.everything, brief))
+    table = chosen(context, cases.dataplane(context.everything, brief, context.kernel.places))
     results = []
     for link in (Tap(2), VhostUser(3, context.work), Sockets(4)):
         part = [case for case in table if case.link == link.name]
@@ -115,7 +115,8 @@ def list_cases(selection):
     """Prints the names of the selected cases and returns the exit status."""
     tables = {
         "selftest": cases.selftest, "switch": switch_cases.table,
-        "dataplane": lambda: cases.dataplane(selection.everything, selection.suite == "all"),
+        "dataplane": lambda: cases.dataplane(selection.everything, selection.suite == "all",
+                                             image.KERNELS[selection.kernel].places),
         "cm": lambda: cm_cases.table(brief=selection.suite == "all"),
         "apps": lambda: apps_suite.table(selection.everything, brief=selection.suite == "all"),
         "engines": lambda: engines_suite.table(selection.everything),

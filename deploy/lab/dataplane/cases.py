@@ -104,13 +104,29 @@ class Case:
         return 60 if self.loss else 30
 
 
-def dataplane(everything, brief=False):
+def dataplane(everything, brief=False, places=False):
     """Cases of uroce against Soft-RoCE, with both roles. `brief` leaves out every second one of the
-    cases without loss, most of those over UDP sockets, and one of three shares of loss."""
+    cases without loss, most of those over UDP sockets, and one of three shares of loss. `places`
+    adds those for a kernel with ATOMIC WRITE and FLUSH."""
     chosen = [program for program in programs.ALL if everything or program.name not in SELDOM]
     tables = (partial(clean, everything, brief), partial(special, brief), over_vhost,
               partial(over_udp, brief))
-    return [case for table in tables for program in chosen for case in table(program)]
+    cases = [case for table in tables for program in chosen for case in table(program)]
+    return cases + (placement() if places else [])
+
+
+def placement():
+    """Cases of ATOMIC WRITE and FLUSH, which the client requests."""
+    cases = []
+    for roles, family in ((UROCE_SERVES, 4), (RXE_SERVES, 6)):
+        other = 10 - family
+        make = partial(case_of, programs.PLACEMENT, roles)
+        cases += [make(family, 4096, 0), make(other, 256, 1), make(other, 1024, 2),
+                  make(family, 4096, 3)]
+        cases += [make(family, 1024, 2, loss=LOSS), make(other, 4096, -2, loss=LOSS)]
+        cases += [make(family, 1024, 2, link=link) for link in ("vhost", "udp")]
+        cases += [case_of(program, roles, family, 1024, 2) for program in programs.REFUSED]
+    return cases
 
 
 def clean(everything, brief, program):

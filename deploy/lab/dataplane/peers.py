@@ -52,7 +52,8 @@ class GuestPeer:
         program = case.program
         words = ["exec", program.stock, "-d", "rxe0", program.gid_option,
                  self.guest.gid_indices[case.family], *program.options(case, stock=True)]
-        text = " ".join(words + ([server_host] if server_host else []))
+        words += [*program.client_options(), server_host] if server_host else []
+        text = " ".join(words)
         running = self.guest.begin(text, case.seconds)
         return GuestSession(self, case, running, before, serving=not server_host)
 

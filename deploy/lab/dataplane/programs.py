@@ -1,4 +1,5 @@
-"""The programs of a case: a stock one in the guest and uroce-perf's of the same name here.
+"""The programs of a case: a stock one in the guest and uroce-perf's of the same name here. For
+Placement the laboratory brings the guest's program.
 
 Both have the same options (uroce-perf uses the names of perftest and ibverbs-utils), so the options
 of a case are written once. The success of a stock program is judged here too: `ibv_*_pingpong`
@@ -41,6 +42,11 @@ class Program:
     def pingpong(self):
         """Whether the program is from ibverbs-utils; all others are from perftest."""
         return self.name.endswith("_pingpong")
+
+    @property
+    def verifies(self):
+        """Whether uroce-perf checks every byte, and reports that instead of perftest's row."""
+        return self.pingpong
 
     @property
     def latency(self):
@@ -86,6 +92,10 @@ class Program:
             words += ["-b"]
         return [str(word) for word in [*words, *self.extra]]
 
+    def client_options(self):
+        """The options of a client alone."""
+        return []
+
     def fault(self, case, text, serving):
         """Describes the error in the output of a stock program that ended with status 0. Empty if
         there is none."""
@@ -120,6 +130,39 @@ class Program:
         return "" if count == case.messages else f"{count} messages instead of {case.messages}"
 
 
+@dataclass(frozen=True)
+class Placement(Program):
+    """WRITE, FLUSH and ATOMIC WRITE by the client. Debian has no program for it, so the guest's is
+    rxe_placement.c."""
+
+    wrong: str = ""
+    """What is wrong with the last request, which the server must refuse. Empty if nothing is."""
+
+    verifies = True
+    stock = "rxe_placement"
+    gid_option = "-g"
+
+    @property
+    def label(self):
+        """The name, usable as a file name."""
+        return "-".join(["placement-rc", *filter(None, [self.wrong])])
+
+    def options(self, case, stock):
+        """The options of an end, for the guest's program or uroce-perf."""
+        words = ["-p", case.port, "-s", case.size, "-m", case.path_mtu, "-n", case.iterations]
+        return [str(word) for word in words]
+
+    def client_options(self):
+        """The options of a client alone."""
+        return ["-w", self.wrong] if self.wrong else []
+
+    def fault(self, case, text, serving):
+        """Describes the error in the output of the guest's program that ended with status 0. Empty
+        if there is none."""
+        wanted = f"{case.iterations} rounds checked"
+        return "" if wanted in text.splitlines() else f"did not report {wanted}"
+
+
 def rows(text):
     """The rows that perftest printed: sizes and counts. Times are infinite if the machine was too
     busy to measure its clock, but the counts are right."""
@@ -143,3 +186,5 @@ PERFTESTS = [
     Program("write_lat", RC), Program("read_lat", RC),
 ]
 ALL = PINGPONGS + PERFTESTS
+PLACEMENT = Placement("placement", RC)
+REFUSED = [Placement("placement", RC, wrong=wrong) for wrong in ("address", "range", "rights")]

@@ -45,11 +45,11 @@ class UrocePeer:
             # pause for most of a second.
             "-u", "16",
         ]
-        words += ["--json"] if program.pingpong else ["--out_json_file", self.report]
+        words += ["--json"] if program.verifies else ["--out_json_file", self.report]
         if case.loss:
             words += ["--loss-rx", case.loss, "--loss-tx", case.loss, "--seed", case.seed]
         if server_host:
-            words.append(server_host)
+            words += [*program.client_options(), server_host]
         return [str(word) for word in words]
 
     @property
@@ -139,11 +139,11 @@ class UroceSession:
         )
 
     def read_report(self, output):
-        """The JSON object of the results, which a ping-pong prints last and other programs write to
-        a file. Empty if there is none."""
+        """The JSON object of the results, which a program that verifies prints last and others
+        write to a file. Empty if there is none."""
         with contextlib.suppress(OSError, ValueError):
-            pingpong = self.case.program.pingpong
-            report = json.loads(last_line(output) if pingpong else self.report.read_text())
+            printed = self.case.program.verifies
+            report = json.loads(last_line(output) if printed else self.report.read_text())
             if isinstance(report, dict):
                 return report
         return {}
@@ -151,7 +151,7 @@ class UroceSession:
     def fault(self, report):
         """Describes the error in the report of a program that ended with status 0. Empty if there
         is none."""
-        if self.case.program.pingpong:
+        if self.case.program.verifies:
             return "" if report.get("verified") is True else f"not verified: {json.dumps(report)}"
         row = report.get("results") or {}
         if "n_iterations" not in row:

@@ -33,7 +33,8 @@ class Kernel:
     package: str
     """The package that depends on the newest of its kind."""
     places: bool
-    """Whether its Soft-RoCE has ATOMIC WRITE and FLUSH, which Linux has since 6.2."""
+    """Whether its Soft-RoCE has ATOMIC WRITE and FLUSH, as of Linux 6.2. The image then has a
+    program for them."""
 
 
 # By the name in `--kernel`. Debian builds its kernels for clouds without Soft-RoCE.
@@ -59,6 +60,8 @@ MODULES = ["virtio_pci", "virtio_net", "ib_uverbs", "rdma_rxe", "rdma_ucm",
 # Give an emulated NIC to DPDK, behind an IOMMU or without one (deploy/nics).
 MODULES += ["vfio_iommu_type1", "vfio_pci", "uio_pci_generic"]
 MODULES_WHERE_BUILT = ["crc32_generic", "crc32c_generic"]
+# A program for ATOMIC WRITE and FLUSH, which none of Debian's has.
+PLACEMENT = HERE.parent / "dataplane/rxe_placement.c"
 MULTIARCH = "lib/x86_64-linux-gnu"
 
 
@@ -88,7 +91,7 @@ def build(say, kernel=STOCK):
         if not image.folder.exists():
             say(f"building the guest image from {len(packages)} Debian packages in {cache}")
             download(packages, cache / "packages")
-            assemble(packages, cache, image)
+            assemble(packages, cache, image, KERNELS[kernel])
             remove_others(cache, kernel, image)
         return image
 
@@ -136,8 +139,8 @@ def ask_apt(command):
 def fingerprint(packages):
     """A hash of everything that goes into an image."""
     digest = hashlib.sha256("\n".join(packages).encode())
-    for script in ("image.py", "init", "agent"):
-        digest.update((HERE / script).read_bytes())
+    for source in (HERE / "image.py", HERE / "init", HERE / "agent", PLACEMENT):
+        digest.update(source.read_bytes())
     return digest.hexdigest()[:16]
 
 
@@ -160,7 +163,7 @@ def download(packages, folder):
     raise StaleLists("apt-get could not download the guest's packages")
 
 
-def assemble(packages, cache, image):
+def assemble(packages, cache, image, kernel):
     """Unpacks, selects and packs. The finished image gets its name at once."""
     for abandoned in cache.glob("building-*"):
         shutil.rmtree(abandoned)
@@ -171,17 +174,17 @@ def assemble(packages, cache, image):
             folder.mkdir()
         for package in packages:
             run(["dpkg-deb", "-x", archive_of(package, cache / "packages"), stage])
-        [kernel] = stage.glob("boot/vmlinuz-*")
-        release = kernel.name.removeprefix("vmlinuz-")
-        populate(stage, root, release)
-        shutil.copy(kernel, done / "vmlinuz")
+        [code] = stage.glob("boot/vmlinuz-*")
+        release = code.name.removeprefix("vmlinuz-")
+        populate(stage, root, release, kernel)
+        shutil.copy(code, done / "vmlinuz")
         pack(root, done / "initramfs.cpio")
         (done / "release").write_text(release + "\n")
         (done / "packages").write_text("\n".join(packages) + "\n")
         done.rename(image.folder)
 
 
-def populate(stage, root, release):
+def populate(stage, root, release, kernel):
     """Fills the guest's root folder from the unpacked packages."""
     for folder in ("bin", "dev", "proc", "sys", "tmp", "modules", MULTIARCH, "lib64"):
         (root / folder).mkdir(parents=True)
@@ -193,12 +196,16 @@ def populate(stage, root, release):
         (root / "bin" / applet).symlink_to("busybox")
     for name in PROGRAMS:
         shutil.copy(find_program(stage, name), root / "bin" / name)
+    programs = [root / "bin" / name for name in PROGRAMS]
+    if kernel.places:
+        programs.append(root / "bin" / PLACEMENT.stem)
+        run(["gcc", "-O1", "-Wall", "-Werror", "-o", programs[-1], PLACEMENT, "-libverbs"])
     # libibverbs finds its providers through these files and loads them from a built-in folder.
     providers = sorted(stage.glob("usr/lib/*/libibverbs/librxe-*.so"))
     for provider in providers:
         copy_into(root, provider.relative_to(stage), provider)
     copy_into(root, Path("etc/libibverbs.d/rxe.driver"), stage / "etc/libibverbs.d/rxe.driver")
-    copy_libraries(stage, root, [root / "bin" / name for name in PROGRAMS] + providers)
+    copy_libraries(stage, root, programs + providers)
     # The C library loads it when a thread is cancelled; no object names it.
     [unwinder] = stage.glob("**/libgcc_s.so.1")
     shutil.copy(unwinder, root / MULTIARCH / unwinder.name)
