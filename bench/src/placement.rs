@@ -9,13 +9,13 @@
 //!                           ◄── TCP ──────   number
 //! ```
 //!
-//! The other end is uroce-perf, or the laboratory's program for Soft-RoCE. Both introduce themselves
+//! The other end is uroce-perf, or the laboratory's program for Soft-RoCE. Each introduces itself
 //! in a line of JSON ([`Link`]).
 //!
 //! Invariants
 //! - All requests complete with success and in order, and each completion has its own opcode.
-//! - The server has the data of a round when it sees the round's number, because WRITE and FLUSH are
-//!   before the ATOMIC WRITE.
+//! - The server has the data of a round when it sees the round's number, because WRITE and FLUSH
+//!   come before the ATOMIC WRITE.
 
 use crate::cli::{PlacementArgs, Wrong};
 use crate::error::{BenchError, Step};

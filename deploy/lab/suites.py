@@ -90,7 +90,8 @@ def selftest(context):
             for peer in peers.values():
                 peer.guest.restart()
 
-        results = run(context, chosen(context, cases.selftest()), peers, guest, boot)
+        table = chosen(context, cases.selftest(context.kernel.places))
+        results = run(context, table, peers, guest, boot)
         if context.only:
             return results
         blackout = dataclasses.replace(cases.selftest()[0], loss=1.0)
@@ -113,10 +114,11 @@ def expect_failure(result):
 
 def list_cases(selection):
     """Prints the names of the selected cases and returns the exit status."""
+    places = image.KERNELS[selection.kernel].places
     tables = {
-        "selftest": cases.selftest, "switch": switch_cases.table,
+        "selftest": lambda: cases.selftest(places), "switch": switch_cases.table,
         "dataplane": lambda: cases.dataplane(selection.everything, selection.suite == "all",
-                                             image.KERNELS[selection.kernel].places),
+                                             places),
         "cm": lambda: cm_cases.table(brief=selection.suite == "all"),
         "apps": lambda: apps_suite.table(selection.everything, brief=selection.suite == "all"),
         "engines": lambda: engines_suite.table(selection.everything),

@@ -91,6 +91,11 @@ class Cases(unittest.TestCase):
         self.assertEqual({case.program.name for case in more}, {"placement"})
         self.assertEqual(len({case.name for case in more}), len(more))
 
+    def test_the_laboratorys_own_program_is_tested_without_uroce(self):
+        names = [case.program.name for case in cases.selftest(places=True)]
+        self.assertEqual(names.count("placement"), 4)
+        self.assertNotIn("placement", [case.program.name for case in cases.selftest()])
+
     def test_both_ends_are_asked_for_everything(self):
         for roles in (cases.UROCE_SERVES, cases.RXE_SERVES):
             mine = [case for case in cases.placement() if (case.server, case.client) == roles]

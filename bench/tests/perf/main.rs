@@ -9,6 +9,7 @@ mod ndr;
 mod nic_check;
 mod options;
 mod perftest_exchange;
+mod placement;
 mod report;
 mod two_processes;
 mod udp;

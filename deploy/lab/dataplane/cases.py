@@ -190,11 +190,12 @@ def over_udp(brief, program):
             for roles, family, mtu, loss in (*lossy, *whole)]
 
 
-def selftest():
+def selftest(places=False):
     """Cases of two guests, each program once, which test the laboratory and not Soft-RoCE."""
     roles = ("guest1", "guest2")
+    every = programs.ALL + ([programs.PLACEMENT, *programs.REFUSED] if places else [])
     cases = [case_of(program, roles, family, 1024, -1)
-             for program, family in zip(programs.ALL, itertools.cycle(FAMILIES))]
+             for program, family in zip(every, itertools.cycle(FAMILIES))]
     return cases + [case_of(programs.PINGPONGS[0], roles, family, 1024, 2, loss=LOSS)
                     for family in FAMILIES]
 

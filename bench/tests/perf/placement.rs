@@ -1,0 +1,56 @@
+//! Data that is flushed and announced by an ATOMIC WRITE, as two processes joined by memif.
+
+use super::common::{Memif, Output};
+
+/// Runs both ends with these options, and the client with more. Gives the client's output first.
+fn pair(options: &str, more: &str) -> [Output; 2] {
+    let memif = Memif::new("placement");
+    let words = |own: &'static str, more: &str| -> Vec<String> {
+        let all = format!("placement --json --ip {own} {options} {more}");
+        all.split_whitespace().map(str::to_owned).collect()
+    };
+    let start = |role: &str, words: &[String]| {
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        memif.start(role, &words)
+    };
+    let server = start("server", &words("192.0.2.1/24", ""));
+    let client = start("client", &words("192.0.2.2/24", more));
+    [client.finish(), server.finish()]
+}
+
+#[test]
+fn data_are_where_they_were_announced() {
+    for options in ["-s 1 -m 4096 -n 200", "-s 1025 -m 1024 -n 200", "-s 300000 -m 256 -n 20"] {
+        for output in pair(options, "") {
+            let report = output.succeeded().json();
+            assert_eq!((&report["verified"], &report["refused"]), (&true.into(), &().into()));
+        }
+    }
+}
+
+#[test]
+fn losses_are_repaired() {
+    let reports = pair("-s 3000 -n 200 -u 10 --loss-rx 0.02 --loss-tx 0.02", "")
+        .map(|output| output.succeeded().json());
+    assert!(reports.iter().any(|report| report["lost"] != 0), "{reports:?}");
+}
+
+#[test]
+fn the_wrong_request_is_refused() {
+    for (wrong, status) in [
+        ("address", "remote invalid request"),
+        ("range", "remote access error"),
+        ("rights", "remote invalid request"),
+    ] {
+        let [client, server] = pair("-n 4", &format!("-w {wrong}"));
+        assert_eq!(client.succeeded().json()["refused"], status);
+        assert_eq!(server.succeeded().json()["rounds"], 4);
+    }
+}
+
+#[test]
+fn ends_with_different_memory_say_so() {
+    let [client, server] = pair("", "-s 8").map(|output| output.stderr);
+    assert!(client.contains("different options: -s") || client.contains("other end"), "{client}");
+    assert!(server.contains("different options: -s") || server.contains("other end"), "{server}");
+}
