@@ -3,7 +3,8 @@
 Each recording is one session of a stock program between two guests. Payload lengths are odd, to
 test padding, and longer than the path MTU, to have first, middle and last packets. The sessions of
 `rdmacm-utils` record connection management: if the name begins with `rxe-cm`, a text beside the
-capture has tshark's reading of each MAD.
+capture has tshark's reading of each MAD. Only a kernel with ATOMIC WRITE and FLUSH records these,
+and nothing else, so that the other captures stay those of the stock kernel.
 """
 
 import json
@@ -25,7 +26,8 @@ MAX_BYTES = 100_000
 
 @dataclass(frozen=True)
 class Recording:
-    """One session of ibverbs-utils or perftest: the program with its options, without addresses."""
+    """One session of ibverbs-utils, perftest or the laboratory's program: the program with its
+    options, without addresses."""
 
     name: str
     family: int
@@ -34,9 +36,9 @@ class Recording:
     loss: float = 0
 
     def command(self, guest, server_host):
-        """The guest's command line. perftest calls the GID index x, ibverbs-utils g."""
+        """The guest's command line. perftest calls the GID index x, the others g."""
         index = guest.gid_indices[self.family]
-        gid = f"-g {index}" if self.program.startswith("ibv_") else f"-F -x {index}"
+        gid = f"-F -x {index}" if self.program.startswith("ib_") else f"-g {index}"
         return f"exec {self.program} -d rxe0 {gid} {self.options} {server_host}"
 
     def hold(self, server, client):
@@ -100,6 +102,10 @@ RECORDINGS = [
     Recording("rxe-rc-fetch-add-v4", 4, "ib_atomic_bw", "-A FETCH_AND_ADD -n 5"),
     Recording("rxe-rc-cmp-swap-v6", 6, "ib_atomic_bw", "-A CMP_AND_SWAP -n 5"),
 ]
+PLACEMENT_RECORDINGS = [
+    Recording(f"rxe-rc-placement-v{family}", family, "rxe_placement", "-m 1024 -s 1025 -n 4")
+    for family in (4, 6)
+]
 CM_RECORDINGS = [
     CmRecording(f"rxe-cm-rping-v{family}", family, "rping -s -a {here} -p {port} -C 2 -S 40 -v -V",
                 "rping -c -a {there} -p {port} -C 2 -S 40 -v -V") for family in (4, 6)
@@ -125,7 +131,8 @@ CM_RECORDINGS = [
 
 def record(context, folder):
     """Records everything to `folder`. Raises LabFailure if a recording fails."""
-    chosen = [each for each in RECORDINGS + CM_RECORDINGS
+    every = PLACEMENT_RECORDINGS if context.kernel.places else RECORDINGS + CM_RECORDINGS
+    chosen = [each for each in every
               if all(word in each.name for word in context.only.split())]
     folder.mkdir(parents=True, exist_ok=True)
     with suites.pair(context) as ends:

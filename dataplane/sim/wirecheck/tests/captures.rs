@@ -7,9 +7,11 @@ use uroce_wirecheck::{Flaw, Rule, read};
 
 const SCAPY: [&str; 4] = ["ipv4", "ipv4-vlan", "ipv6", "ipv6-vlan"];
 
-const RXE: [&str; 9] = [
+const RXE: [&str; 11] = [
     "rxe-rc-cmp-swap-v6",
     "rxe-rc-fetch-add-v4",
+    "rxe-rc-placement-v4",
+    "rxe-rc-placement-v6",
     "rxe-rc-read-v6",
     "rxe-rc-send-lossy-v4",
     "rxe-rc-send-v4",
