@@ -8,8 +8,8 @@
 //! `vectors/vectors.py` makes and reads packets, and lists what tshark does not show.
 //!
 //! Also stored: `vectors/rxe-*.pcap`, captured between the Soft-RoCE of two stock Linux kernels in
-//! the interop laboratory (`deploy/interop vectors` records them anew, and with `--kernel 6.12` those
-//! of ATOMIC WRITE and FLUSH). `rxe-cm-*.pcap` hold the kernels' connection management, and
+//! the interop laboratory (`deploy/interop vectors` records them anew, and with `--kernel 6.12`
+//! those of ATOMIC WRITE and FLUSH). `rxe-cm-*.pcap` hold the kernels' connection management, and
 //! `rxe-cm-*.json` what tshark reads in each MAD.
 
 mod pcap;
