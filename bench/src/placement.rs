@@ -23,6 +23,7 @@ use crate::node::{Drive, Node, PORT};
 use crate::pin::Side;
 use crate::rendezvous::{Link, Listener, PATIENCE, connect};
 use serde::{Deserialize, Serialize};
+use std::iter;
 use std::time::Instant;
 use uroce::{
     AccessFlags, CompletionQueue, ConnectOptions, Endpoint, Gid, MemoryRegion, PathMtu, Placement,
@@ -193,7 +194,7 @@ impl<'a> End<'a> {
             fill(round, &mut bytes);
             self.region.write_at(0, &bytes).step("filling memory")?;
             self.post(round)?;
-            for opcode in [WcOpcode::RdmaWrite, WcOpcode::Flush, WcOpcode::AtomicWrite] {
+            for opcode in self.opcodes() {
                 let completion = self.completion()?;
                 completion
                     .ok()
@@ -231,8 +232,17 @@ impl<'a> End<'a> {
         if round.is_multiple_of(2) {
             announced = announced.inline();
         }
-        let requests = [SendWr::write(&data, written).signaled(), flush.signaled(), announced];
-        self.qp.post_sends(requests).step("posting a round")
+        let flush = (!self.args.unflushed).then(|| flush.signaled());
+        let requests = iter::once(SendWr::write(&data, written).signaled()).chain(flush);
+        self.qp.post_sends(requests.chain([announced])).step("posting a round")
+    }
+
+    /// Returns the opcodes of a round's completions, in their order.
+    fn opcodes(&self) -> impl Iterator<Item = WcOpcode> + use<> {
+        let unflushed = self.args.unflushed;
+        [WcOpcode::RdmaWrite, WcOpcode::Flush, WcOpcode::AtomicWrite]
+            .into_iter()
+            .filter(move |&opcode| !(unflushed && opcode == WcOpcode::Flush))
     }
 
     /// Posts the wrong request and checks the status of its completion.

@@ -15,7 +15,7 @@ from switch import cases as switch_cases
 from switch import suite as switch_suite
 from vm import image, network
 from vm.guest import Guest
-from vm.link import Sockets, Tap, VhostUser
+from vm.link import Mended, Sockets, Tap, VhostUser
 from vm.recovery import Recovery
 
 # Seconds for a suite: longer than it takes on a slow machine.
@@ -28,7 +28,7 @@ def dataplane(context, brief=False):
     """Runs uroce against Soft-RoCE, over each kind of link in turn."""
     table = chosen(context, cases.dataplane(context.everything, brief, context.kernel.places))
     results = []
-    for link in (Tap(2), VhostUser(3, context.work), Sockets(4)):
+    for link in (Tap(2), VhostUser(3, context.work), Sockets(4), Mended(5)):
         part = [case for case in table if case.link == link.name]
         if part:
             results += over(context, link, part)

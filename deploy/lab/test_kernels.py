@@ -93,17 +93,19 @@ class Cases(unittest.TestCase):
 
     def test_the_laboratorys_own_program_is_tested_without_uroce(self):
         names = [case.program.name for case in cases.selftest(places=True)]
-        self.assertEqual(names.count("placement"), 4)
+        self.assertEqual(names.count("placement"), 5)
         self.assertNotIn("placement", [case.program.name for case in cases.selftest()])
 
     def test_both_ends_are_asked_for_everything(self):
         for roles in (cases.UROCE_SERVES, cases.RXE_SERVES):
-            mine = [case for case in cases.placement() if (case.server, case.client) == roles]
-            self.assertEqual({case.family for case in mine}, {4, 6})
-            self.assertEqual({case.link for case in mine}, {"tap", "vhost", "udp"})
-            self.assertEqual({case.program.wrong for case in mine},
-                             {"", "address", "range", "rights"})
-            self.assertTrue(any(case.loss for case in mine))
+            for flushed, links, wrong in ((False, {"tap", "vhost", "udp"}, {"", "address"}),
+                                          (True, {"mended"}, {"", "range", "rights"})):
+                mine = [case for case in cases.placement() if case.program.flushed == flushed
+                        and (case.server, case.client) == roles]
+                self.assertEqual({case.family for case in mine}, {4, 6})
+                self.assertEqual({case.link for case in mine}, links)
+                self.assertEqual({case.program.wrong for case in mine}, wrong)
+                self.assertTrue(any(case.loss for case in mine))
 
     def test_only_a_client_posts_the_wrong_request(self):
         case = next(case for case in cases.placement() if case.program.wrong == "range")
@@ -122,6 +124,8 @@ class Cases(unittest.TestCase):
         self.assertIn("uroce-perf placement --udp x --ip 192.0.2.1/24 -g 0 ", server)
         self.assertTrue(server.endswith(" -u 16 --json"), server)
         self.assertTrue(client.endswith(" -u 16 --json -w range 198.51.100.2"), client)
+        atomic = next(case for case in cases.placement() if case.program.wrong == "address")
+        self.assertEqual(atomic.program.client_options(), ["-U", "-w", "address"])
 
     def test_the_guests_program_must_report_all_rounds(self):
         case = cases.placement()[0]

@@ -37,6 +37,9 @@ pub(crate) struct PlacementArgs {
         requires = "server_host"
     )]
     pub(crate) wrong: Wrong,
+    /// Leave out the FLUSH of each round
+    #[arg(short = 'U', long, requires = "server_host")]
+    pub(crate) unflushed: bool,
     /// Print one JSON object at the end
     #[arg(long)]
     pub(crate) json: bool,

@@ -29,6 +29,12 @@ fn data_are_where_they_were_announced() {
 }
 
 #[test]
+fn a_round_may_be_without_a_flush() {
+    let [client, server] = pair("-n 100", "--unflushed").map(|output| output.succeeded().json());
+    assert_eq!((&client["rounds"], &server["rounds"]), (&100.into(), &100.into()));
+}
+
+#[test]
 fn losses_are_repaired() {
     let reports = pair("-s 3000 -n 200 -u 10 --loss-rx 0.02 --loss-tx 0.02", "")
         .map(|output| output.succeeded().json());

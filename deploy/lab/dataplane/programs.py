@@ -137,6 +137,8 @@ class Placement(Program):
 
     wrong: str = ""
     """What is wrong with the last request, which the server must refuse. Empty if nothing is."""
+    flushed: bool = True
+    """Whether the rounds have a FLUSH."""
 
     verifies = True
     stock = "rxe_placement"
@@ -145,7 +147,8 @@ class Placement(Program):
     @property
     def label(self):
         """The name, usable as a file name."""
-        return "-".join(["placement-rc", *filter(None, [self.wrong])])
+        name = "flush" if self.flushed else "atomic_write"
+        return "-".join([name, "rc", *filter(None, [self.wrong])])
 
     def options(self, case, stock):
         """The options of an end, for the guest's program or uroce-perf."""
@@ -154,7 +157,7 @@ class Placement(Program):
 
     def client_options(self):
         """The options of a client alone."""
-        return ["-w", self.wrong] if self.wrong else []
+        return ["-U"] * (not self.flushed) + (["-w", self.wrong] if self.wrong else [])
 
     def fault(self, case, text, serving):
         """Describes the error in the output of the guest's program that ended with status 0. Empty
@@ -186,5 +189,8 @@ PERFTESTS = [
     Program("write_lat", RC), Program("read_lat", RC),
 ]
 ALL = PINGPONGS + PERFTESTS
-PLACEMENT = Placement("placement", RC)
-REFUSED = [Placement("placement", RC, wrong=wrong) for wrong in ("address", "range", "rights")]
+# An ATOMIC WRITE to an address that is not a multiple of 8; a FLUSH of more than the region, and of a
+# placement type that the region does not grant.
+ATOMIC_WRITES = [Placement("placement", RC, wrong=wrong, flushed=False)
+                 for wrong in ("", "address")]
+FLUSHES = [Placement("placement", RC, wrong=wrong) for wrong in ("", "range", "rights")]

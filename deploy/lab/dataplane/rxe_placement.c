@@ -10,7 +10,9 @@
  * libibverbs has no FLUSH before its release 45. The WQE of a FLUSH is made of that of a WRITE
  * without data, in the send queue that the kernel shares with this process.
  *
- * Usage: rxe_placement -d DEVICE -g GID_INDEX -p PORT -s BYTES -m MTU -n ROUNDS [-w WRONG] [HOST] */
+ * Usage: rxe_placement -d DEVICE -g GID_INDEX -p PORT -s BYTES -m MTU -n ROUNDS [-U] [-w WRONG]
+ *                      [HOST]
+ * -U leaves out the FLUSH. */
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -47,6 +49,7 @@ struct end {
 };
 
 static const char *device_name = "rxe0", *host, *wrong = "none";
+static bool unflushed;
 static int gid_index, tcp_port = 18515, mtu = 4096;
 static uint64_t size = 4096, rounds = 100;
 static struct ibv_context *context;
@@ -81,7 +84,7 @@ static uint8_t pattern(uint64_t round, uint64_t at) {
 }
 
 static void options(int count, char **words) {
-    for (int option; (option = getopt(count, words, "d:g:p:s:m:n:w:")) != -1;) {
+    for (int option; (option = getopt(count, words, "d:g:p:s:m:n:w:U")) != -1;) {
         switch (option) {
         case 'd': device_name = optarg; break;
         case 'g': gid_index = atoi(optarg); break;
@@ -90,6 +93,7 @@ static void options(int count, char **words) {
         case 'm': mtu = atoi(optarg); break;
         case 'n': rounds = strtoull(optarg, NULL, 10); break;
         case 'w': wrong = optarg; break;
+        case 'U': unflushed = true; break;
         default: exit(2);
         }
     }
@@ -304,11 +308,12 @@ static void ask(void) {
     for (uint64_t round = 1; round <= rounds; round++) {
         write_data(round);
         bool region = round % 4 == 0;
-        flush(region ? 1 : 0, region ? 0 : (uint32_t)size, PLACE_GLOBAL,
-              region ? SELECT_REGION : SELECT_RANGE);
+        if (!unflushed)
+            flush(region ? 1 : 0, region ? 0 : (uint32_t)size, PLACE_GLOBAL,
+                  region ? SELECT_REGION : SELECT_RANGE);
         atomic_write(word_at(), round);
         expect("WRITE", IBV_WC_SUCCESS, IBV_WC_RDMA_WRITE);
-        expect("FLUSH", IBV_WC_SUCCESS, WC_FLUSH);
+        if (!unflushed) expect("FLUSH", IBV_WC_SUCCESS, WC_FLUSH);
         expect("ATOMIC WRITE", IBV_WC_SUCCESS, IBV_WC_ATOMIC_WRITE);
         const char *line = hear();
         if (strtoull(line, NULL, 10) != round) fail("the other end says %s", line);

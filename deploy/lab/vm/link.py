@@ -1,4 +1,5 @@
-"""The links from uroce to a guest's RoCE interface: a tap, a bridge, UDP sockets, and vhost-user.
+"""The links from uroce to a guest's RoCE interface: a tap, a bridge, UDP sockets, vhost-user, and a
+tap with a program between.
 
 A link makes what it needs on the host side. It has the options for QEMU and for uroce's port,
 captures frames, and counts the frames that it lost itself.
@@ -8,6 +9,9 @@ the guest). Over vhost-user uroce's lcore and the guest share memory, and QEMU s
 """
 
 import contextlib
+import subprocess
+import sys
+from pathlib import Path
 
 from . import network
 
@@ -27,6 +31,7 @@ BLOCK_SECONDS = 1.5
 # processor.
 DUMP_BYTES = 160
 DUMP_BUFFER = 8192
+MENDER = Path(__file__).resolve().parent / "mender.py"
 
 
 class Tap:
@@ -124,6 +129,34 @@ class Bridged(Tap):
     def mac(self):
         """Ethernet address of uroce's port."""
         return network.address(self.PORT)
+
+
+class Mended(Tap):
+    """The tap and uroce's veth, with mender.py between them, which makes FLUSHes of Soft-RoCE and
+    uroce readable for each other. It runs as long as the thread that has prepared the link."""
+
+    name = "mended"
+
+    def __init__(self, number):
+        super().__init__(number)
+        self.port, self.inner = f"uroce{number}", f"mender{number}"
+        self.mender = None
+
+    def prepare(self):
+        """Makes the tap and the veth, and starts the program between them."""
+        if self.mender is not None:
+            self.mender.kill()
+            self.mender.wait()
+        super().prepare()
+        if not network.exists(self.port):
+            network.add_veth(self.port, self.inner, network.ROCE_MTU)
+        self.mender = subprocess.Popen(
+            ["setpriv", "--pdeathsig", "KILL", sys.executable, "-B", MENDER, self.interface,
+             self.inner], stdin=subprocess.DEVNULL)
+
+    def vdev(self):
+        """The device arguments of uroce's port."""
+        return super().vdev().replace(self.interface, self.port)
 
 
 class VhostUser:

@@ -71,12 +71,13 @@ def add_address(name, address):
     ip("address", "add", address, "dev", name, *(["nodad"] if ":" in address else []))
 
 
-def add_veth(name, other, mtu, bridge):
-    """Adds a pair of interfaces, the second one on a bridge."""
+def add_veth(name, other, mtu, bridge=None):
+    """Adds a pair of interfaces, the second one optionally on a bridge."""
     ip("link", "add", name, "type", "veth", "peer", "name", other)
     bring_up(name, mtu)
     bring_up(other, mtu)
-    ip("link", "set", other, "master", bridge)
+    if bridge:
+        ip("link", "set", other, "master", bridge)
 
 
 def bring_up(name, mtu):
