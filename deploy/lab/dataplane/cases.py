@@ -116,16 +116,17 @@ def dataplane(everything, brief=False, places=False):
 
 
 def placement():
-    """Cases of ATOMIC WRITE and FLUSH, which the client requests. Those with FLUSH are over a link
-    that mends its CRC, which Soft-RoCE computes wrongly (vm/mender.py)."""
+    """Cases of ATOMIC WRITE and FLUSH, which the client requests. FLUSHes are over a link that
+    mends their CRC, which Soft-RoCE computes wrongly (vm/mender.py)."""
     cases = []
     for roles, family in ((UROCE_SERVES, 4), (RXE_SERVES, 6)):
         other = 10 - family
         plain, misaligned, flushed, *refused = (
-            partial(case_of, program, roles) for program in programs.ATOMIC_WRITES + programs.FLUSHES)
-        cases += [plain(family, 4096, 0), plain(other, 256, 1), plain(other, 1024, 2, loss=LOSS),
-                  plain(family, 1024, 2, link="vhost"), plain(family, 1024, 2, link="udp"),
-                  misaligned(other, 1024, 2)]
+            partial(case_of, program, roles)
+            for program in (*programs.ATOMIC_WRITES, *programs.FLUSHES))
+        cases += [plain(family, 4096, 0), plain(other, 256, 1), misaligned(other, 1024, 2),
+                  plain(other, 1024, 2, loss=LOSS)]
+        cases += [plain(family, 1024, 2, link=link) for link in ("vhost", "udp")]
         flushed = partial(flushed, link="mended")
         cases += [flushed(family, 4096, 0), flushed(other, 256, 1), flushed(other, 1024, 2),
                   flushed(family, 4096, 3), flushed(family, 1024, 2, loss=LOSS),

@@ -189,8 +189,8 @@ PERFTESTS = [
     Program("write_lat", RC), Program("read_lat", RC),
 ]
 ALL = PINGPONGS + PERFTESTS
-# An ATOMIC WRITE to an address that is not a multiple of 8; a FLUSH of more than the region, and of a
-# placement type that the region does not grant.
+# What is refused: an ATOMIC WRITE to an address that is not a multiple of 8, a FLUSH of more than
+# the region, and one of a placement type that the region does not grant.
 ATOMIC_WRITES = [Placement("placement", RC, wrong=wrong, flushed=False)
                  for wrong in ("", "address")]
 FLUSHES = [Placement("placement", RC, wrong=wrong) for wrong in ("", "range", "rights")]
