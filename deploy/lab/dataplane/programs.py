@@ -96,6 +96,10 @@ class Program:
         """The options of a client alone."""
         return []
 
+    def loss_options(self, case, serving):
+        """uroce-perf's options for the losses of a case, in both directions."""
+        return ["--loss-rx", case.loss, "--loss-tx", case.loss, "--seed", case.seed]
+
     def fault(self, case, text, serving):
         """Describes the error in the output of a stock program that ended with status 0. Empty if
         there is none."""
@@ -158,6 +162,15 @@ class Placement(Program):
     def client_options(self):
         """The options of a client alone."""
         return ["-U"] * (not self.flushed) + (["-w", self.wrong] if self.wrong else [])
+
+    def loss_options(self, case, serving):
+        """uroce-perf's options for the losses of a case: those of a server lose responses alone.
+
+        Linux 6.12 repeats an ATOMIC WRITE, and a FLUSH, with the address 0. Its requester restores
+        the address of a repeated READ, WRITE or ATOMIC, and no other. A server that has not seen
+        the first one must refuse it; one that has does not look at the address."""
+        both = super().loss_options(case, serving)
+        return both[2:] if serving else both
 
     def fault(self, case, text, serving):
         """Describes the error in the output of the guest's program that ended with status 0. Empty

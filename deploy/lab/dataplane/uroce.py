@@ -47,7 +47,7 @@ class UrocePeer:
         ]
         words += ["--json"] if program.verifies else ["--out_json_file", self.report]
         if case.loss:
-            words += ["--loss-rx", case.loss, "--loss-tx", case.loss, "--seed", case.seed]
+            words += program.loss_options(case, serving=not server_host)
         if server_host:
             words += [*program.client_options(), server_host]
         return [str(word) for word in words]
