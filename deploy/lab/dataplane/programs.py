@@ -164,13 +164,14 @@ class Placement(Program):
         return ["-U"] * (not self.flushed) + (["-w", self.wrong] if self.wrong else [])
 
     def loss_options(self, case, serving):
-        """uroce-perf's options for the losses of a case: those of a server lose responses alone.
+        """uroce-perf's options for the losses of a case: it loses what it receives only if it
+        requests ATOMIC WRITEs without FLUSHes, because Linux 6.12 repairs no other loss.
 
-        Linux 6.12 repeats an ATOMIC WRITE, and a FLUSH, with the address 0. Its requester restores
-        the address of a repeated READ, WRITE or ATOMIC, and no other. A server that has not seen
-        the first one must refuse it; one that has does not look at the address."""
+        Its requester repeats an ATOMIC WRITE and a FLUSH with the address 0, which a server that
+        has not seen the first one must refuse. One that has does not look at the address. Its
+        responder does not answer a repeated FLUSH that it has answered before."""
         both = super().loss_options(case, serving)
-        return both[2:] if serving else both
+        return both[2:] if serving or self.flushed else both
 
     def fault(self, case, text, serving):
         """Describes the error in the output of the guest's program that ended with status 0. Empty
