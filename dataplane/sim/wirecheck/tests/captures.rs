@@ -60,12 +60,20 @@ fn what_linux_kernels_sent_each_other_is_read() {
         for frame in frames(name) {
             match read(&frame) {
                 Ok(_) => count += 1,
+                // Linux computes the CRC of a FLUSH over its headers twice.
+                Err(flaw) if flaw.rule == Rule::Icrc => assert!(is_flush(&frame), "{name}"),
                 // ARP and neighbour discovery.
                 Err(flaw) => assert_eq!(flaw.rule, Rule::NotRoce, "{name}: {flaw}"),
             }
         }
         assert!(count > 1, "{name}");
     }
+}
+
+/// Tells whether a frame of RoCE has the opcode of a FLUSH.
+fn is_flush(frame: &[u8]) -> bool {
+    let ip_len = if frame[14] >> 4 == 4 { 20 } else { 40 };
+    frame[14 + ip_len + 8] == 0x1c
 }
 
 #[test]
