@@ -252,7 +252,7 @@ impl<'a> End<'a> {
         let (request, wanted) = match self.args.wrong {
             Wrong::None => return Ok(None),
             Wrong::Address => {
-                let beside = RemoteBuffer { va: Va(va.0 + word as u64 - 4), rkey, len: 8 };
+                let beside = self.remote.slice(word as u64 - 4, 8).step("the server's word")?;
                 (SendWr::atomic_write(&number, beside), WcStatus::RemInvReqErr)
             }
             Wrong::Range => {
@@ -300,7 +300,10 @@ impl<'a> End<'a> {
             link.send(&round)?;
         }
         let waiting = "waiting for the client's last completions";
-        link.receive::<bool>(waiting, || self.drive.turn()).map(|_| ())
+        match link.receive(waiting, || self.drive.turn())? {
+            true => Ok(()),
+            false => Err(BenchError::Peer("it has not seen all completions".to_owned())),
+        }
     }
 
     /// Waits until the word no longer has the number of the round before, and returns it.
