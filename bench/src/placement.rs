@@ -81,7 +81,7 @@ pub(crate) fn run(args: &PlacementArgs) -> Result<(), BenchError> {
     Ok(())
 }
 
-/// What an end says of itself.
+/// What an end sends about itself.
 #[derive(Debug, Serialize, Deserialize)]
 struct Introduction {
     qpn: u32,
@@ -153,7 +153,7 @@ impl<'a> End<'a> {
         let mut qp = pd.create_qp(&QpInit { caps, ..QpInit::new(&cq) }).step("creating a QP")?;
         let endpoint = qp.endpoint(PORT, args.gid_index).step("our address")?;
         let ours = Introduction::of(endpoint, region.remote());
-        // The server can receive before the client learns of it.
+        // The server's queue pair can receive before its introduction is sent.
         if node.side == Side::Client {
             link.send(&ours)?;
         }

@@ -89,7 +89,11 @@ def relay(guest, uroce):
             if kind == socket.PACKET_OUTGOING:
                 continue
             other = uroce if end is guest else guest
-            other.send(mended(frame, end is guest))
+            try:
+                other.send(mended(frame, end is guest))
+            except OSError:
+                # The other side has no room, or is down: the frame is lost, as on a wire.
+                continue
 
 
 if __name__ == "__main__":
