@@ -3,9 +3,9 @@
 //! Invariants
 //! - The descriptor is readable exactly while an event waits.
 //! - Events of an id that wait when [`CmSink::forget`] is called are never delivered.
-//! - At most [`PER_ID`] events of an id wait. A further event replaces the oldest one of a kind
-//!   that can occur any number of times ([`ConnEvent::repeats`]). If none of that kind waits, the
-//!   further event is dropped.
+//! - At most [`PER_ID`] events of an id wait. A further event replaces the id's oldest event that
+//!   can occur any number of times ([`ConnEvent::repeats`]). If no such event waits, the further
+//!   event is dropped.
 
 use std::collections::VecDeque;
 use std::io;

@@ -90,7 +90,8 @@ pub(super) struct OwnQp {
 pub(crate) struct Connection {
     pub(super) id: CmId,
     pub(super) channel: Arc<dyn CmSink>,
-    /// The application has destroyed or rejected the id; no further event is reported.
+    /// No further event is reported: the id was destroyed, its request or reply was rejected, the
+    /// device closes, or the peer gave up a request that was not yet delivered.
     pub(super) is_orphan: bool,
     /// The listener, while the connection counts in its backlog.
     pub(super) listener: Option<CmId>,
@@ -183,8 +184,8 @@ impl Connection {
         }
     }
 
-    /// Tells whether this is a peer's request that the application has neither accepted nor
-    /// rejected. Every other connection of [`PortSpace::Tcp`] has a QP.
+    /// Tells whether this is a peer's request that the application has not accepted; it may have
+    /// rejected the request. Every other connection of [`PortSpace::Tcp`] has a QP.
     pub(super) fn is_unanswered_request(&self) -> bool {
         self.space == PortSpace::Tcp && self.qp.is_none()
     }
@@ -194,7 +195,7 @@ impl Connection {
         self.is_orphan && self.is_over && self.conn.is_none()
     }
 
-    /// Reports an event to the application, unless it has destroyed the id.
+    /// Reports an event to the application, unless the connection is an orphan.
     pub(super) fn tell(&self, event: ConnEvent) {
         if !self.is_orphan {
             self.channel.give(self.id, event);
@@ -221,8 +222,8 @@ impl Connection {
         }
     }
 
-    /// Called when the peer's process has ended. If the QP is in use and `stops_with_peer`, the
-    /// service modifies it again, to take it to ERR.
+    /// Called when the peer's process has ended. If the QP is in use and `stops_with_peer` is set,
+    /// the service modifies the QP again, to take it to ERR.
     pub(super) fn take_back(&mut self, cm: &Cm) {
         let is_in_use = matches!(self.stage(cm), Stage::Replied | Stage::Established);
         if let Some(own) = &mut self.qp {

@@ -107,8 +107,8 @@ impl ServiceContext<'_> {
         self.selective_repeat != SelectiveRepeat::Never
     }
 
-    /// Returns the idle time of the keepalive of connections by a port, in milliseconds; 0 means
-    /// none.
+    /// Returns the keepalive's idle time, in milliseconds, for connections through a port; 0 means
+    /// no keepalive.
     pub(super) fn keepalive_ms(&self, port: u8) -> u32 {
         let watch = self.ports.watches.get(usize::from(port).wrapping_sub(1));
         //= check J15 — a port that reports the end of the peer's process needs no keepalive

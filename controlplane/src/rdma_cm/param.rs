@@ -217,8 +217,8 @@ pub struct Agreed {
     /// The peer receives from an SRQ.
     pub peer_has_srq: bool,
     /// Both sides use selective repeat (RC only). In a [`ConnectRequest`](super::ConnectRequest):
-    /// the peer offers it, and this device can accept it. Modify QP takes it with the change from
-    /// INIT to RTR. If the application leaves it out there, the control plane adds it.
+    /// the peer offers it, and this device can accept it. It is an attribute of the change from
+    /// INIT to RTR. If the application omits it in that change, the control plane adds it.
     pub selective_repeat: bool,
 }
 
@@ -238,8 +238,8 @@ pub struct ResolvedPath {
 /// Options for binding to an address and port.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct BindOptions {
-    /// Other ids with this option may bind to the address of this id. An id can listen only while
-    /// no other id is bound to its address, and from then on no other id can bind to it.
+    /// Other ids with this option may bind to the address of this id. An id can begin to listen
+    /// only if no other id is bound to its address. While it listens, no other id can bind there.
     pub reuse: bool,
     /// Whether a wildcard covers its own IP version only. `None` means true for IPv4's wildcard,
     /// and false for IPv6's, which then covers IPv4, too.

@@ -3,7 +3,7 @@
 //! Invariants
 //! - Two ids of a port space are bound to the same address and port only if both allow it and
 //!   neither listens.
-//! - A loopback address is a wildcard, as the unspecified address is: no port of a device has it.
+//! - A loopback address is a wildcard, like the unspecified address: no device's port has either.
 //! - An id that asks for any port gets one to which no id of the port space is bound.
 //!
 //! Not here: service IDs (`uroce-wire`), backlogs (the service and `uroce-cm`).
@@ -138,10 +138,10 @@ impl Bound {
         self.ip == ip || (self.is_wide() && is_of_version)
     }
 
-    /// Checks that the address may be used beside `other` at one port, by the rules of Linux's
-    /// `rdma_cm`. Nothing conflicts if both ids allow it. Otherwise an address conflicts with an
-    /// equal one, and a wildcard with every address. Addresses of different IP versions do not
-    /// conflict if both ids cover their own version only.
+    /// Checks that this address and `other` may be bound at the same port, by the rules of Linux's
+    /// `rdma_cm`. There is no conflict if both ids allow sharing, or if the IP versions differ and
+    /// both ids cover their own version only. Otherwise an address conflicts with an equal one, and
+    /// a wildcard with every address.
     ///
     /// # Errors
     ///

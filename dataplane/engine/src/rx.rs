@@ -1,16 +1,16 @@
-//! Receive path: each received frame goes to a QP of this lcore, to another lcore, to the control
-//! plane, or is dropped for a counted reason.
+//! Receive path: delivers each received frame to a QP of this lcore, passes it to another lcore or
+//! to the control plane, or drops and counts it.
 //!
 //! ```text
 //!   rx_burst ─▶ Frame ─▶ ours? ─▶ ICRC ─▶ Packet ─▶ QPN ─▶ Qp::handle_packet
-//!                 │                                  │        └ early ─▶ kept ([`early`])
+//!                 │                                  │        └ held ─▶ given later ([`early`])
 //!                 │                                  ├───▶ the owner's hand-over queue
 //!                 │                                  ├───▶ a group's QPs ([`group`])
 //!                 │                                  └───▶ QP 1: the control plane's GSI queue
 //!                 └ not RoCEv2 ─▶ the control plane's slow-path queue
 //! ```
 //!
-//! Looped frames are received first, by a shorter walk without the ICRC check ([`looped`]).
+//! Looped frames are received first, by a shorter path without the ICRC check ([`looped`]).
 //!
 //! Read first: IBA 9.6; Annex A17 for what RoCEv2 changes.
 //!
@@ -26,7 +26,7 @@
 //! - The lcore that drops a frame frees it. The frames of a burst that neither leave the lcore nor
 //!   are held are freed together.
 //!
-//! Not here: checks of the source address, the QP's state and its P_Key (`Qp::handle_packet`).
+//! Not here: checks of the QP's state, the source address and the P_Key (`Qp::handle_packet`).
 
 mod ahead;
 mod deliver;
@@ -57,12 +57,12 @@ use uroce_shared::table::qp_table::{QpFinder, QpTable};
 use uroce_transport::{DropReason, Handled};
 use uroce_wire::{Frame, OuterSums, Packet, ParseError};
 
-/// Largest number of bursts that one turn takes from one port; further frames wait for the next
-/// turn. Packets are acknowledged at the end of a turn, so a peer's window should be larger than
-/// what one turn takes, or the two sides wait for each other.
+/// Largest number of bursts that one turn takes from one port, or from the hand-over queue. Further
+/// frames wait for the next turn. Packets are acknowledged at the end of a turn, so a peer's window
+/// should be larger than what one turn takes, or the two sides wait for each other.
 const BURSTS: usize = 2;
-/// Distance, in frames, from the current frame to the one of which the rest (the bytes after the
-/// headers) is prefetched.
+/// How many frames ahead of the current frame a frame's rest (the bytes after its headers) is
+/// prefetched.
 const REST_AHEAD: usize = 2;
 /// Length in bytes of the shortest frame that counts as large: its checksum takes long enough to
 /// prefetch another frame meanwhile.
@@ -78,8 +78,8 @@ pub(crate) struct Receiver {
     exits: Arc<Exits>,
     /// The frames that are being handled.
     burst: MbufBatch,
-    /// For each port, a burst that was taken while `burst` is handled, so that its bytes can be
-    /// prefetched. It may stay here until the lcore's next turn.
+    /// For each port, the burst that follows `burst`, if it was taken early so that its bytes can
+    /// be prefetched while `burst` is handled. It may stay here until the lcore's next turn.
     next: Box<[MbufBatch]>,
     /// Frames that are done with and are freed together.
     done: MbufBatch,
@@ -173,7 +173,7 @@ impl Receiver {
 
     /// Handles the frames of a burst, one after the other.
     fn sort_burst(&mut self, port: usize, shard: &mut Shard, turn: &mut TurnContext<'_>) {
-        // The destinations of frames that leave the lcore. Most often none does.
+        // `destinations` is used for frames that leave the lcore. Usually there are none.
         let mut leaves = false;
         let mut destinations = [Destination::Done; BATCH];
         let frames = Frames { burst: self.burst.as_slice(), next: self.next[port].as_slice() };

@@ -35,7 +35,7 @@ pub(crate) unsafe extern "C" fn ibv_destroy_ah(ah: *mut ibv_ah) -> c_int {
     entry::code(|| Ah::registry().remove(ah).map(runtime::dispose))
 }
 
-/// The fields of a datagram's network header, which precedes it in the receive's memory.
+/// The fields of a datagram's network header, which precedes the datagram in the receive buffer.
 struct Header {
     from: Gid,
     to: Gid,
@@ -109,7 +109,8 @@ fn way_back(
         let at = port.gids.iter().position(|gid| *gid == header.to);
         attr.is_global = 1;
         attr.grh.dgid = raw(header.from);
-        // A datagram to a group is answered from the first address of the sender's IP version.
+        // If the destination is no address of the port (it may be a group), the answer is sent from
+        // the port's first address of the sender's IP version.
         attr.grh.sgid_index = match at {
             Some(at) => u8::try_from(at).map_err(|_| Errno::EINVAL)?,
             None => same_version(&port.gids, header.from).ok_or(Errno::EINVAL)?,

@@ -60,8 +60,8 @@ fn advance(cq: *mut ibv_cq_ex, its: &Cq, cursor: &mut Option<Cqe>) -> Result<(),
     Ok(())
 }
 
-/// Moves the cursor to the first completion. If pollers drive the device and there is none, runs a
-/// turn of the lcores and tries again.
+/// Moves the cursor to the first completion. If there is no completion and pollers drive the
+/// device, runs a turn of the lcores and tries again.
 #[inline]
 fn begin(cq: *mut ibv_cq_ex, its: &Cq, cursor: &mut Option<Cqe>) -> Result<(), Errno> {
     match advance(cq, its, cursor) {
@@ -77,7 +77,7 @@ fn begin(cq: *mut ibv_cq_ex, its: &Cq, cursor: &mut Option<Cqe>) -> Result<(), E
     Ok(())
 }
 
-/// A field of the completion at this thread's cursor. Zero if the thread has none.
+/// A field of the completion at this thread's cursor. Zero if there is no such completion.
 #[inline]
 fn read<R: Default>(cq: *mut ibv_cq_ex, field: impl FnOnce(&Cqe) -> R) -> R {
     let cursor = of(cq).ok().and_then(|its| its.cursor.held(|cursor| *cursor)).flatten();

@@ -196,8 +196,8 @@ pub(crate) unsafe extern "C" fn ibv_resolve_eth_l2_from_gid(
     })
 }
 
-/// Reads a small file of a directory into `place` with a terminating zero, without a line feed at
-/// its end. Returns the length.
+/// Reads a small file of a directory into `place`. Removes a line feed at the end of what was read,
+/// cuts the text to fit, and adds a terminating zero. Returns the text's length.
 pub(crate) unsafe extern "C" fn ibv_read_sysfs_file(
     directory: *const c_char,
     name: *const c_char,

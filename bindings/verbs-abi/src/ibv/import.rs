@@ -17,8 +17,8 @@ use crate::objects::context::{self, Context, FileId};
 use crate::objects::mr::Mr;
 use crate::objects::pd::{self, Pd};
 
-/// `ibv_import_device`. Takes ownership of the descriptor once the checks below have passed. If
-/// opening then fails, it closes the descriptor.
+/// `ibv_import_device`. Takes ownership of the descriptor only if its checks pass. If opening the
+/// device fails after that, the descriptor is closed.
 pub(crate) unsafe extern "C" fn ibv_import_device(cmd_fd: c_int) -> *mut ibv_context {
     entry::object(|| {
         if cmd_fd < 0 {

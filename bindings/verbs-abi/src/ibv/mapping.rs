@@ -30,7 +30,7 @@ const PAGE: usize = 4096;
 ///
 /// # Errors
 ///
-/// EFAULT if it is not.
+/// EFAULT if any of these does not hold.
 pub(crate) fn check(addr: usize, len: usize, writable: bool) -> Result<(), Errno> {
     let end = addr.checked_add(len).ok_or(Errno::EFAULT)?;
     if len == 0 {
@@ -87,7 +87,7 @@ fn touch(part: Range<usize>, writable: bool) -> Result<(), Errno> {
     if is_there { Ok(()) } else { Err(Errno::EFAULT) }
 }
 
-/// Whether registers of a device are mapped at an address, and not memory. Even a read may change
+/// Whether device registers, rather than memory, are mapped at an address. Even a read may change
 /// such registers. Linux does not pin them.
 fn is_device(addr: usize) -> bool {
     let populate = |addr: usize| {

@@ -21,12 +21,12 @@ use crate::objects::pd::{self, Pd};
 
 /// `IBV_ACCESS_OPTIONAL_RANGE`: flags that a device may ignore.
 const OPTIONAL: c_uint = 0x3ff0_0000;
-/// The flags with the bits of [`AccessFlags`]. The bits above them have other meanings.
+/// Mask of the flags that have the same bits in [`AccessFlags`]. Higher bits differ in meaning.
 pub(super) const COMMON: c_uint = 0x1f;
 /// `IBV_ACCESS_FLUSH_GLOBAL` and `IBV_ACCESS_FLUSH_PERSISTENT` of newer headers.
 const FLUSH_GLOBAL: c_uint = 1 << 8;
 const FLUSH_PERSISTENT: c_uint = 1 << 9;
-/// Both, with their rights.
+/// The two FLUSH flags, each with its right.
 const FLUSHES: [(c_uint, AccessFlags); 2] =
     [(FLUSH_GLOBAL, AccessFlags::FLUSH_GLOBAL), (FLUSH_PERSISTENT, AccessFlags::FLUSH_PERSISTENT)];
 
@@ -117,8 +117,8 @@ pub(crate) fn register(
 ) -> Result<*mut ibv_mr, Errno> {
     let pd = pd::hold(pd)?;
     let memory = Access::new(access)?.memory(addr.expose_provenance(), len, iova)?;
-    // SAFETY: the range was mapped with these rights just now. By registering it the program
-    // promises to keep it mapped until it deregisters it, and expects it to change.
+    // SAFETY: the range was mapped with these rights just now. By registering the range, the
+    // program promises to keep it mapped until deregistration, and accepts that its bytes change.
     let registration = Some(unsafe { pd.domain()?.register_raw(&memory) }?);
     let state = State { registration, pd, addr: addr.addr(), len, iova: memory.va.0, access };
     add(Kind::Memory, state, addr)
@@ -243,9 +243,10 @@ pub(crate) unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
     entry::code(|| Mr::registry().remove_if(mr, Mr::deregister).map(drop))
 }
 
-/// `ibv_rereg_mr`. After an error the region is unchanged. Returns `IBV_REREG_MR_ERR_INPUT` if the
-/// region, the domain, an unknown flag or an argument without its flag is refused. Returns
-/// `IBV_REREG_MR_ERR_CMD` for all other errors, also for no flags and for invalid access flags.
+/// `ibv_rereg_mr`. After an error the region is unchanged. Returns `IBV_REREG_MR_ERR_INPUT` for an
+/// invalid region, domain, address or length, for an unknown flag, and for access flags without
+/// `IBV_REREG_MR_CHANGE_ACCESS`. Returns `IBV_REREG_MR_ERR_CMD` for all other errors, among them
+/// a call without flags and invalid access flags.
 pub(crate) unsafe extern "C" fn ibv_rereg_mr(
     mr: *mut ibv_mr,
     flags: c_int,
@@ -321,8 +322,9 @@ impl Change {
         let memory = wanted.memory(addr, len, iova)?;
         let pd = self.pd.as_ref().unwrap_or(&state.pd);
         let registration = state.registration.as_mut().ok_or(Errno::EINVAL)?;
-        // SAFETY: the range was mapped with these rights just now. By registering it the program
-        // promises to keep it mapped until it deregisters it, and expects it to change.
+        // SAFETY: the range was mapped with these rights just now. By registering the range, the
+        // program promises to keep it mapped until deregistration, and accepts that its bytes
+        // change.
         unsafe { registration.change(pd.domain()?, &memory) }?;
         (state.addr, state.len, state.iova, state.access) = (addr, len, memory.va.0, access);
         if let Some(pd) = self.pd {

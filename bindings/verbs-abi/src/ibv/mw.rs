@@ -59,7 +59,8 @@ pub(crate) unsafe extern "C" fn dealloc_mw(mw: *mut ibv_mw) -> c_int {
 /// The bits of a window's key that the program chooses. The others identify the window.
 const CONSUMER_BITS: u32 = 0xff;
 
-/// The key of a window that is bound with the key `wish`, of which only the low byte is used.
+/// The key that a window with key `rkey` gets from a binding that asks for the key `wish`. Only the
+/// low byte of `wish` is used.
 fn key_of(rkey: u32, wish: u32) -> u32 {
     rkey & !CONSUMER_BITS | wish & CONSUMER_BITS
 }

@@ -63,9 +63,8 @@ pub(crate) fn gid_table_len(port: &PortAttr) -> usize {
 /// Whether the port is up, and its rate in Mb/s if known.
 ///
 /// A port of a device that is not started is reported as up, because programs query it before they
-/// start the device. A memif port is reported as up even without a peer, whether or not the
-/// configuration has [`PortConfig::always_active`], because a program that waits for a peer must
-/// not see a port that is down.
+/// start the device. A port with [`PortConfig::always_active`] is always reported as up. So is a
+/// memif port, because a program that waits for a peer must not see a port that is down.
 fn link(device: &'static Device, port: &PortAttr) -> Result<(bool, Option<u32>), Errno> {
     if !device.is_started() {
         return Ok((true, None));

@@ -55,8 +55,9 @@ fn type_of(number: ibv_qp_type) -> Result<QpType, Errno> {
 }
 
 /// The queue sizes that a program gets, computed from those that it asks for. A send queue has room
-/// for at least one request. As with NICs, numbers of work requests are powers of two, and there is
-/// always some room for inline data: programs rely on getting more than they ask for.
+/// for at least one request. Numbers of work requests are rounded up to powers of two, and there is
+/// always some room for inline data. NICs do the same, and programs rely on getting more than they
+/// ask for.
 fn caps_of(cap: &ibv_qp_cap, has_srq: bool) -> QpCaps {
     let max_send_sge = cap.max_send_sge.max(1);
     let least_inline = max_send_sge.saturating_mul(INLINE_PER_SGE).clamp(INLINE, MAX_INLINE_DATA);

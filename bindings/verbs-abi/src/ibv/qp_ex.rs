@@ -166,7 +166,7 @@ unsafe extern "C" fn wr_atomic_fetch_add(qp: *mut ibv_qp_ex, rkey: u32, va: u64,
     begin(qp, SendOp::FetchAdd { va: Va(va), rkey: Rkey(rkey), add });
 }
 
-/// The eight bytes are copied, as those of inline data.
+/// Adds an ATOMIC WRITE. Its eight bytes are copied at once, like inline data.
 unsafe extern "C" fn wr_atomic_write(qp: *mut ibv_qp_ex, rkey: u32, va: u64, word: *const c_void) {
     begin(qp, SendOp::AtomicWrite { va: Va(va), rkey: Rkey(rkey) });
     build(qp, |batch, _| {
@@ -187,7 +187,7 @@ unsafe extern "C" fn wr_flush(
     level: u8,
 ) {
     begin_with(qp, || {
-        // `IBV_FLUSH_RANGE`, `IBV_FLUSH_MR`. The placement types have the numbers of the wire.
+        // 0 is `IBV_FLUSH_RANGE`, 1 is `IBV_FLUSH_MR`. `placement` has the bits of the wire.
         let (selectivity, len) = match level {
             0 => (Selectivity::Range, u32::try_from(len).map_err(|_| Errno::EINVAL)?),
             1 => (Selectivity::Region, 0),

@@ -20,9 +20,9 @@ use crate::rdma_cm::{CmId, ConnError, ConnEvent, PortSpace};
 const DREQ_DATA: usize = 220;
 
 impl Service {
-    /// Ends all connections of a port to a peer's process that has ended. Each QP goes to ERR if
-    /// the service modifies it or `stops_with_peer` is set. After [`EndedPeer::Only`], connections
-    /// to the device's own addresses stay.
+    /// A peer's process has ended: ends all connections to it through `port`. A QP goes to ERR if
+    /// the service modifies it, or if it is in use and `stops_with_peer` is set. For
+    /// [`EndedPeer::Only`], connections to the device's own addresses are kept.
     pub(crate) fn peer_ended(
         &mut self,
         port: u8,
@@ -291,7 +291,7 @@ impl Connection {
         };
     }
 
-    /// Ends the connection because the application, or the device that closes, gives up its id.
+    /// Ends the connection because the application gives up its id, or because the device closes.
     pub(super) fn give_up(&mut self, common: &mut Common, context: &mut ServiceContext<'_>) {
         let stage = self.stage(&common.cm);
         let is_connecting = matches!(stage, Stage::Asked | Stage::Resolving(Next::Join));

@@ -64,7 +64,7 @@ impl Connection {
         let timeout = agreed.map_or(self.param.ack_timeout, |agreed| agreed.timeout);
         self.primary_path = context.path(&self.primary, own, peer)?;
         self.alternate_path = None;
-        // The resolution of both paths starts in one call.
+        // Both paths are resolved at the same time, not one after the other.
         if let Some(alternate) = &self.alternate {
             match context.alternate(alternate, own, peer, timeout) {
                 Ok(path) => self.alternate_path = path,

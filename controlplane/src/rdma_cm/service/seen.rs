@@ -23,7 +23,7 @@ pub(crate) struct ConnSeen {
     pub(crate) alternate: Option<(IpAddr, IpAddr)>,
     /// Number of requests that wait for the application; `None` if the id does not listen.
     pub(crate) waiting: Option<u32>,
-    /// The application has given up the id. It stays until its last messages are exchanged.
+    /// No further event of the id is reported. The id stays until its last messages are exchanged.
     pub(crate) is_orphan: bool,
 }
 

@@ -2,9 +2,9 @@
 //! use is prefetched.
 //!
 //! The pieces are the QP's context, the ring of its receive queue, the posted receives, and their
-//! memory. Each piece has the address of the next, so each is prefetched some frames after the
-//! piece before it. QPs are looked up only if one of the last four bursts ended with another QP
-//! than the burst before it. Otherwise all frames are taken to be for one QP, which is in the cache
+//! memory. Each piece contains the address of the next one, so the next one is prefetched some
+//! frames later. QPs are looked up only if one of the last four bursts ended with another QP
+//! than the burst before it. Otherwise all frames are assumed to be for one QP that is in the cache
 //! already. Where several frames for one QP follow each other, only some of them are looked at. The
 //! first frames of the next burst are looked at during this one, because a peer often turns to
 //! another QP at the end of a burst.
@@ -19,8 +19,8 @@ use uroce_shared::copy::prefetch::prefetch_value;
 use uroce_shared::memory::mr_table::MrView;
 use uroce_wire::{Frame, Qpn};
 
-/// How many frames ahead a QP's context is prefetched; the first line of the frame itself is
-/// prefetched earlier.
+/// How many frames ahead a QP's context is prefetched. The frame's headers, which contain the QPN,
+/// are prefetched earlier.
 const CONTEXT: usize = 6;
 /// How many frames after the context the receive queue's ring is prefetched.
 const RING: usize = 2;
@@ -175,8 +175,8 @@ mod tests {
         let first = [Some(0), None, None, None, Some(1), None, Some(1), None, Some(1), None];
         assert_eq!(found(&mut ahead, &frames), first);
         ahead.end(Some(&b));
-        // No slot of the longer burst before is left. The QP of its last frame is not looked up
-        // again.
+        // No slot of the previous burst, which was longer, is left. The QP of that burst's last
+        // frame is not looked up again.
         let next: [&[u8]; 5] = [&b, &b, &b, &b, &a];
         assert_eq!(found(&mut ahead, &next), [None, None, None, None, Some(0), None]);
     }

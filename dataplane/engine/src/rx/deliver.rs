@@ -1,7 +1,8 @@
 //! Delivers a verified packet to the QP that its QP number names.
 //!
 //! Invariants
-//! - A packet reaches a QP only by the QP's own number, at the QP's own port, on its owner lcore.
+//! - A packet reaches a QP only by the QP's own number or through a group, and only on the QP's
+//!   owner lcore. The QP itself checks the port (`Qp::handle_packet`).
 //!
 //! Not here: everything before the QPN is looked up ([`super`]), groups ([`super::group`]).
 
@@ -58,7 +59,7 @@ pub(super) fn deliver_reserved_here(
     }
 }
 
-/// Delivers a packet that another lcore has verified and handed over.
+/// Delivers a packet that another lcore has handed over. Its invariant CRC is not checked again.
 pub(super) fn deliver_verified(
     mbuf: &Mbuf,
     arrival: &Arrival<'_>,
@@ -105,8 +106,8 @@ pub(super) fn deliver(
         check_place(qp, qpn)?;
         env.path.traffic.rx_packets += 1;
         env.path.traffic.rx_bytes += inbound.frame.len() as u64;
-        // A packet consumes at most one receive. If the QP holds only one, a message that is not
-        // complete may be using it.
+        // A packet consumes at most one receive. If the QP holds only one, an incomplete message
+        // may be using that one, so more are pulled from the queue.
         if may_consume(&inbound.packet) && qp.recv_wrs() <= 1 && !feeds.is_rq_empty() {
             feeds.pull_receives(qp, env);
         }
@@ -149,7 +150,7 @@ fn deliver_reserved(
     result.unwrap_or(Err(DropReason::UnknownQpn))
 }
 
-/// Checks that the QP has the QPN that the packet is for: its slot may hold another QP by now.
+/// Checks that the QP in the slot has the expected QPN: the slot may hold another QP by now.
 #[inline]
 fn check_place(qp: &Qp, qpn: Qpn) -> Result<(), DropReason> {
     if qp.qpn() == qpn { Ok(()) } else { Err(DropReason::UnknownQpn) }

@@ -14,7 +14,7 @@ pub(super) enum Destination {
     Done,
     /// A QP of this lcore, which holds it: the frame's mbuf goes to the lcore's held packets.
     Held,
-    /// None: the frame is dropped for this reason.
+    /// No destination: the frame is dropped for this reason.
     Drop(DropReason),
     /// All QPs of a multicast group.
     Group,
@@ -29,7 +29,7 @@ pub(super) enum Destination {
 const _: () = assert!(MAX_LCORES <= u8::MAX as usize);
 
 impl From<Result<(), DropReason>> for Destination {
-    /// Converts the result of a delivery of a packet that is never held.
+    /// Converts the result of delivering a packet that cannot be held.
     fn from(delivered: Result<(), DropReason>) -> Destination {
         delivered.map(|()| Handled::Done).into()
     }
@@ -92,7 +92,7 @@ pub(super) fn is_ours(datagram: &Datagram<'_>, addresses: &PortAddresses) -> boo
         && addresses.gids.contains(&datagram.dst)
 }
 
-/// Returns whether a datagram has the VLAN tag of this port.
+/// Returns whether a datagram is in this port's VLAN, or in none if the port has none.
 #[inline]
 pub(super) fn is_in_vlan(datagram: &Datagram<'_>, addresses: &PortAddresses) -> bool {
     // A tag with VLAN 0 carries a priority only.

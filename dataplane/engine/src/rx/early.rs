@@ -10,7 +10,8 @@ use crate::qp::shard::Shard;
 use uroce_transport::DropReason;
 use uroce_wire::{Frame, Packet};
 
-/// Gives the QP in slot `slot` each held packet that is due, as an input of its own.
+/// Gives the QP in slot `slot` its held packets that are due, each as a separate input. If a packet
+/// is no longer kept, the QP treats it as lost.
 #[cold]
 pub(super) fn give_due(slot: u32, shard: &mut Shard, turn: &mut TurnContext<'_>) {
     while let Some(psn) = shard.get(slot).and_then(|context| context.qp.next_held()) {

@@ -27,7 +27,8 @@ pub struct SlowFrame {
 
 /// A received packet to QP 1, the general services interface: a management datagram.
 ///
-/// It is RoCEv2 to an address of the port, its invariant CRC is verified, and its service is UD.
+/// It is a RoCEv2 packet to an address of the port, and its service is UD. Its invariant CRC is
+/// verified, unless the frame was looped back.
 #[derive(Debug)]
 pub struct GsiFrame {
     /// The port that received the packet, counted from 1.
@@ -39,8 +40,8 @@ pub struct GsiFrame {
 /// The queues through which packets leave the lcore that received them.
 #[derive(Debug)]
 pub(crate) struct Exits {
-    /// One queue per lcore: verified packets for its QPs, each with the port that received it,
-    /// counted from 0.
+    /// One queue per lcore: verified or looped packets for its QPs, each with the port that
+    /// received it, counted from 0.
     hand_over: Box<[ArrayQueue<(usize, Mbuf)>]>,
     /// One bell per lcore, rung after a packet was put into its queue.
     bells: Box<[Arc<Bell>]>,
@@ -66,8 +67,7 @@ impl Exits {
         }
     }
 
-    /// Returns the queue of packets that other lcores have verified and handed over to lcore
-    /// `lcore`.
+    /// Returns the queue of packets that other lcores have handed over to lcore `lcore`.
     pub(super) fn handed_over(&self, lcore: usize) -> &ArrayQueue<(usize, Mbuf)> {
         &self.hand_over[lcore]
     }

@@ -1,9 +1,10 @@
-//! Forwarding, as testpmd does it: frames that a port receives leave again, and reach no QP.
+//! Forwarding, as testpmd does it: frames that a port receives are sent again or dropped, and reach
+//! no QP.
 //!
 //! Invariants
 //! - A frame that cannot leave at once is dropped and counted, as by a switch.
 //!
-//! Not here: frames that are looped back or handed over; QPs receive them also on a port that
+//! Not here: frames that are looped back or handed over. QPs receive these even on a port that
 //! forwards.
 
 use super::Receiver;

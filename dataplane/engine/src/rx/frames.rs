@@ -3,8 +3,8 @@
 use crate::dpdk::mbuf::Mbuf;
 use uroce_shared::copy::prefetch::prefetch_read;
 
-/// Distance, in frames, from the current frame to the one of which the headers are prefetched. It
-/// is large because the headers may still be in the cache of the sender's core.
+/// How many frames ahead of the current frame a frame's headers are prefetched. The distance is
+/// large because the headers may still be in the cache of the sender's core.
 pub(super) const HEADERS_AHEAD: usize = 12;
 /// Largest number of bytes at the beginning of a frame that are prefetched as its headers.
 pub(super) const HEADERS: usize = 128;

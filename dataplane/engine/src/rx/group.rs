@@ -7,7 +7,7 @@
 //!
 //! Invariants
 //! - If one QP refuses the datagram, the others still receive it. Each refusal is counted.
-//! - The received frame stays with its lcore. A copy of it is in one lcore's queue, or is freed.
+//! - The received frame stays with its lcore. Each copy is put into one lcore's queue, or is freed.
 
 use super::destination::{Arrival, Destination, is_in_vlan};
 use super::exits::Exits;

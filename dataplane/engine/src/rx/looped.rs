@@ -2,14 +2,15 @@
 //! they had arrived at the port that has the address.
 //!
 //! The sending QP's path decides whether a packet is looped ([`HeaderTemplate::is_loopback`]). The
-//! destination address cannot: a kernel behind a TAP port or a vhost socket may have the same one.
+//! destination address alone cannot decide it: a kernel behind a TAP port or a vhost socket may
+//! have the same address.
 //!
 //! Invariants
 //! - The Ethernet header of a looped frame is ignored: ports of different VLANs of one device reach
 //!   each other.
 //! - The lane's packet tap records a looped frame twice: as sent and as received.
 //! - Injected loss applies to a looped frame as to any other; other faults do not. A link that is
-//!   set down does not stop a looped frame, which passes no link.
+//!   set down does not stop a looped frame, which crosses no link.
 //!
 //! [`HeaderTemplate::is_loopback`]: uroce_wire::HeaderTemplate::is_loopback
 
@@ -91,8 +92,8 @@ impl Receiver {
     }
 }
 
-/// Returns the port that has the destination address; the sending port is preferred. A group's
-/// frames stay at the sending port.
+/// Returns the port that has the destination address; the sending port is preferred. A datagram to
+/// a multicast group is received at the sending port.
 fn port_of(datagram: &Datagram<'_>, sent_by: usize, lanes: &[Lane]) -> Option<usize> {
     let has = |lane: &Lane, gid: &Gid| lane.addresses.gids.contains(gid);
     if has(&lanes[sent_by], &datagram.dst) || multicast_mac(datagram.dst).is_some() {

@@ -18,8 +18,8 @@ use uroce_wire::{Frame, OpCode, Qpn};
 /// headers of the latter have been prefetched by then. It is also the most requests that an
 /// acknowledgement passes.
 const WINDOW: usize = HEADERS_AHEAD / 2;
-/// Distance of an acknowledgement's opcode from the frame's end, in bytes: the lengths of BTH,
-/// which begins with the opcode, AETH and ICRC.
+/// Distance of an acknowledgement's opcode from the frame's end, in bytes: the lengths of BTH, AETH
+/// and ICRC. BTH begins with the opcode.
 const TAIL: usize = 12 + 4 + 4;
 /// Length of the longest acknowledgement: Ethernet with a VLAN tag, IPv6, UDP, and the tail.
 const LONGEST: usize = 14 + 4 + 40 + 8 + TAIL;
@@ -47,8 +47,8 @@ fn look(at: usize, first: usize, burst: &mut [Mbuf]) {
     }
 }
 
-/// Returns whether a frame has the length of an acknowledgement, and its opcode in the right place.
-/// This takes a few instructions, and is false for most other frames.
+/// Returns whether a frame may be an acknowledgement: it is short enough, and has the opcode in the
+/// right place. The test takes a few instructions, and most other frames fail it.
 #[inline]
 fn has_form(mbuf: &Mbuf) -> bool {
     let len = mbuf.len();
