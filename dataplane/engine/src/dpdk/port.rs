@@ -427,7 +427,7 @@ fn link(id: u16) -> Link {
     Link { up: link.up != 0, speed_mbps }
 }
 
-/// Returns what the driver of an open port says of its link; all zeros if it says nothing.
+/// Returns the state that the driver of an open port reports of its link; all zeros after an error.
 fn drivers_link(id: u16) -> dpdk_sys::uroce_link {
     let mut link = dpdk_sys::uroce_link::default();
     // SAFETY: `link` is writable, and the callers keep the port open.
@@ -443,9 +443,8 @@ fn negotiated(id: u16) -> Option<Negotiated> {
     let mut modes = 0;
     // SAFETY: `modes` is writable, and the callers keep the port open.
     let code = unsafe { dpdk_sys::uroce_port_fec(id, &mut modes) };
-    // Beside a mode, the bit of `auto` says that it was negotiated.
-    let bits = (0..MODES.len()).filter(|bit| code == 0 && modes & 1 << bit != 0);
-    let fec = bits.max_by_key(|bit| (*bit != 1, *bit)).map(|bit| MODES[bit]);
+    // The mode in use is the only bit while the link is up; 32 zeros name none.
+    let fec = MODES.get(modes.trailing_zeros() as usize).copied().filter(|_| code == 0);
     let (full_duplex, autoneg) = (link.full_duplex != 0, link.autoneg != 0);
     (link.up != 0).then_some(Negotiated { full_duplex, autoneg, fec })
 }
