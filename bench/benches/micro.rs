@@ -165,7 +165,14 @@ impl End {
         let sge = Sge { va: Va(4096), len: SMALL as u32, lkey: Lkey(1) };
         for index in 0..BATCH {
             let signaled = index + 1 == BATCH;
-            let wr = SendWr { wr_id: 1, op, signaled, solicited: false, fence: false };
+            let wr = SendWr {
+                wr_id: 1,
+                op,
+                signaled,
+                solicited: false,
+                fence: false,
+                srqn: Default::default(),
+            };
             self.qp.post_send(&wr, &[sge], &mut self.world).expect("room");
         }
         self.qp.poll_transmit(Instant::ZERO, 64, &mut self.world);

@@ -14,6 +14,7 @@ mod pd;
 mod qp;
 mod srq;
 mod wait;
+mod xrcd;
 
 pub use cq::CqId;
 pub(crate) use cq::CqShared;
@@ -23,3 +24,4 @@ pub use srq::SrqId;
 pub(crate) use srq::SrqShared;
 pub use wait::ChannelError;
 pub(crate) use wait::wait;
+pub(crate) use xrcd::XrcdShared;

@@ -135,6 +135,7 @@ mod qp;
 pub mod raw;
 mod srq;
 mod wr;
+mod xrc;
 
 pub use ah::AddressHandle;
 pub use channel::CompletionChannel;
@@ -148,6 +149,7 @@ pub use pd::ProtectionDomain;
 pub use qp::{ConnectOptions, Endpoint, QpControl, QpInit, QueuePair, RecvQueue, SendQueue};
 pub use srq::SharedReceiveQueue;
 pub use wr::{PostListError, RecvWr, SendWr};
+pub use xrc::XrcDomain;
 
 pub use uroce_controlplane::config;
 pub use uroce_controlplane::limits::DeviceAttr;
@@ -171,7 +173,9 @@ pub use uroce_transport::{
     ModifyError, PathAttr, PathMigState, PostError, QpAttr, QpCaps, QpChange, QpState, QpType,
     StaticRate, WcOpcode, WcStatus,
 };
-pub use uroce_wire::{Gid, ImmDt, Lkey, Mac, PathMtu, Pkey, Placement, Psn, Qkey, Qpn, Rkey, Va};
+pub use uroce_wire::{
+    Gid, ImmDt, Lkey, Mac, PathMtu, Pkey, Placement, Psn, Qkey, Qpn, Rkey, Srqn, Va,
+};
 
 /// Bytes before each datagram in a receive's memory: the GRH. An IPv4 header is in the last 20 of
 /// them.

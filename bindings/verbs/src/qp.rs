@@ -67,22 +67,28 @@ impl ProtectionDomain {
     /// See [`RequestError`].
     pub fn create_qp(&self, init: &QpInit<'_>) -> Result<QueuePair, RequestError> {
         let &QpInit { qp_type, caps, lcore, congestion, .. } = init;
-        let (shared, sq, rq) = QpShared::create(QpParts {
+        create(QpParts {
             pd: self.shared(),
             send_cq: init.send_cq.shared(),
             recv_cq: init.recv_cq.shared(),
             srq: init.srq.map(SharedReceiveQueue::shared),
+            xrcd: None,
             qp_type,
             caps,
             lcore,
             congestion,
-        })?;
-        Ok(QueuePair {
-            sq: SendQueue { end: sq, shared: Arc::clone(&shared) },
-            rq: RecvQueue { end: rq, shared: Arc::clone(&shared) },
-            control: QpControl { shared },
         })
     }
+}
+
+/// Creates a queue pair in RESET from its parts.
+pub(crate) fn create(parts: QpParts<'_>) -> Result<QueuePair, RequestError> {
+    let (shared, sq, rq) = QpShared::create(parts)?;
+    Ok(QueuePair {
+        sq: SendQueue { end: sq, shared: Arc::clone(&shared) },
+        rq: RecvQueue { end: rq, shared: Arc::clone(&shared) },
+        control: QpControl { shared },
+    })
 }
 
 impl QueuePair {

@@ -85,6 +85,12 @@ impl ProtectionDomain {
     }
 }
 
+impl From<Arc<SrqShared>> for SharedReceiveQueue {
+    fn from(shared: Arc<SrqShared>) -> SharedReceiveQueue {
+        SharedReceiveQueue { shared }
+    }
+}
+
 impl SharedReceiveQueue {
     pub(crate) fn shared(&self) -> &Arc<SrqShared> {
         &self.shared

@@ -2,7 +2,7 @@
 
 use uroce_engine::{SendBatch, SendData};
 use uroce_transport::{AccessFlags, MAX_INLINE_DATA, PostError, SendOp};
-use uroce_wire::{ImmDt, Lkey, Placement, Qkey, Qpn, Rkey, Selectivity, Va};
+use uroce_wire::{ImmDt, Lkey, Placement, Qkey, Qpn, Rkey, Selectivity, Srqn, Va};
 
 use crate::ah::AddressHandle;
 use crate::mr::{MemorySlice, RemoteBuffer};
@@ -22,8 +22,8 @@ pub struct SendWr<'a> {
 
 impl<'a> SendWr<'a> {
     fn new(op: SendOp, sges: &'a [MemorySlice<'a>]) -> SendWr<'a> {
-        let (signaled, solicited, fence) = (false, false, false);
-        let wr = uroce_transport::SendWr { wr_id: 0, op, signaled, solicited, fence };
+        let (signaled, solicited, fence, srqn) = (false, false, false, Srqn::default());
+        let wr = uroce_transport::SendWr { wr_id: 0, op, signaled, solicited, fence, srqn };
         SendWr { wr, sges, inline: false }
     }
 
@@ -169,6 +169,12 @@ impl<'a> SendWr<'a> {
     /// (SEND, WRITE, ATOMIC WRITE). At most the QP's `max_inline_data` bytes.
     pub fn inline(mut self) -> SendWr<'a> {
         self.inline = true;
+        self
+    }
+
+    /// Names the peer's shared receive queue; every request of an XRC initiator must.
+    pub fn to_srq(mut self, number: Srqn) -> SendWr<'a> {
+        self.wr.srqn = number;
         self
     }
 

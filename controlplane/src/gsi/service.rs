@@ -99,7 +99,14 @@ impl Service {
         around.path = *path;
         around.frame.clear();
         let op = SendOp::SendTo { ah: Ah(0), dest_qpn: to, qkey: GSI_QKEY, imm: None };
-        let wr = SendWr { wr_id: 0, op, signaled: false, solicited: false, fence: false };
+        let wr = SendWr {
+            wr_id: 0,
+            op,
+            signaled: false,
+            solicited: false,
+            fence: false,
+            srqn: Default::default(),
+        };
         let posted = qp.post_inline(&wr, mad, around);
         debug_assert!(posted.is_ok(), "one send at a time, in RTS: {posted:?}");
         qp.poll_transmit(now, 1, around);

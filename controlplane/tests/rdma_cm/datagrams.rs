@@ -42,7 +42,14 @@ fn a_ud_qp_is_found_by_its_port_and_takes_datagrams() {
     let op =
         SendOp::SendTo { ah, dest_qpn: datagrams.qpn, qkey: datagrams.qkey, imm: Some(ImmDt(3)) };
     other.post_recv();
-    let wr = SendWr { wr_id: 2, op, signaled: true, solicited: false, fence: false };
+    let wr = SendWr {
+        wr_id: 2,
+        op,
+        signaled: true,
+        solicited: false,
+        fence: false,
+        srqn: Default::default(),
+    };
     one.qp.sq.post_send(&wr, &[]).unwrap();
     assert_eq!(one.completion().status, WcStatus::Success);
     // The receive has no room for the 40 bytes in front of a datagram, so that this one is dropped

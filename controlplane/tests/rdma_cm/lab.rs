@@ -106,6 +106,7 @@ impl Node {
             send_cq: Arc::clone(&cq),
             recv_cq: Arc::clone(&cq),
             srq: None,
+            xrcd: None,
             lcore: None,
             notices: false,
             congestion: None,
@@ -220,7 +221,14 @@ impl End {
 
     pub fn post_send(&mut self, imm: u32) {
         let op = SendOp::Send { imm: Some(ImmDt(imm)) };
-        let wr = SendWr { wr_id: 2, op, signaled: true, solicited: false, fence: false };
+        let wr = SendWr {
+            wr_id: 2,
+            op,
+            signaled: true,
+            solicited: false,
+            fence: false,
+            srqn: Default::default(),
+        };
         self.qp.sq.post_send(&wr, &[]).expect("room");
     }
 }

@@ -30,6 +30,7 @@ use rtrb::Producer;
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use uroce_shared::queue::xrc::XrcDomain;
 use uroce_shared::queue::{CompletionQueue, RecvQueueEnd, SendQueueEnd, SharedReceiveQueue};
 use uroce_shared::seat::Turn;
 use uroce_shared::table::key::{Numbers, Slots};
@@ -80,6 +81,9 @@ pub struct QpSpec {
     /// The source of its receives; `None` for a queue of its own. With a shared queue,
     /// `caps.max_recv_wr` and `caps.max_recv_sge` are ignored.
     pub srq: Option<Arc<SharedReceiveQueue>>,
+    /// XRC targets: the domain of the shared receive queues that requests may name, which must not
+    /// be dropped before the QP is destroyed. `None` for all other types.
+    pub xrcd: Option<Arc<XrcDomain>>,
     /// The lcore that will own it; `None` for the one with the fewest QPs.
     pub lcore: Option<usize>,
     /// Whether the control plane gets notices of its events ([`Control::next_notice`]), besides the
@@ -144,6 +148,10 @@ pub enum ControlError {
     /// packets by [`Control::recv_mad`].
     #[error("the engine runs no QP of type {0}")]
     QpType(QpType),
+    /// An XRC target without an XRC domain, another QP with one, or an XRC QP with a shared receive
+    /// queue of its own.
+    #[error("an XRC target has an XRC domain; no other QP has one, and no XRC QP has an SRQ")]
+    XrcDomain,
     /// The queue that is to be resized has work requests.
     #[error("work requests are outstanding")]
     Outstanding,

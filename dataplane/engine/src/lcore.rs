@@ -292,6 +292,7 @@ mod tests {
             groups: Arc::new(uroce_shared::table::mcast::GroupTable::new(Arc::clone(
                 regions.turns(),
             ))),
+            xrc: Arc::new(uroce_shared::queue::xrc::XrcTable::new(Arc::clone(regions.turns()))),
             notices: Arc::new(uroce_shared::wake::notices::Notices::new(1, Arc::clone(&waker))),
         };
         let table = Arc::new(QpTable::new(1, numbers));
@@ -336,7 +337,7 @@ mod tests {
         let queues = Queues { sq, rq: RefCell::new(rq) };
         let qp = Qp::new(qpn, Pd(1), &init);
         let context =
-            Box::new(QpContext::new(qp, queues, shared, completions, qp_events, Some(srq)));
+            Box::new(QpContext::new(qp, queues, shared, completions, qp_events, Some(srq), None));
         sender.commands.push(Command::from(CreateQp { index: 0, context })).unwrap();
         assert_eq!(lcore.run_turn(), Work::Done);
         assert!(events.try_next().unwrap().is_none());

@@ -69,6 +69,7 @@ pub use qp::context::QpTraffic;
 pub use rx::{GsiFrame, SlowFrame};
 pub use uroce_shared::memory::mr_table::{GoneRegion, MrError, MrKeys, MrSpec};
 pub use uroce_shared::memory::mw::MwType;
+pub use uroce_shared::queue::xrc::{MAX_XRC_SRQS, XrcDomain, XrcName};
 pub use uroce_shared::queue::{
     Arm, CompletionChannel, CompletionQueue, CqError, MAX_CQ_DEPTH, MAX_SGE, MAX_SRQ_DEPTH, MAX_WR,
     RecvBatch, RecvQueueEnd, SendBatch, SendData, SendQueueEnd, SharedReceiveQueue, SrqBatch,

@@ -25,6 +25,7 @@ pub mod ring;
 #[cfg(not(loom))]
 mod send;
 pub mod srq;
+pub mod xrc;
 
 pub use channel::CompletionChannel;
 pub use cq::{Arm, CompletionQueue, CqError, MAX_CQ_DEPTH};

@@ -17,7 +17,7 @@ mod lost;
 use uroce_wire::{Placement, Qpn};
 
 use crate::campaign::plan::RETRY_CNT;
-use crate::campaign::workload::{Content, PostedSend, Traffic, Work};
+use crate::campaign::workload::{Content, PostedRecv, PostedSend, Traffic, Work};
 use crate::faults::Rates;
 use crate::world::fault_plan::TROUBLE_MAX;
 use crate::world::node::Completed;
@@ -253,7 +253,12 @@ impl Traffic {
     }
 
     fn judge_recv(&mut self, index: usize, cqe: &Cqe) -> Result<(), String> {
-        let Some(posted) = self.ends[index].recvs.pop_front() else {
+        // With several queues the message determines which receive is next.
+        let srqn = self.ends[index].expected.front().map(|expected| expected.srqn);
+        let recvs = &mut self.ends[index].recvs;
+        let is_next = |it: &PostedRecv| srqn.is_none_or(|srqn| it.srqn == srqn);
+        let place = recvs.iter().position(is_next).unwrap_or(0);
+        let Some(posted) = recvs.remove(place) else {
             return Err("a receive completes that is not posted".into());
         };
         self.wake_receiver(index);
@@ -291,15 +296,15 @@ impl Traffic {
                 let me = &mut self.ends[index];
                 let sent = pieces.slices(self.world.node(node).memory.bytes(source));
                 let memory = &self.world.node(me.at.node).memory;
-                me.inbox.check(&posted.chunk, memory, sent, expected.len)?;
+                me.inbox_of(posted.srqn).check(&posted.chunk, memory, sent, expected.len)?;
                 let memory = &mut self.world.node_mut(me.at.node).memory;
-                me.inbox.release(&posted.chunk, memory, expected.len)
+                me.inbox_of(posted.srqn).release(&posted.chunk, memory, expected.len)
             }
             Content::Target { offset } => {
                 self.check_target(index, offset, expected.len, expected.wr_id)?;
                 let me = &mut self.ends[index];
                 let memory = &mut self.world.node_mut(me.at.node).memory;
-                me.inbox.release(&posted.chunk, memory, 0)
+                me.inbox_of(posted.srqn).release(&posted.chunk, memory, 0)
             }
         }
     }

@@ -13,12 +13,12 @@ mod work;
 
 use core::time::Duration;
 
-use uroce_wire::{Encap, Mac, Psn, Qpn, udp_source_port};
+use uroce_wire::{Encap, Mac, Psn, Qpn, Srqn, udp_source_port};
 
 use crate::faults::rules::Rule;
 use crate::world::memory::Mr;
 use crate::world::names::At;
-use crate::world::node::{Completed, Happened, Node};
+use crate::world::node::{Completed, Happened, Node, XRCD};
 use crate::world::{Step, World};
 use uroce_transport::{
     AccessFlags, Ah, AsyncEvent, Counter, Cqe, DropReason, Pd, Qp, QpChange, QpState, QpType,
@@ -33,6 +33,12 @@ const FILL: u8 = 0xa5;
 
 /// Protection domain of both ends.
 const PD: Pd = Pd(1);
+
+/// Protection domain of an XRC target, in which it has no memory.
+const NO_PD: Pd = Pd(99);
+
+/// The XRC shared receive queue of each node that receives of an XRC target are posted to.
+pub const SRQN: Srqn = Srqn::new(0x55_0001);
 
 /// Number of steps after which [`Pair::run`] gives up.
 const STEPS_MAX: u32 = 3_000_000;
@@ -82,7 +88,9 @@ impl Pair {
             if let Some(rail) = terms.second_rail(end) {
                 world.add_rail(node, rail);
             }
-            let at = world.add_qp(node, 0x1111 + u32::from(end) * 0x2222, PD, &terms.init(node));
+            world.node_mut(node).add_named_queue(SRQN, XRCD, PD);
+            let pd = terms.pd(node);
+            let at = world.add_qp(node, 0x1111 + u32::from(end) * 0x2222, pd, &terms.init(node));
             world.set_port_mtu(at, terms.mtu);
             at
         });
@@ -115,7 +123,7 @@ impl Pair {
     pub fn another(&mut self) -> [At; 2] {
         let ats = [0, 1].map(|node: u16| {
             let tag = 0x4000 + self.world.node(node).slots.len() as u32;
-            self.world.add_qp(node, tag, PD, &self.terms.init(node))
+            self.world.add_qp(node, tag, self.terms.pd(node), &self.terms.init(node))
         });
         self.world.join(ats[0], ats[1]);
         let qpns = ats.map(|at| self.world.qp(at).qpn());
@@ -146,7 +154,7 @@ impl Pair {
     /// The changes of an end from RESET to INIT, to RTR and to RTS, by the terms.
     pub fn changes(&self, end: usize) -> [QpChange; 3] {
         let (me, peer) = (&self.terms.half[end], &self.terms.half[1 - end]);
-        let qp_type = self.terms.qp_type;
+        let qp_type = self.terms.type_of(end);
         if qp_type.is_datagram() {
             let [init, rtr, rts] = QpChange::datagram_steps(1, me.qkey, me.sq_psn);
             // QP 1 belongs to its port.

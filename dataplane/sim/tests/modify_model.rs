@@ -46,27 +46,30 @@ fn rows(qp_type: QpType) -> Vec<Row> {
             (Sqe, Rts, none, CURRENT | M::QKEY),
         ];
     }
-    let is_rc = qp_type == QpType::Rc;
-    let rc = |mask: M| if is_rc { mask } else { none };
+    let is_reliable = !matches!(qp_type, QpType::Uc);
+    let serves =
+        |mask: M| if matches!(qp_type, QpType::Rc | QpType::XrcRecv) { mask } else { none };
+    let asks = |mask: M| if matches!(qp_type, QpType::Rc | QpType::XrcSend) { mask } else { none };
+    let either = |mask: M| if is_reliable { mask } else { none };
     let init = M::PKEY | M::PORT | M::ACCESS;
-    let patience = M::TIMEOUT | M::RETRY_CNT | M::RNR_RETRY;
-    let responder = M::MAX_DEST_RD_ATOMIC | M::MIN_RNR_TIMER;
-    let requester = patience | M::MAX_QP_RD_ATOMIC;
-    let rtr = M::AV | M::PATH_MTU | M::DEST_QPN | M::RQ_PSN | rc(responder);
-    let rtr_optional = M::ALT_PATH | M::ACCESS | M::PKEY | rc(patience);
-    let live = CURRENT | M::ACCESS | APM | M::RATE_LIMIT | rc(M::MIN_RNR_TIMER);
-    let drained = M::AV | M::ACCESS | M::PKEY | APM | rc(M::PORT | responder | requester);
+    let patience = either(M::TIMEOUT) | asks(M::RETRY_CNT | M::RNR_RETRY);
+    let responder = serves(M::MAX_DEST_RD_ATOMIC | M::MIN_RNR_TIMER);
+    let requester = patience | asks(M::MAX_QP_RD_ATOMIC);
+    let rtr = M::AV | M::PATH_MTU | M::DEST_QPN | M::RQ_PSN | responder;
+    let rtr_optional = M::ALT_PATH | M::ACCESS | M::PKEY | patience;
+    let live = CURRENT | M::ACCESS | APM | M::RATE_LIMIT | serves(M::MIN_RNR_TIMER);
+    let drained = M::AV | M::ACCESS | M::PKEY | APM | either(M::PORT) | responder | requester;
     let mut rows = vec![
         (Reset, Init, init, none),
         (Init, Init, none, init),
         (Init, Rtr, rtr, rtr_optional),
-        (Rtr, Rts, M::SQ_PSN | rc(requester), live),
+        (Rtr, Rts, M::SQ_PSN | requester, live),
         (Rts, Rts, none, live),
         (Rts, Sqd, none, notify),
         (Sqd, Sqd, none, drained),
         (Sqd, Rts, none, live),
     ];
-    if !is_rc {
+    if !is_reliable {
         rows.push((Sqe, Rts, none, CURRENT | M::ACCESS));
     }
     rows

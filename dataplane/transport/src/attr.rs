@@ -26,17 +26,35 @@ pub enum QpType {
     Ud,
     /// General services interface, QP 1: unreliable datagrams for management.
     Gsi,
+    /// Extended reliable connection, initiator: sends requests and receives none.
+    XrcSend,
+    /// Extended reliable connection, target: serves requests with the XRC shared receive queue
+    /// that each of them names, and sends none.
+    XrcRecv,
 }
 
 impl QpType {
-    /// All four types.
-    pub const ALL: [QpType; 4] = [QpType::Rc, QpType::Uc, QpType::Ud, QpType::Gsi];
+    /// All types.
+    pub const ALL: [QpType; 6] =
+        [QpType::Rc, QpType::Uc, QpType::Ud, QpType::Gsi, QpType::XrcSend, QpType::XrcRecv];
 
     /// Returns whether every message is one packet that can go to any destination: true of UD and
     /// GSI.
     #[inline]
     pub const fn is_datagram(self) -> bool {
         matches!(self, QpType::Ud | QpType::Gsi)
+    }
+
+    /// Returns whether requests are acknowledged: true of RC and both ends of XRC.
+    #[inline]
+    pub const fn is_reliable(self) -> bool {
+        matches!(self, QpType::Rc) || self.is_xrc()
+    }
+
+    /// Returns whether it is one of the two ends of an extended reliable connection.
+    #[inline]
+    pub const fn is_xrc(self) -> bool {
+        matches!(self, QpType::XrcSend | QpType::XrcRecv)
     }
 }
 
@@ -47,6 +65,8 @@ impl core::fmt::Display for QpType {
             QpType::Uc => "UC",
             QpType::Ud => "UD",
             QpType::Gsi => "GSI",
+            QpType::XrcSend => "XRC_SEND",
+            QpType::XrcRecv => "XRC_RECV",
         })
     }
 }

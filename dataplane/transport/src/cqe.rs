@@ -33,6 +33,9 @@ pub enum WcStatus {
     /// The peer sent a NAK: invalid request.
     #[error("remote invalid request")]
     RemInvReqErr,
+    /// The peer sent a NAK: the request named no shared receive queue of its XRC domain.
+    #[error("remote invalid XRC request")]
+    RemInvRdReqErr,
     /// The peer sent a NAK: remote access error.
     #[error("remote access error")]
     RemAccessErr,

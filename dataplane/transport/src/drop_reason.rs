@@ -19,6 +19,7 @@ crate::counted! {
         BadQkey "qkey_viol" "The Q_Key does not match the QP's."
         QpNotReady "rx_qp_not_ready" "The QP's state takes no packets of this kind."
         NotRequester "rx_not_requester" "A response to a QP with nothing outstanding."
+        NotResponder "rx_not_responder" "A request to an XRC initiator, which serves none."
         AfterNak "rx_after_nak" "A request after an unanswered NAK; waiting for the expected PSN."
         NotHeld "rx_not_held"
             "An early packet without room to hold it until its turn; it is sent again."

@@ -3,7 +3,7 @@
 //! The core decides *what* to copy and *what* to send; an [`Env`] does it and may refuse. The
 //! engine's environment copies real memory into mbufs, the simulator's works on vectors.
 
-use uroce_wire::{Bth, ExtHeaders, HeaderTemplate, Lkey, Placement, Qpn, Rkey, Va};
+use uroce_wire::{Bth, ExtHeaders, HeaderTemplate, Lkey, Placement, Qpn, Rkey, Srqn, Va};
 
 use crate::attr::AccessFlags;
 use crate::counter::Counter;
@@ -293,8 +293,15 @@ pub enum Found {
 /// Receives outside the core: those of an SRQ, and those posted to the QP that have not reached it
 /// yet.
 pub trait SharedReceives {
-    /// Takes the oldest receive of the QP's SRQ and passes it to `place`, if it has room for at
-    /// least `room` bytes.
+    /// Chooses the XRC shared receive queue with this number for the packet that is being handled:
+    /// [`take_receive`](SharedReceives::take_receive) takes from it. Returns the protection domain
+    /// of the queue; `None`, without a choice, if the QP's XRC domain has no such queue.
+    fn choose_queue(&mut self, _srqn: Srqn) -> Option<Pd> {
+        None
+    }
+
+    /// Takes the oldest receive of the QP's SRQ, or of the chosen one, and passes it to `place`, if
+    /// it has room for at least `room` bytes.
     fn take_receive(&mut self, room: u32, place: impl FnOnce(&RecvWr, &[Sge])) -> Found;
 
     /// Number of receives posted to the QP's own queue that [`crate::Qp::post_recv`] has not been

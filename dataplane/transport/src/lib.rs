@@ -10,7 +10,8 @@
 //!   post_recv ──> [RQ] ── responder <── request packets <── peer's requester
 //! ```
 //!
-//! The drawing shows RC, the reliable connection; UC and UD have no responses. What the services
+//! The drawing shows RC, the reliable connection; UC and UD have no responses, and each end of XRC
+//! is one half of it. What the services
 //! share is in `send_queue`, `segment` (messages to packets), `inbound` (packets to messages) and
 //! `recv_queue`.
 //!
@@ -58,6 +59,7 @@ mod timer;
 mod uc;
 mod ud;
 mod wqe;
+mod xrc;
 
 pub use attr::{
     AccessFlags, AltPath, AttrMask, MAX_INIT_RD_ATOMIC, MAX_RD_ATOMIC, MAX_UDP_SOURCE_PORTS,

@@ -18,7 +18,7 @@ mod round_trips;
 mod service;
 pub(crate) mod state;
 
-use uroce_wire::{PathMtu, Qpn};
+use uroce_wire::{OpCodeRange, PathMtu, Qpn};
 
 use crate::attr::{AttrMask, Attributes, QpAttr, QpChange, QpType};
 use crate::congestion::{Congestion, Notification, Reaction};
@@ -35,6 +35,20 @@ pub use packets::{Handled, Inbound, Progress};
 pub use resize::WorkQueues;
 use service::Service;
 use state::{ModifyError, QpState};
+
+/// The state of a QP that its roles read. A macro, because the roles are borrowed meanwhile.
+macro_rules! context {
+    ($qp:expr, $now:expr) => {
+        Context {
+            by: $qp.by,
+            recv_pd: $qp.recv_pd,
+            opcodes: $qp.opcodes,
+            attr: &$qp.attr,
+            now: $now,
+        }
+    };
+}
+use context;
 
 /// Parameters of a QP's creation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -71,6 +85,8 @@ pub struct Qp {
     by: Accessor,
     /// Protection domain of the receives.
     recv_pd: Pd,
+    /// Range of the opcodes.
+    opcodes: OpCodeRange,
     attr: Attributes,
     service: Service,
     pace: Pace,
@@ -96,6 +112,7 @@ impl Qp {
         Qp {
             by: Accessor { pd, qpn },
             recv_pd: srq.unwrap_or(pd),
+            opcodes: if qp_type.is_xrc() { OpCodeRange::XRC } else { OpCodeRange::RC },
             attr: Attributes::new(reaction.as_ref().is_some_and(|reaction| reaction.uses_ecn())),
             service: Service::new(*qp_type, caps, srq.is_some()),
             pace: Pace::new(reaction.is_some()),
@@ -222,7 +239,7 @@ impl Qp {
     /// Applies the idle time that a change gives.
     fn change_keepalive(&mut self, now: Instant, change: &QpChange) {
         let Some(idle_ms) = change.keepalive_ms else { return };
-        let context = Context { by: self.by, recv_pd: self.recv_pd, attr: &self.attr, now };
+        let context = context!(self, now);
         if let Service::Rc(rc) = &mut self.service {
             rc.set_keepalive(idle_ms, &context);
         }
@@ -306,7 +323,7 @@ impl Qp {
     pub fn equip(&mut self, memory: SelectiveRepeat) -> Option<SelectiveRepeat> {
         match &mut self.service {
             Service::Rc(rc) => rc.equip(memory),
-            Service::Uc(_) | Service::Ud(_) => Some(memory),
+            Service::Uc(_) | Service::Ud(_) | Service::Xrc(_) => Some(memory),
         }
     }
 
@@ -334,7 +351,7 @@ impl Qp {
             self.service.flush_sends(self.by.qpn, env);
         }
         self.service.fail_send(self.by.qpn, status, env);
-        if self.qp_type() == QpType::Rc {
+        if self.qp_type().is_reliable() {
             return self.enter_error(env);
         }
         //= check H8 — with UC and UD only the send queue fails
@@ -356,7 +373,8 @@ impl Qp {
         if let Some(keepalive) = self.service.keepalive_mut() {
             keepalive.stop();
         }
-        if self.service.rq().uses_srq() && !was_error {
+        //= check X9 — a target too
+        if self.service.takes_shared() && !was_error {
             env.event(AsyncEvent::LastWqeReached);
         }
     }

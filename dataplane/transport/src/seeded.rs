@@ -118,6 +118,8 @@ mod planting {
         FlushRangeForRegion "A FLUSH of a region is one of the range in its RETH."
         AtomicWriteReexecuted "A repeated ATOMIC WRITE is executed again."
         PlacementUnlimited "ATOMIC WRITEs and FLUSHes do not count as outstanding."
+        XrcStaleQueue "An XRC target takes every receive from the queue that was named first."
+        XrcRepeatUnnamed "An XRC request that is sent again names no queue."
         PlacementAcked "An ATOMIC WRITE or FLUSH is answered by an ACK."
     }
 

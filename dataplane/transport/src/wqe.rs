@@ -2,7 +2,7 @@
 //!
 //! Read first: IBA 11 (work requests).
 
-use uroce_wire::{ImmDt, Lkey, Msn, Placement, Psn, Qkey, Qpn, Rkey, Selectivity, Va};
+use uroce_wire::{ImmDt, Lkey, Msn, Placement, Psn, Qkey, Qpn, Rkey, Selectivity, Srqn, Va};
 
 use crate::attr::{AccessFlags, QpType};
 use crate::env::Ah;
@@ -172,8 +172,10 @@ impl SendOp {
             SendOp::Send { .. }
             | SendOp::Write { .. }
             | SendOp::LocalInvalidate { .. }
-            | SendOp::BindMw { .. } => !qp_type.is_datagram(),
-            _ => qp_type == QpType::Rc,
+            | SendOp::BindMw { .. } => !qp_type.is_datagram() && qp_type != QpType::XrcRecv,
+            //= check X5 — ATOMIC WRITE and FLUSH have no opcodes of XRC
+            SendOp::AtomicWrite { .. } | SendOp::Flush { .. } => qp_type == QpType::Rc,
+            _ => matches!(qp_type, QpType::Rc | QpType::XrcSend),
         }
     }
 
@@ -278,8 +280,11 @@ pub struct SendWr {
     /// A solicited event is requested at the peer (SEND and WRITE with immediate).
     pub solicited: bool,
     /// The request must not begin before all earlier READs, ATOMICs, ATOMIC WRITEs and FLUSHes have
-    /// completed (RC).
+    /// completed (RC, XRC).
     pub fence: bool,
+    /// XRC: number of the peer's shared receive queue. It provides the receive, and its protection
+    /// domain is that of the memory, also for requests without a receive. Otherwise not used.
+    pub srqn: Srqn,
 }
 
 /// A receive work request. Its scatter list is passed separately.
@@ -313,6 +318,8 @@ pub(crate) struct SendWqe {
     pub(crate) fence: bool,
     /// The payload is inline data.
     pub(crate) is_inline: bool,
+    /// [`SendWr::srqn`], high byte first.
+    pub(crate) srqn: [u8; 3],
 }
 
 const _: () = assert!(size_of::<Option<SendWqe>>() == 64);
@@ -320,7 +327,8 @@ const _: () = assert!(size_of::<Option<SendWqe>>() == 64);
 impl SendWqe {
     /// A work request without payload and PSNs.
     pub(crate) fn new(wr: &SendWr) -> SendWqe {
-        let SendWr { wr_id, op, signaled, solicited, fence } = *wr;
+        let SendWr { wr_id, op, signaled, solicited, fence, srqn } = *wr;
+        let [_, srqn @ ..] = srqn.value().to_be_bytes();
         SendWqe {
             wr_id,
             op,
@@ -333,7 +341,14 @@ impl SendWqe {
             solicited,
             fence,
             is_inline: false,
+            srqn,
         }
+    }
+
+    /// The shared receive queue that an XRC request names.
+    pub(crate) fn srqn(&self) -> Srqn {
+        let [high, middle, low] = self.srqn;
+        Srqn::new(u32::from_be_bytes([0, high, middle, low]))
     }
 
     /// The PSN after the message's last one, once it has PSNs.

@@ -137,7 +137,7 @@ pub enum NakCode {
     RemoteAccessError,
     /// The responder failed for a reason that the request did not cause.
     RemoteOperationalError,
-    /// A reliable datagram request broke the rules of its domain.
+    /// A reliable datagram request, or an XRC request, broke the rules of its domain.
     InvalidRdRequest,
     /// Codes 5..=31, which have no meaning.
     Reserved(u8),

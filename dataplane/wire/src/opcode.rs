@@ -31,6 +31,18 @@ impl OpCode {
         self.0 >> 5 == 0
     }
 
+    /// Returns whether the byte is in XRC's range, defined or reserved.
+    #[inline]
+    pub const fn is_of_xrc(self) -> bool {
+        self.0 >> 5 == 5
+    }
+
+    /// The opcode of an RC operation in the range that `range` begins.
+    #[inline]
+    pub const fn in_range(self, range: OpCodeRange) -> OpCode {
+        OpCode(self.0 | range.0)
+    }
+
     /// The RC opcode of an operation at a position, with immediate data
     /// ([`Header::ImmDt`]), with invalidation ([`Header::Ieth`]) or plain (`None`).
     ///
@@ -95,6 +107,17 @@ impl fmt::Debug for OpCode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }
+}
+
+/// The range of a service's opcodes: the three high bits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OpCodeRange(u8);
+
+impl OpCodeRange {
+    /// RC's range; an opcode stays what it is.
+    pub const RC: OpCodeRange = OpCodeRange(0);
+    /// XRC's range.
+    pub const XRC: OpCodeRange = OpCodeRange(5 << 5);
 }
 
 /// One row of the opcode table.

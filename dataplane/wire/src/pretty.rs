@@ -33,7 +33,7 @@ fn write_header(f: &mut fmt::Formatter<'_>, header: Header, ext: &ExtHeaders) ->
         Header::Deth => {
             write!(f, " from qp {} qkey 0x{:08x}", ext.deth.src_qpn, ext.deth.qkey.0)
         }
-        Header::Xrceth => write!(f, " srq 0x{:06x}", ext.xrceth.srqn),
+        Header::Xrceth => write!(f, " srq {}", ext.xrceth.srqn),
         Header::Feth => write!(f, " {}", ext.feth),
         Header::Reth => {
             let reth = &ext.reth;

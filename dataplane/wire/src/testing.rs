@@ -35,8 +35,8 @@ use proptest::prelude::*;
 
 use crate::{
     Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Encap, ExtHeaders, Feth, Gid, Ieth, ImmDt, Mac, Msn,
-    OpCode, Pkey, Psn, Qkey, Qpn, Rdeth, Reth, Rkey, Syndrome, Va, Vlan, Xrceth, emit_headers,
-    seal,
+    OpCode, Pkey, Psn, Qkey, Qpn, Rdeth, Reth, Rkey, Srqn, Syndrome, Va, Vlan, Xrceth,
+    emit_headers, seal,
 };
 
 /// Every opcode that is not reserved.
@@ -71,7 +71,7 @@ pub(crate) fn any_ext() -> impl Strategy<Value = ExtHeaders> {
     any::<(u8, u8, [u32; 9], [u64; 5])>().prop_map(|(syndrome, flush, w, d)| ExtHeaders {
         rdeth: Rdeth { eecn: w[0] >> 8 },
         deth: Deth { qkey: Qkey(w[1]), src_qpn: Qpn::new(w[2]) },
-        xrceth: Xrceth { srqn: w[3] >> 8 },
+        xrceth: Xrceth { srqn: Srqn::new(w[3] >> 8) },
         feth: Feth::parse(&[0, 0, 0, flush]),
         reth: Reth { va: Va(d[0]), rkey: Rkey(w[4]), dma_len: w[5] },
         atomic: AtomicEth { va: Va(d[1]), rkey: Rkey(w[6]), swap_add: d[2], compare: d[3] },

@@ -26,7 +26,7 @@ use uroce_wire::ipv6::Ipv6;
 use uroce_wire::{
     Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Encap, ExtHeaders, Frame, Gid, Header, ICRC_LEN,
     Ieth, ImmDt, Mac, Msn, OpCode, Packet, PayloadRule, Pkey, Psn, Qkey, Qpn, Rdeth, Reth, Rkey,
-    Service, Syndrome, Va, Vlan, Xrceth, emit_headers, headers_len, seal,
+    Service, Srqn, Syndrome, Va, Vlan, Xrceth, emit_headers, headers_len, seal,
 };
 
 const CAPTURES: [&str; 4] = ["ipv4", "ipv4-vlan", "ipv6", "ipv6-vlan"];
@@ -319,7 +319,7 @@ fn any_ext() -> impl Strategy<Value = ExtHeaders> {
         feth: Default::default(),
         rdeth: Rdeth { eecn: w[0] >> 8 },
         deth: Deth { qkey: Qkey(w[1]), src_qpn: Qpn::new(w[2] | 0x80_0000) },
-        xrceth: Xrceth { srqn: w[3] >> 8 },
+        xrceth: Xrceth { srqn: Srqn::new(w[3] >> 8) },
         reth: Reth { va: Va(d[0]), rkey: Rkey(w[4]), dma_len: w[5] },
         atomic: AtomicEth { va: Va(d[1]), rkey: Rkey(w[6]), swap_add: d[2], compare: d[3] },
         aeth: Aeth { syndrome: Syndrome::from_byte(syndrome), msn: Msn::new(w[7]) },

@@ -187,7 +187,7 @@ impl Walk {
             IBV_QPT_UC,
             IBV_QPT_UD,
             IBV_QPT_RAW_PACKET,
-            IBV_QPT_XRC_SEND,
+            IBV_QPT_XRC_RECV,
             99,
         ]);
         init.sq_sig_all = c_int::from(input.u8() % 2);

@@ -14,10 +14,10 @@ use crate::abi::{
     IBV_WC_ATOMIC_WRITE, IBV_WC_BAD_RESP_ERR, IBV_WC_BIND_MW, IBV_WC_COMP_SWAP, IBV_WC_FETCH_ADD,
     IBV_WC_GRH, IBV_WC_LOC_LEN_ERR, IBV_WC_LOC_PROT_ERR, IBV_WC_LOC_QP_OP_ERR, IBV_WC_LOCAL_INV,
     IBV_WC_MW_BIND_ERR, IBV_WC_RDMA_READ, IBV_WC_RDMA_WRITE, IBV_WC_RECV,
-    IBV_WC_RECV_RDMA_WITH_IMM, IBV_WC_REM_ACCESS_ERR, IBV_WC_REM_INV_REQ_ERR, IBV_WC_REM_OP_ERR,
-    IBV_WC_RETRY_EXC_ERR, IBV_WC_RNR_RETRY_EXC_ERR, IBV_WC_SEND, IBV_WC_SUCCESS, IBV_WC_WITH_IMM,
-    IBV_WC_WITH_INV, IBV_WC_WR_FLUSH_ERR, ibv_cq, ibv_wc, ibv_wc__bindgen_ty_1, ibv_wc_opcode,
-    ibv_wc_status,
+    IBV_WC_RECV_RDMA_WITH_IMM, IBV_WC_REM_ACCESS_ERR, IBV_WC_REM_INV_RD_REQ_ERR,
+    IBV_WC_REM_INV_REQ_ERR, IBV_WC_REM_OP_ERR, IBV_WC_RETRY_EXC_ERR, IBV_WC_RNR_RETRY_EXC_ERR,
+    IBV_WC_SEND, IBV_WC_SUCCESS, IBV_WC_WITH_IMM, IBV_WC_WITH_INV, IBV_WC_WR_FLUSH_ERR, ibv_cq,
+    ibv_wc, ibv_wc__bindgen_ty_1, ibv_wc_opcode, ibv_wc_status,
 };
 use crate::entry;
 use crate::errno::Errno;
@@ -37,6 +37,7 @@ pub(crate) fn status_of(status: WcStatus) -> ibv_wc_status {
         WcStatus::MwBindErr => IBV_WC_MW_BIND_ERR,
         WcStatus::BadRespErr => IBV_WC_BAD_RESP_ERR,
         WcStatus::RemInvReqErr => IBV_WC_REM_INV_REQ_ERR,
+        WcStatus::RemInvRdReqErr => IBV_WC_REM_INV_RD_REQ_ERR,
         WcStatus::RemAccessErr => IBV_WC_REM_ACCESS_ERR,
         WcStatus::RemOpErr => IBV_WC_REM_OP_ERR,
         WcStatus::RetryExcErr => IBV_WC_RETRY_EXC_ERR,

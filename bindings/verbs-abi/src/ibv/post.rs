@@ -8,7 +8,7 @@ use std::ffi::{c_int, c_uint};
 use std::mem::MaybeUninit;
 
 use uroce::raw::{MAX_INLINE_DATA, MAX_SGE, RecvWr, SendBatch, SendData, SendOp, SendWr, Sge};
-use uroce::{ImmDt, Lkey, PostError, Qkey, QpType, Qpn, Rkey, Va};
+use uroce::{ImmDt, Lkey, PostError, Qkey, QpType, Qpn, Rkey, Srqn, Va};
 
 use crate::abi::{
     IBV_SEND_FENCE, IBV_SEND_INLINE, IBV_SEND_SIGNALED, IBV_SEND_SOLICITED,
@@ -196,6 +196,7 @@ pub(crate) fn request_of(qp: &Qp, wr_id: u64, op: SendOp, flags: c_uint) -> Resu
         signaled: qp.signals_all || flags & IBV_SEND_SIGNALED != 0,
         solicited: flags & IBV_SEND_SOLICITED != 0,
         fence: flags & IBV_SEND_FENCE != 0,
+        srqn: Srqn::default(),
     })
 }
 
@@ -210,9 +211,13 @@ unsafe fn push(qp: &Qp, batch: &mut SendBatch<'_>, wr: &ibv_send_wr) -> Result<(
         // SAFETY: the caller passes a valid work request.
         QpType::Ud | QpType::Gsi => unsafe { datagram_of(wr) },
         // SAFETY: the caller passes a valid work request.
-        QpType::Rc | QpType::Uc => unsafe { op_of(wr) },
+        QpType::Rc | QpType::Uc | QpType::XrcSend | QpType::XrcRecv => unsafe { op_of(wr) },
     }?;
-    let request = request_of(qp, wr.wr_id, op, wr.send_flags)?;
+    let mut request = request_of(qp, wr.wr_id, op, wr.send_flags)?;
+    if qp.control.qp_type() == QpType::XrcSend {
+        // SAFETY: four bytes, for which any value is valid.
+        request.srqn = Srqn::new(unsafe { wr.qp_type.xrc.remote_srqn });
+    }
     let count = if op.is_local() { 0 } else { count_of(wr.num_sge)? };
     if wr.send_flags & IBV_SEND_INLINE != 0 && op.takes_inline() {
         let mut inline = Inline::new();

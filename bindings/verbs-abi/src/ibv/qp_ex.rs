@@ -10,7 +10,7 @@
 use std::ffi::{c_int, c_void};
 
 use uroce::raw::{Ah, Placement, Selectivity, SendOp, Sge};
-use uroce::{Lkey, Qkey, QpType, Qpn, Rkey, Va};
+use uroce::{Lkey, Qkey, QpType, Qpn, Rkey, Srqn, Va};
 
 use crate::abi::{
     IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP, IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD,
@@ -37,14 +37,14 @@ const CONNECTED: u32 = DATAGRAM
     | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM
     | IBV_QP_EX_WITH_LOCAL_INV
     | IBV_QP_EX_WITH_BIND_MW;
-/// Supported operations of RC.
-const RELIABLE: u32 = CONNECTED
+/// Supported operations of an XRC initiator.
+const EXTENDED: u32 = CONNECTED
     | IBV_QP_EX_WITH_RDMA_READ
     | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP
     | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD
-    | IBV_QP_EX_WITH_SEND_WITH_INV
-    | IBV_QP_EX_WITH_ATOMIC_WRITE
-    | WITH_FLUSH;
+    | IBV_QP_EX_WITH_SEND_WITH_INV;
+/// Supported operations of RC.
+const RELIABLE: u32 = EXTENDED | IBV_QP_EX_WITH_ATOMIC_WRITE | WITH_FLUSH;
 /// `IBV_QP_EX_WITH_FLUSH` of newer headers.
 const WITH_FLUSH: u32 = 1 << 11;
 
@@ -52,6 +52,8 @@ const WITH_FLUSH: u32 = 1 << 11;
 pub(crate) fn unknown(ops: u64, qp_type: QpType) -> bool {
     let known = match qp_type {
         QpType::Rc => RELIABLE,
+        QpType::XrcSend => EXTENDED,
+        QpType::XrcRecv => 0,
         QpType::Uc => CONNECTED,
         QpType::Ud | QpType::Gsi => DATAGRAM,
     };
@@ -282,6 +284,10 @@ unsafe extern "C" fn wr_set_ud_addr(qp: *mut ibv_qp_ex, ah: *mut ibv_ah, qpn: u3
     });
 }
 
+unsafe extern "C" fn wr_set_xrc_srqn(qp: *mut ibv_qp_ex, number: u32) {
+    build(qp, |batch, _| batch.set_srqn(Srqn::new(number)));
+}
+
 /// Fills in the functions of the operations that the program has asked for.
 pub(crate) fn fill(public: &mut Public, ops: u64, qp_type: QpType) {
     if ops == 0 {
@@ -321,5 +327,8 @@ pub(crate) fn fill(public: &mut Public, ops: u64, qp_type: QpType) {
     qp.wr_set_inline_data_list = Some(wr_set_inline_data_list);
     if qp_type == QpType::Ud {
         qp.wr_set_ud_addr = Some(wr_set_ud_addr);
+    }
+    if qp_type == QpType::XrcSend {
+        qp.wr_set_xrc_srqn = Some(wr_set_xrc_srqn);
     }
 }

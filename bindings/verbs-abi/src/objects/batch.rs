@@ -1,7 +1,7 @@
 //! Work requests that were built through `ibv_qp_ex` and are posted together, all or none.
 
 use uroce::raw::{MAX_MESSAGE_LEN, SendData, SendOp, SendWr, Sge};
-use uroce::{QpCaps, QpType, SendQueue};
+use uroce::{QpCaps, QpType, SendQueue, Srqn};
 
 use crate::errno::Errno;
 
@@ -74,6 +74,14 @@ impl Batch {
     #[inline]
     pub(crate) fn op(&mut self) -> Option<&mut SendOp> {
         self.last().map(|last| &mut last.wr.op)
+    }
+
+    /// Sets the shared receive queue that the last request names. Records EINVAL if there is no
+    /// request.
+    pub(crate) fn set_srqn(&mut self, srqn: Srqn) {
+        if let Some(last) = self.last() {
+            last.wr.srqn = srqn;
+        }
     }
 
     #[inline]

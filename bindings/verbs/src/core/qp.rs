@@ -7,7 +7,7 @@ use uroce_engine::{EventGuard, QpSpec, RecvQueueEnd, SendQueueEnd};
 use uroce_transport::{Congestion, QpCaps, QpType};
 use uroce_wire::{Psn, Qpn};
 
-use super::{CqShared, PdShared, SrqShared};
+use super::{CqShared, PdShared, SrqShared, XrcdShared};
 
 /// A queue pair, which its handles keep alive. Dropping it destroys the QP.
 #[derive(Debug)]
@@ -21,6 +21,7 @@ pub(crate) struct QpShared {
     /// The QP's asynchronous events are delivered while this exists.
     _events: EventGuard,
     _srq: Option<Arc<SrqShared>>,
+    _xrcd: Option<Arc<XrcdShared>>,
     _send_cq: Arc<CqShared>,
     _recv_cq: Arc<CqShared>,
 }
@@ -31,6 +32,7 @@ pub(crate) struct QpParts<'a> {
     pub(crate) send_cq: &'a Arc<CqShared>,
     pub(crate) recv_cq: &'a Arc<CqShared>,
     pub(crate) srq: Option<&'a Arc<SrqShared>>,
+    pub(crate) xrcd: Option<&'a Arc<XrcdShared>>,
     pub(crate) qp_type: QpType,
     pub(crate) caps: QpCaps,
     pub(crate) lcore: Option<usize>,
@@ -42,11 +44,12 @@ impl QpShared {
     pub(crate) fn create(
         parts: QpParts<'_>,
     ) -> Result<(Arc<QpShared>, SendQueueEnd, RecvQueueEnd), RequestError> {
-        let QpParts { pd, send_cq, recv_cq, srq, qp_type, caps, lcore, congestion } = parts;
+        let QpParts { pd, send_cq, recv_cq, srq, xrcd, qp_type, caps, lcore, congestion } = parts;
         let psn = random_psn().map_err(RequestError::NoRandomness)?;
         let handle = pd.device.create_qp(QpSpec {
             qp_type,
             srq: srq.map(|srq| Arc::clone(&srq.srq)),
+            xrcd: xrcd.map(|xrcd| Arc::clone(&xrcd.domain)),
             pd: pd.pd,
             caps,
             send_cq: Arc::clone(&send_cq.cq),
@@ -63,6 +66,7 @@ impl QpShared {
             psn,
             _events: handle.events,
             _srq: srq.cloned(),
+            _xrcd: xrcd.cloned(),
             _send_cq: Arc::clone(send_cq),
             _recv_cq: Arc::clone(recv_cq),
         });

@@ -33,3 +33,4 @@ mod shared_receives;
 mod shut_down;
 mod unreliable;
 mod windows;
+mod xrc;

@@ -92,7 +92,14 @@ fn a_region_without_memory_reads_as_zeros_and_discards_writes() {
     right.memory.write_at(0, &pattern(4, LEN)).unwrap();
     let (va, rkey) = (right.memory.va(), right.memory.rkey());
     for op in [SendOp::Read { va, rkey }, SendOp::Write { va, rkey, imm: None }] {
-        let wr = raw::SendWr { wr_id: 7, op, signaled: true, solicited: false, fence: false };
+        let wr = raw::SendWr {
+            wr_id: 7,
+            op,
+            signaled: true,
+            solicited: false,
+            fence: false,
+            srqn: Default::default(),
+        };
         let (sends, _) = left.qp.split();
         sends.batch().unwrap().push(&wr, SendData::Sges(&[sge])).unwrap();
         assert_eq!(left.done(), 7);

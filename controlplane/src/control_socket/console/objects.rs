@@ -90,6 +90,7 @@ impl Console {
             send_cq: Arc::clone(&scq.cq),
             recv_cq: Arc::clone(&rcq.cq),
             srq: srq.map(|srq| Arc::clone(&srq.srq)),
+            xrcd: None,
             lcore: create.lcore.map(|lcore| lcore as usize),
             notices: false,
             congestion: None,

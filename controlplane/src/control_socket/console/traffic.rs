@@ -52,6 +52,7 @@ impl Console {
                 signaled: true,
                 solicited: false,
                 fence: false,
+                srqn: Default::default(),
             })
             .collect();
         let qp = self.own_qp(local.qp)?;

@@ -37,6 +37,10 @@ impl Control {
         if spec.qp_type == QpType::Gsi {
             return Err(ControlError::QpType(spec.qp_type));
         }
+        let is_target = spec.qp_type == QpType::XrcRecv;
+        if spec.xrcd.is_some() != is_target || spec.srq.is_some() && spec.qp_type.is_xrc() {
+            return Err(ControlError::XrcDomain);
+        }
         let caps = caps_of(spec)?;
         let lcore = self.choose_lcore(spec.lcore)?;
         let (index, qpn) = self.take_number().ok_or(ControlError::NoQpLeft)?;
@@ -55,7 +59,7 @@ impl Control {
         let created = self.call(lcore, CreateQp { index, context })?;
         created.map_err(|_| ControlError::LcoreDied(lcore))?;
         self.lcores[lcore].qps += 1;
-        let (qp_type, has_srq) = (spec.qp_type, spec.srq.is_some());
+        let (qp_type, has_srq) = (spec.qp_type, has_no_receives(spec));
         self.qps.put(Record::new(qpn, index, lcore, qp_type, has_srq, caps));
         Ok(QpHandle { qpn, lcore, sq, rq, events })
     }
@@ -108,11 +112,11 @@ impl Control {
         caps: &QpCaps,
         site: Site,
     ) -> (Box<QpContext>, SendQueueEnd, RecvQueueEnd) {
-        let QpSpec { qp_type, pd, send_cq, recv_cq, srq, .. } = spec;
+        let QpSpec { qp_type, pd, send_cq, recv_cq, srq, xrcd, .. } = spec;
         let Site { qpn, index, lcore, events, places } = site;
         let place = Place { index, owner: lcore };
         let (queues, shared, sq, rq) =
-            self.build_queues(place, places, *qp_type, caps, srq.is_some());
+            self.build_queues(place, places, *qp_type, caps, has_no_receives(spec));
         let cqs = [send_cq, recv_cq].map(Arc::clone);
         cqs.iter().for_each(|cq| cq.add_lcore(lcore));
         let completions = Completions::new(cqs, index);
@@ -124,7 +128,8 @@ impl Control {
             ..QpInit::new(*qp_type, core_caps(caps))
         };
         let qp = Qp::new(qpn, *pd, &init);
-        let context = QpContext::new(qp, queues, shared, completions, events, srq.clone());
+        let xrcd = xrcd.as_ref().map(|domain| domain.number());
+        let context = QpContext::new(qp, queues, shared, completions, events, srq.clone(), xrcd);
         (Box::new(context), sq, rq)
     }
 
@@ -153,9 +158,23 @@ impl Control {
     }
 }
 
+/// Returns whether the QP has no receive queue of its own.
+fn has_no_receives(spec: &QpSpec) -> bool {
+    spec.srq.is_some() || spec.qp_type.is_xrc()
+}
+
 /// Returns the sizes of the QP's queues, if they are possible.
 fn caps_of(spec: &QpSpec) -> Result<QpCaps, ControlError> {
     let caps = match &spec.srq {
+        // The core holds one receive of any shared queue at a time, and posts of sends are refused.
+        None if spec.qp_type == QpType::XrcRecv => {
+            let (max_send_wr, max_send_sge, max_inline_data) = (1, 1, 0);
+            let (max_recv_wr, max_recv_sge) = (1, MAX_SGE);
+            QpCaps { max_send_wr, max_recv_wr, max_send_sge, max_recv_sge, max_inline_data }
+        }
+        None if spec.qp_type == QpType::XrcSend => {
+            QpCaps { max_recv_wr: 0, max_recv_sge: 1, ..spec.caps }
+        }
         // The core holds one receive of the shared queue at a time.
         Some(srq) => QpCaps { max_recv_wr: 1, max_recv_sge: srq.max_sge(), ..spec.caps },
         None => spec.caps,

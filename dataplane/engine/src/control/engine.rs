@@ -24,11 +24,13 @@ use crate::lcore::{AdoptError, LcoreGuard, LcoreProfile};
 use crate::limits::{MAX_GIDS, MAX_LCORES, MAX_MRS, MAX_PORTS, MAX_QPS};
 use crate::port::QueueError;
 use crate::qp::tables::Tables;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 use uroce_shared::memory::mr_table::MrTable;
 use uroce_shared::queue::cq::CqParts;
 use uroce_shared::queue::places::Places;
+use uroce_shared::queue::xrc::{XrcDomain, XrcName, Xrcd};
 use uroce_shared::queue::{
     CompletionChannel, CompletionQueue, CqError, SharedReceiveQueue, SrqError,
 };
@@ -134,7 +136,7 @@ pub(crate) struct Shared {
     pub(crate) pds: AtomicU32,
     /// Memory windows that exist.
     pub(crate) windows: AtomicU32,
-    /// The next number of a CQ or SRQ, for its events.
+    /// The next number of a CQ or SRQ, for its events, or of an XRC domain.
     next_queue: AtomicU32,
     pub(crate) driver: Driver,
     /// Number of processors that the process had when the engine started.
@@ -232,6 +234,29 @@ impl Engine {
     ) -> Result<Arc<SharedReceiveQueue>, SrqError> {
         let events = self.admit(Subject::Srq).ok_or(SrqError::NoneLeft)?;
         SharedReceiveQueue::new(pd, depth, max_sge, events).map(Arc::new)
+    }
+
+    /// Makes an XRC domain.
+    pub fn open_xrc_domain(&self) -> Arc<XrcDomain> {
+        // The numbers begin with 1.
+        let number = self.shared.next_queue.fetch_add(1, Ordering::Relaxed);
+        Arc::new(XrcDomain::new(Xrcd(NonZeroU32::new(number).unwrap_or(NonZeroU32::MAX))))
+    }
+
+    /// Makes a shared receive queue one that requests to the XRC targets of a domain can name. Its
+    /// receives complete in `cq`.
+    ///
+    /// # Errors
+    /// [`SrqError::NoneLeft`].
+    pub fn name_srq(
+        &self,
+        domain: &XrcDomain,
+        srq: &Arc<SharedReceiveQueue>,
+        cq: &Arc<CompletionQueue>,
+    ) -> Result<XrcName, SrqError> {
+        // Targets on any lcore may complete there.
+        (0..self.lcores()).for_each(|lcore| cq.add_lcore(lcore));
+        self.shared.tables.xrc.name(domain, srq, cq)
     }
 
     /// Makes an address handle: datagrams of UD QPs of that domain at `port`, counted from 1, are

@@ -49,6 +49,22 @@ impl Completions {
         Cqe { at, position, slot: self.slot, ..cqe }
     }
 
+    /// Sets the queue of the completions of receives from now on. The former one is notified of
+    /// what it has got.
+    pub(crate) fn receive_in(&mut self, cq: &Arc<CompletionQueue>) {
+        if Arc::ptr_eq(&self.recv_cq, cq) {
+            return;
+        }
+        if let Some(solicited) = self.pending.received.take() {
+            CompletionQueue::notify_fence();
+            if self.recv_cq.wants_event(solicited) {
+                self.recv_cq.notify();
+            }
+        }
+        // The XRC domain keeps the former queue, so nothing is freed here.
+        self.recv_cq = Arc::clone(cq);
+    }
+
     /// Puts completions into their queues.
     pub(crate) fn deliver(&mut self, cqes: &mut Vec<(Side, Cqe)>, counters: &CounterBlock) {
         for (side, cqe) in cqes.drain(..) {

@@ -8,14 +8,15 @@ use crate::qp::held::HeldPackets;
 use crate::qp::tables::Tables;
 use std::cell::RefCell;
 use uroce_shared::memory::mr_table::MrView;
+use uroce_shared::queue::xrc::{XrcQueue, Xrcd};
 use uroce_shared::queue::{RecvQueueFeed, SharedReceiveQueue};
 use uroce_shared::table::ah_table::Handle;
 use uroce_transport::{
     Accessor, Ah, AsyncEvent, AtomicOp, BindMw, Counter, Cqe, Env, Flush, Found, Instant, Memory,
-    MemoryFault, Outbound, Output, PacketSink, Path, RecvWr, Region, Sge, SharedReceives, Side,
+    MemoryFault, Outbound, Output, PacketSink, Path, Pd, RecvWr, Region, Sge, SharedReceives, Side,
     TransmitError,
 };
-use uroce_wire::{Gid, HeaderTemplate, ICRC_LEN, Qpn, Rkey, Va, headers_len};
+use uroce_wire::{Gid, HeaderTemplate, ICRC_LEN, Qpn, Rkey, Srqn, Va, headers_len};
 
 /// State that each input in a turn needs besides its QP.
 pub(crate) struct TurnContext<'a> {
@@ -37,6 +38,10 @@ pub(crate) struct QpEnv<'a> {
     pub(crate) port: usize,
     pub(crate) rq: &'a RefCell<RecvQueueFeed>,
     pub(crate) srq: Option<&'a SharedReceiveQueue>,
+    /// The domain of an XRC target.
+    pub(crate) xrcd: Option<Xrcd>,
+    /// The XRC shared receive queue that the packet names.
+    pub(crate) chosen: Option<&'a XrcQueue>,
     pub(crate) completions: &'a mut Completions,
     pub(crate) events: &'a QpEvents,
     pub(crate) path: &'a mut PathState,
@@ -125,9 +130,18 @@ impl<'a> Env for QpEnv<'a> {
 }
 
 impl SharedReceives for QpEnv<'_> {
+    fn choose_queue(&mut self, srqn: Srqn) -> Option<Pd> {
+        let queue = self.memory.tables.xrc.find(srqn, self.xrcd?, self.memory.view.turn())?;
+        self.chosen = Some(queue);
+        Some(queue.srq.pd())
+    }
+
     #[inline]
     fn take_receive(&mut self, room: u32, place: impl FnOnce(&RecvWr, &[Sge])) -> Found {
-        self.srq.map_or(Found::Nothing, |srq| srq.take(room, place))
+        match self.srq {
+            Some(srq) => srq.take(room, place),
+            None => self.take_named(room, place),
+        }
     }
 
     fn receives_waiting(&self) -> u32 {
@@ -154,6 +168,17 @@ impl PacketSink for QpEnv<'_> {
 }
 
 impl QpEnv<'_> {
+    /// Takes the oldest receive of the chosen queue, which is to complete in that queue's CQ.
+    #[cold]
+    fn take_named(&mut self, room: u32, place: impl FnOnce(&RecvWr, &[Sge])) -> Found {
+        let Some(queue) = self.chosen else { return Found::Nothing };
+        let found = queue.srq.take(room, place);
+        if found == Found::Receive {
+            self.completions.receive_in(&queue.cq);
+        }
+        found
+    }
+
     /// Sends a packet of a connection with the UDP source port of this index.
     #[cold]
     #[inline(never)]

@@ -17,7 +17,7 @@ use crate::qp::env::{QpEnv, TurnContext};
 use crate::qp::shard::Shard;
 use std::collections::VecDeque;
 use uroce_shared::seat::Work;
-use uroce_transport::{Instant, Progress, Qp, QpState, QpType};
+use uroce_transport::{Instant, Progress, Qp, QpState};
 
 /// Largest number of packets that one QP sends at a time.
 const QUANTUM: u32 = 32;
@@ -95,7 +95,7 @@ impl Shard {
     /// Sends at most a turn's packets, and what the port has room for.
     #[cold]
     pub(crate) fn send_rest(&mut self, index: u32, turn: &mut TurnContext<'_>) {
-        let is_answered = |context: &QpContext| context.qp.qp_type() == QpType::Rc;
+        let is_answered = |context: &QpContext| context.qp.qp_type().is_reliable();
         if self.get(index).is_none_or(is_answered) {
             return;
         }

@@ -376,6 +376,7 @@ mod tests {
         let tables = Tables {
             handles: Arc::new(AhTable::new(1, Arc::clone(regions.turns()))),
             groups: Arc::new(GroupTable::new(Arc::clone(regions.turns()))),
+            xrc: Arc::new(uroce_shared::queue::xrc::XrcTable::new(Arc::clone(regions.turns()))),
             notices: Arc::new(Notices::new(1, Waker::new().unwrap())),
         };
         let table = Arc::new(QpTable::new(QPS, numbers));

@@ -1,15 +1,18 @@
 //! Tables that all lcores read, besides the key table and the QP table.
 
 use std::sync::Arc;
+use uroce_shared::queue::xrc::XrcTable;
 use uroce_shared::table::ah_table::AhTable;
 use uroce_shared::table::mcast::GroupTable;
 use uroce_shared::wake::notices::Notices;
 
-/// Tables of one engine that all its lcores share: address handles, multicast groups, and notices
+/// Tables of one engine that all its lcores share: address handles, multicast groups, XRC shared
+/// receive queues, and notices
 /// for the control plane.
 #[derive(Clone, Debug)]
 pub(crate) struct Tables {
     pub(crate) handles: Arc<AhTable>,
     pub(crate) groups: Arc<GroupTable>,
+    pub(crate) xrc: Arc<XrcTable>,
     pub(crate) notices: Arc<Notices>,
 }

@@ -102,7 +102,8 @@ fn control_calls_are_refused_by_name_and_change_nothing() {
     let pd = lab.a.engine.alloc_pd();
     let qp_type = QpType::Rc;
     let (srq, lcore, notices, congestion) = (None, None, false, None);
-    let spec = QpSpec { qp_type, pd, caps, send_cq, recv_cq, srq, lcore, notices, congestion };
+    let spec =
+        QpSpec { qp_type, pd, caps, send_cq, recv_cq, srq, xrcd: None, lcore, notices, congestion };
     let bad = [
         QpCaps { max_send_wr: 0, ..caps },
         QpCaps { max_send_wr: (1 << 16) + 1, ..caps },
@@ -147,7 +148,8 @@ fn a_path_mtu_that_the_port_cannot_carry_is_refused() {
     let (send_cq, recv_cq) = (Arc::clone(&cq), cq);
     let QpWish { qp_type, caps, .. } = QpWish::default();
     let (srq, lcore, notices, congestion) = (None, None, false, None);
-    let spec = QpSpec { qp_type, pd, caps, send_cq, recv_cq, srq, lcore, notices, congestion };
+    let spec =
+        QpSpec { qp_type, pd, caps, send_cq, recv_cq, srq, xrcd: None, lcore, notices, congestion };
     let qpn = control.create_qp(&spec).expect("QP").qpn;
     let own = PortAddresses { gids: vec![Gid::default()], ..PortAddresses::default() };
     let [init, rtr, _] = lab::changes(&own, &own, Qpn::new(2), &QpWish::default());

@@ -209,7 +209,18 @@ impl Node {
         let (send_cq, recv_cq) = (Arc::clone(&cq), Arc::clone(&cq));
         let QpWish { qp_type, caps, .. } = *wish;
         let (srq, notices, congestion) = (srq.cloned(), wish.notices, wish.congestion);
-        let spec = QpSpec { qp_type, pd, caps, send_cq, recv_cq, srq, lcore, notices, congestion };
+        let spec = QpSpec {
+            qp_type,
+            pd,
+            caps,
+            send_cq,
+            recv_cq,
+            srq,
+            xrcd: None,
+            lcore,
+            notices,
+            congestion,
+        };
         let QpHandle { qpn, lcore, sq, rq, events } = self.control.create_qp(&spec)?;
         Ok(TestQp { qpn, lcore, pd, sq, rq, cq, events })
     }
@@ -304,7 +315,7 @@ impl TestQp {
 }
 
 pub fn signaled(wr_id: u64, op: SendOp) -> SendWr {
-    SendWr { wr_id, op, signaled: true, solicited: false, fence: false }
+    SendWr { wr_id, op, signaled: true, solicited: false, fence: false, srqn: Default::default() }
 }
 
 /// Waits until `check` returns true, at most for 20 seconds.

@@ -126,9 +126,7 @@ fn judge(input: &mut Input<'_>, frame: &[u8], datagram: &Datagram<'_>) {
         (Err(flaw), Ok(packet)) => {
             let is_stricter = match flaw.rule {
                 Rule::ReservedBits | Rule::SourcePort | Rule::IpHeader | Rule::CnpHeader => true,
-                Rule::UnknownOpcode => {
-                    !matches!(packet.op.service, Service::Rc | Service::Uc | Service::Ud)
-                }
+                Rule::UnknownOpcode => packet.op.service == Service::Rd,
                 Rule::Pad => packet.bth.pad_count > 0,
                 // A responder refuses an ATOMIC WRITE of another length.
                 Rule::PayloadLength => packet.op.payload == PayloadRule::Word,
@@ -217,7 +215,8 @@ fn compare(seen: &Seen, datagram: &Datagram<'_>, packet: &Packet<'_>) {
                 let placement = ext.feth.placement.0;
                 assert_eq!(seen.flush, placement | ext.feth.selectivity.code() << 4);
             }
-            Header::Rdeth | Header::Xrceth => panic!("a service that the checker does not know"),
+            Header::Xrceth => assert_eq!(seen.srqn, ext.xrceth.srqn.value()),
+            Header::Rdeth => panic!("a service that the checker does not know"),
         }
     }
 }

@@ -175,7 +175,8 @@ impl Siege {
             _ => input.pick(&[0, 1, 255, 256, 257, 600, 800]),
         };
         let fence = input.below(8) == 0;
-        let wr = SendWr { wr_id, op, signaled: true, solicited: false, fence };
+        let wr =
+            SendWr { wr_id, op, signaled: true, solicited: false, fence, srqn: Default::default() };
         let count = usize::from(!matches!(op, SendOp::Flush { .. }));
         let posted = self.qp.post_send(&wr, &[buffer(wr_id, len)][..count], &mut self.world);
         posted.expect("room for all");

@@ -228,6 +228,7 @@ impl Siege {
             QpType::Rc => 0x00,
             QpType::Uc => 0x20,
             QpType::Ud | QpType::Gsi => 0x60,
+            QpType::XrcSend | QpType::XrcRecv => 0xa0,
         };
         let byte = input.u8();
         let low = match self.qp.qp_type() {

@@ -14,7 +14,8 @@ use crate::campaign::workload::Traffic;
 use crate::world::checker::apm::Stand;
 use crate::world::names::At;
 use uroce_transport::{
-    AltPath, ModifyError, PathAttr, PathMigState, QpChange, QpState, StaticRate, rnr_timeout,
+    AltPath, ModifyError, PathAttr, PathMigState, QpChange, QpState, QpType, StaticRate,
+    rnr_timeout,
 };
 
 /// Longest RNR timer code that is set; longer ones only make a run longer.
@@ -184,7 +185,8 @@ impl Traffic {
     }
 
     fn set_rnr_timer(&mut self, end: usize) -> Result<(), String> {
-        if self.state(end) != QpState::Rts {
+        let qp_type = self.world.qp(self.at(end)).qp_type();
+        if self.state(end) != QpState::Rts || qp_type == QpType::XrcSend {
             return Ok(());
         }
         let code = self.rng.u8(1..=RNR_TIMER_MAX);

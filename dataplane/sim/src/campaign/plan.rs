@@ -45,6 +45,8 @@ pub(crate) struct Connection {
     pub(crate) peace: Option<Duration>,
     /// Mean time between two control operations; none if not given.
     pub(crate) control_pace: Option<Duration>,
+    /// An extended reliable connection: side 0 is the initiator, side 1 the target.
+    pub(crate) is_xrc: bool,
     /// Both ends use selective repeat.
     pub(crate) selective_repeat: bool,
     /// Number of UDP source ports of each end.
@@ -52,6 +54,21 @@ pub(crate) struct Connection {
     /// Idle time of each end's keepalive, in milliseconds; 0 means none.
     pub(crate) keepalive_ms: [u32; 2],
     pub(crate) ends: [End; 2],
+}
+
+impl Connection {
+    /// Turns the connection into an extended one, without what these do not have. It is not struck:
+    /// receives of a shared queue outlive their connection.
+    fn become_xrc(&mut self) {
+        self.is_xrc = true;
+        (self.selective_repeat, self.udp_source_ports) = (false, 1);
+        self.keepalive_ms = [0; 2];
+        self.peace = None;
+        self.ends[0].mix[4..].fill(0);
+        // One receive in each of the target's queues.
+        let caps = &mut self.ends[1].caps;
+        caps.max_recv_wr = caps.max_recv_wr.max(2);
+    }
 }
 
 /// Random parameters of one end of a connection.
@@ -116,7 +133,23 @@ impl Plan {
         if !is_perfect {
             self.choose_keepalive(&mut shape);
         }
+        self.choose_xrc(&mut shape);
         shape
+    }
+
+    /// Chooses the extended reliable connections: in a quarter of all runs about half of the
+    /// connections. The random numbers are its own.
+    fn choose_xrc(&self, shape: &mut Shape) {
+        const SALT: u64 = 0x9c2d_a145;
+        let mut rng = Rng::with_seed(self.seed ^ SALT);
+        if rng.u8(..4) > 0 {
+            return;
+        }
+        for connection in &mut shape.connections {
+            if rng.bool() {
+                connection.become_xrc();
+            }
+        }
     }
 
     /// Chooses the ends with a keepalive: in half of all runs about half of them. The random
@@ -187,6 +220,7 @@ fn connection(rng: &mut Rng, nodes: u16, is_perfect: bool) -> Connection {
         vlan,
         peace,
         control_pace: None,
+        is_xrc: false,
         selective_repeat: false,
         udp_source_ports: 1,
         keepalive_ms: [0; 2],

@@ -3,14 +3,16 @@
 use core::time::Duration;
 
 use crate::campaign::workload::{PostedRecv, Traffic};
-use uroce_transport::RecvWr;
+use uroce_transport::{QpType, RecvWr};
+use uroce_wire::Srqn;
 
 impl Traffic {
     /// Schedules the posting of receives at an end, if there is room and none is scheduled.
     pub(crate) fn wake_receiver(&mut self, index: usize) {
         let me = &mut self.ends[index];
         let has_room = (me.recvs.len() as u32) < me.end.caps.max_recv_wr;
-        if me.receiver_is_awake || me.has_failed || !has_room {
+        let is_initiator = self.world.qp(me.at).qp_type() == QpType::XrcSend;
+        if me.receiver_is_awake || me.has_failed || is_initiator || !has_room {
             return;
         }
         me.receiver_is_awake = true;
@@ -22,6 +24,9 @@ impl Traffic {
     /// Posts receives at an end: as many as there is room for, or a few at a slow end.
     pub(crate) fn post_recvs(&mut self, index: usize) -> Result<(), String> {
         self.ends[index].receiver_is_awake = false;
+        if self.world.qp(self.ends[index].at).qp_type() == QpType::XrcSend {
+            return Ok(());
+        }
         let me = &self.ends[index];
         let room = me.end.caps.max_recv_wr - me.recvs.len() as u32;
         let count = if me.end.is_slow { room.min(self.rng.u32(1..=4)) } else { room };
@@ -31,14 +36,24 @@ impl Traffic {
                 return Ok(());
             }
             let pieces = self.rng.usize(1..=me.end.caps.max_recv_sge as usize);
-            let Some(chunk) = me.inbox.take(&mut self.rng, me.end.max_recv_len, pieces) else {
+            // The queue with fewer receives, so that neither is without one for ever.
+            let count = |srqn: &Srqn| me.recvs.iter().filter(|it| it.srqn == *srqn).count();
+            let queue = me.queues.iter().copied().min_by_key(count);
+            let (srqn, len) = (queue.unwrap_or_default(), me.end.max_recv_len);
+            let inbox = me.inbox_of(srqn);
+            let Some(chunk) = inbox.take(&mut self.rng, len, pieces) else {
                 return Ok(());
             };
-            chunk.pieces.sges(me.inbox.mr, &mut self.sges);
+            chunk.pieces.sges(inbox.mr, &mut self.sges);
             let wr_id = me.next_wr_id;
             me.next_wr_id += 1;
-            me.recvs.push_back(PostedRecv { wr_id, chunk });
             let at = me.at;
+            me.recvs.push_back(PostedRecv { wr_id, chunk, srqn });
+            if let Some(srqn) = queue {
+                let receive = (RecvWr { wr_id }, self.sges.clone());
+                self.world.node_mut(at.node).named_mut(srqn).receives.push_back(receive);
+                continue;
+            }
             match self.world.post_recv(at, &RecvWr { wr_id }, &self.sges) {
                 Ok(()) => {}
                 Err(error) if self.is_refused(index, error) => return Ok(()),

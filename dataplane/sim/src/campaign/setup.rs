@@ -4,7 +4,7 @@ use core::time::Duration;
 use std::collections::VecDeque;
 
 use fastrand::Rng;
-use uroce_wire::{Encap, Gid, Mac, Qpn, Vlan, udp_source_port};
+use uroce_wire::{Encap, Gid, Mac, Qpn, Srqn, Vlan, udp_source_port};
 
 use crate::campaign::chunks::{CANARY, Chunks};
 use crate::campaign::congest::Congested;
@@ -15,10 +15,14 @@ use crate::faults::Rates;
 use crate::world::World;
 use crate::world::memory::Mr;
 use crate::world::names::Rail;
+use crate::world::node::XRCD;
 use uroce_transport::{AccessFlags, Pd, QpChange, QpInit, QpType, RtrAttr, RtsAttr};
 
 /// Protection domain of all memory and QPs.
 const PD: Pd = Pd(3);
+
+/// Protection domain of XRC targets, in which there is no memory.
+const NO_PD: Pd = Pd(4);
 
 /// Longest time that a busy node may be late.
 const TAP_SLACK: Duration = Duration::from_millis(1);
@@ -85,7 +89,7 @@ impl Traffic {
             let first = self.ends.len();
             for (side, end) in connection.ends.iter().enumerate() {
                 let source = sources[usize::from(end.node)];
-                let mut init = QpInit::new(QpType::Rc, end.caps);
+                let mut init = QpInit::new(type_of(connection, side), end.caps);
                 congested.choose(connection, &mut init);
                 self.add_end(end, &init, connection.mtu.bytes(), first + 1 - side, source);
             }
@@ -96,7 +100,13 @@ impl Traffic {
         let node = end.node;
         // No QP has number 0, also after a QP in the slot was destroyed and its number counted up.
         let tag = self.rng.u32(..1 << 16).clamp(1, 0xff00);
-        let at = self.world.add_qp(node, tag, PD, init);
+        let is_target = init.qp_type == QpType::XrcRecv;
+        let at = self.world.add_qp(node, tag, if is_target { NO_PD } else { PD }, init);
+        let first = Srqn::new(2 * self.ends.len() as u32 + 1);
+        let queues = if is_target { vec![first, Srqn::new(first.value() + 1)] } else { Vec::new() };
+        for srqn in &queues {
+            self.world.node_mut(node).add_named_queue(*srqn, XRCD, PD);
+        }
         let shadow = random_bytes(&mut self.rng, end.target_len);
         let flushes = AccessFlags::FLUSH_GLOBAL | AccessFlags::FLUSH_PERSISTENT;
         let remote = AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_READ | flushes;
@@ -108,6 +118,10 @@ impl Traffic {
         let landing = self.register(node, AccessFlags::LOCAL_WRITE, vec![CANARY; landing as usize]);
         let inbox = Chunks::room_for(end.max_recv_len) * (end.caps.max_recv_wr + 1);
         let inbox = self.register(node, AccessFlags::LOCAL_WRITE, vec![CANARY; inbox as usize]);
+        let second_inbox = is_target.then(|| {
+            let bytes = vec![CANARY; inbox.len() as usize];
+            Chunks::new(self.register(node, AccessFlags::LOCAL_WRITE, bytes))
+        });
         self.by_slot[usize::from(node)].push(self.ends.len());
         self.ends.push(Endpoint {
             at,
@@ -120,6 +134,8 @@ impl Traffic {
             shadow_words,
             landing: Chunks::new(landing),
             inbox: Chunks::new(inbox),
+            second_inbox,
+            queues,
             sends: VecDeque::new(),
             recvs: VecDeque::new(),
             expected: VecDeque::new(),
@@ -190,6 +206,15 @@ impl Traffic {
     }
 }
 
+/// Type of the QP of one side.
+fn type_of(connection: &Connection, side: usize) -> QpType {
+    match (connection.is_xrc, side) {
+        (false, _) => QpType::Rc,
+        (true, 0) => QpType::XrcSend,
+        (true, _) => QpType::XrcRecv,
+    }
+}
+
 fn random_bytes(rng: &mut Rng, len: u32) -> Vec<u8> {
     let mut bytes = vec![0; len as usize];
     rng.fill(&mut bytes);
@@ -228,9 +253,9 @@ fn changes(connection: &Connection, side: usize, path: Encap, dest_qpn: Qpn) -> 
             path: Some(path.into()),
             selective_repeat: connection.selective_repeat.then_some(true),
             udp_source_ports: connection.selective_repeat.then_some(connection.udp_source_ports),
-            keepalive_ms: Some(connection.keepalive_ms[side]),
-            ..QpChange::to_rtr(QpType::Rc, &rtr)
+            keepalive_ms: (!connection.is_xrc).then_some(connection.keepalive_ms[side]),
+            ..QpChange::to_rtr(type_of(connection, side), &rtr)
         },
-        QpChange::to_rts(QpType::Rc, &rts),
+        QpChange::to_rts(type_of(connection, side), &rts),
     ]
 }

@@ -15,7 +15,7 @@ use core::time::Duration;
 use std::collections::VecDeque;
 
 use fastrand::Rng;
-use uroce_wire::{ImmDt, Placement, Rkey, Selectivity, Va};
+use uroce_wire::{ImmDt, Placement, Rkey, Selectivity, Srqn, Va};
 
 use crate::campaign::chunks::{Chunk, Chunks};
 use crate::campaign::inject::Excuses;
@@ -83,6 +83,8 @@ pub(crate) enum Work {
 pub(crate) struct PostedRecv {
     pub(crate) wr_id: u64,
     pub(crate) chunk: Chunk,
+    /// The XRC shared receive queue that it was posted to.
+    pub(crate) srqn: Srqn,
 }
 
 /// A message in flight that will consume a receive.
@@ -90,6 +92,8 @@ pub(crate) struct PostedRecv {
 pub(crate) struct Expected {
     /// `wr_id` of the sender's work request.
     pub(crate) wr_id: u64,
+    /// The XRC shared receive queue that the work request names.
+    pub(crate) srqn: Srqn,
     pub(crate) len: u32,
     pub(crate) imm: Option<ImmDt>,
     pub(crate) solicited: bool,
@@ -119,6 +123,9 @@ pub(crate) struct Endpoint {
     /// Buffers of READ data and ATOMIC results.
     pub(crate) landing: Chunks,
     pub(crate) inbox: Chunks,
+    /// The XRC shared receive queues of a target; the receives of the second use `second_inbox`.
+    pub(crate) queues: Vec<Srqn>,
+    pub(crate) second_inbox: Option<Chunks>,
     pub(crate) sends: VecDeque<PostedSend>,
     pub(crate) recvs: VecDeque<PostedRecv>,
     pub(crate) expected: VecDeque<Expected>,
@@ -132,6 +139,16 @@ pub(crate) struct Endpoint {
     pub(crate) patience: u32,
     /// An alarm to post receives is set.
     pub(crate) receiver_is_awake: bool,
+}
+
+impl Endpoint {
+    /// The buffers of receives in this queue.
+    pub(crate) fn inbox_of(&mut self, srqn: Srqn) -> &mut Chunks {
+        match &mut self.second_inbox {
+            Some(second) if self.queues.get(1) == Some(&srqn) => second,
+            _ => &mut self.inbox,
+        }
+    }
 }
 
 /// Largest number of times that the pace of an end with a full send queue is doubled.
@@ -206,7 +223,8 @@ impl Traffic {
             return Ok(());
         }
         let me = &self.ends[index];
-        if !is_posting || me.is_dead || me.excuses.doomed.is_some() {
+        let is_target = !me.queues.is_empty();
+        if !is_posting || me.is_dead || is_target || me.excuses.doomed.is_some() {
             return Ok(());
         }
         let is_full = self.post_sends(index)?;
@@ -239,6 +257,7 @@ impl Traffic {
             signaled: true,
             solicited: false,
             fence: false,
+            srqn: Srqn::default(),
         };
         match self.world.post_send(self.ends[index].at, &wr, &[]) {
             Err(PostError::QueueFull) => Ok(()),
@@ -274,8 +293,8 @@ impl Traffic {
         let solicited = self.rng.bool();
         let content = Content::Source(pieces);
         let op = SendOp::Send { imm };
-        let wr_id = self.post(index, op, solicited, WcOpcode::Send, Work::Send)?;
-        self.ends[peer].expected.push_back(Expected { wr_id, len, imm, solicited, content });
+        let (wr_id, srqn) = self.post(index, op, solicited, WcOpcode::Send, Work::Send)?;
+        self.ends[peer].expected.push_back(Expected { wr_id, srqn, len, imm, solicited, content });
         Ok(())
     }
 
@@ -293,12 +312,19 @@ impl Traffic {
         let rkey = self.any_key_for_nothing(target, len);
         let op = SendOp::Write { va: target.va(u64::from(offset)), rkey, imm };
         let work = Work::Write { offset, len };
-        let wr_id = self.post(index, op, solicited, WcOpcode::RdmaWrite, work)?;
+        let (wr_id, srqn) = self.post(index, op, solicited, WcOpcode::RdmaWrite, work)?;
 
         self.expect_written(index, offset, &pieces);
         if imm.is_some() {
             let content = Content::Target { offset };
-            self.ends[peer].expected.push_back(Expected { wr_id, len, imm, solicited, content });
+            self.ends[peer].expected.push_back(Expected {
+                wr_id,
+                srqn,
+                len,
+                imm,
+                solicited,
+                content,
+            });
         }
         Ok(())
     }
@@ -406,6 +432,7 @@ impl Traffic {
     }
 
     /// Posts a request with the scatter/gather list in `self.sges`, and enters its expected result.
+    /// Returns its number and the XRC shared receive queue that it names.
     pub(crate) fn post(
         &mut self,
         index: usize,
@@ -413,17 +440,22 @@ impl Traffic {
         solicited: bool,
         opcode: WcOpcode,
         work: Work,
-    ) -> Result<u64, String> {
+    ) -> Result<(u64, Srqn), String> {
+        let peer = self.ends[index].peer;
+        let srqn = match self.ends[peer].queues.len() {
+            0 => Srqn::default(),
+            count => self.ends[peer].queues[self.rng.usize(..count)],
+        };
         let me = &mut self.ends[index];
         let wr_id = me.next_wr_id;
         me.next_wr_id += 1;
         let is_signaled = self.rng.f64() < me.end.signaled_rate;
-        let wr = SendWr { wr_id, op, signaled: is_signaled, solicited, fence: false };
+        let wr = SendWr { wr_id, op, signaled: is_signaled, solicited, fence: false, srqn };
         me.sends.push_back(PostedSend { wr_id, is_signaled, opcode, work });
         let (at, sges) = (me.at, &self.sges);
         self.world.note(|| format!("post {at:?} {wr:?} {sges:?}"));
         match self.world.post_send(at, &wr, &self.sges) {
-            Ok(()) => Ok(wr_id),
+            Ok(()) => Ok((wr_id, srqn)),
             Err(error) => Err(format!("{wr:?} at {at:?} was refused: {error}")),
         }
     }

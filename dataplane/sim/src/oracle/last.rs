@@ -1,8 +1,10 @@
 //! Final checks of a run, when nothing is in flight any more.
 
+use crate::campaign::chunks::Chunks;
 use crate::campaign::workload::Traffic;
 use crate::world::paths::RAILS;
 use uroce_transport::Counter;
+use uroce_wire::Srqn;
 
 impl Traffic {
     /// Runs the final checks. With `is_perfect` the links had no faults.
@@ -47,7 +49,9 @@ impl Traffic {
         }
         for end in &self.ends {
             let qp = self.world.qp(end.at);
-            let (sends, recvs) = (qp.send_wrs(), qp.recv_wrs());
+            let waiting = |srqn: &Srqn| self.world.node(end.at.node).waiting(*srqn);
+            let queued: usize = end.queues.iter().map(waiting).sum();
+            let (sends, recvs) = (qp.send_wrs(), qp.recv_wrs() + queued as u32);
             if (sends, recvs as usize) != (0, end.recvs.len()) {
                 return Err(format!("{:?} holds {sends} sends and {recvs} receives", end.at));
             }
@@ -81,12 +85,14 @@ impl Traffic {
         let end = &self.ends[index];
         let memory = &self.world.node(end.at.node).memory;
         let words: Vec<u8> = end.shadow_words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        let is_clean = |chunks: &Chunks| chunks.is_untouched(memory);
         let verdicts = [
             (end.expected.is_empty(), "a message was never received"),
             (memory.bytes(end.target) == end.shadow, "the target differs from its shadow"),
             (memory.bytes(end.words) == words, "the words differ from their shadow"),
             (end.landing.is_untouched(memory), "a byte beside READ buffers was written"),
-            (end.inbox.is_untouched(memory), "a byte beside receive buffers was written"),
+            (is_clean(&end.inbox), "a byte beside receive buffers was written"),
+            (end.second_inbox.as_ref().is_none_or(is_clean), "a byte of the second queue's too"),
         ];
         match verdicts.iter().find(|(is_right, _)| !is_right) {
             Some((_, what)) => Err(format!("{what}, at the end at {:?}", end.at)),

@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use uroce_wire::{Bth, Deth, Encap, ExtHeaders, OpCode, Pkey, Placement, Psn};
 
-use super::Pair;
+use super::{Pair, SRQN};
 use crate::record::{Fate, Sighting};
 use crate::world::frame;
 use uroce_transport::Instant;
@@ -122,6 +122,7 @@ impl Pair {
         ext.atomic.va = target.va(0);
         ext.atomic.rkey = target.rkey();
         ext.feth.placement = Placement::GLOBAL;
+        ext.xrceth.srqn = SRQN;
         Crafted { bth, ext, payload: Vec::new(), keeps_pad: false }
     }
 

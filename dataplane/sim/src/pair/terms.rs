@@ -50,7 +50,8 @@ pub enum Rails {
 /// Terms of a [`Pair`](super::Pair).
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Terms {
-    /// Transport service of both ends.
+    /// Transport service of both ends. With [`QpType::XrcSend`] end 0 is the initiator, end 1 the
+    /// target.
     pub qp_type: QpType,
     /// Packets are IPv6 instead of IPv4.
     pub is_ipv6: bool,
@@ -81,11 +82,30 @@ pub struct Terms {
 }
 
 impl Terms {
+    /// Type of the QP of an end.
+    pub(crate) fn type_of(&self, end: usize) -> QpType {
+        match self.qp_type {
+            QpType::XrcSend if end == 1 => QpType::XrcRecv,
+            qp_type => qp_type,
+        }
+    }
+
+    /// Protection domain of the QP of an end.
+    pub(crate) fn pd(&self, end: u16) -> Pd {
+        let qp_type = self.type_of(usize::from(end));
+        if qp_type == QpType::XrcRecv { super::NO_PD } else { super::PD }
+    }
+
     /// Parameters of the QP of an end.
     pub(crate) fn init(&self, end: u16) -> QpInit {
         let srq = self.half[usize::from(end)].srq;
         let Terms { congestion, notification, .. } = *self;
-        QpInit { srq, congestion, notification, ..QpInit::new(self.qp_type, self.caps) }
+        QpInit {
+            srq,
+            congestion,
+            notification,
+            ..QpInit::new(self.type_of(usize::from(end)), self.caps)
+        }
     }
 
     /// Address of an end on a rail: 10.rail.0.end or fd00:rail::end, with ends counted from 1.

@@ -1,9 +1,9 @@
 //! Posting work of a pair, with short forms for the common requests.
 
-use uroce_wire::{ImmDt, Placement, Selectivity};
+use uroce_wire::{ImmDt, Placement, Selectivity, Srqn};
 
-use super::Pair;
-use uroce_transport::{RecvWr, SendOp, SendWr, Sge};
+use super::{Pair, SRQN};
+use uroce_transport::{QpType, RecvWr, SendOp, SendWr, Sge};
 
 impl Pair {
     /// Posts a signalled send work request and returns its number.
@@ -53,7 +53,7 @@ impl Pair {
     pub fn send_wr(&mut self, op: SendOp) -> SendWr {
         let wr_id = self.next_wr_id;
         self.next_wr_id += 1;
-        SendWr { wr_id, op, signaled: true, solicited: false, fence: false }
+        SendWr { wr_id, op, signaled: true, solicited: false, fence: false, srqn: SRQN }
     }
 
     /// Posts a WRITE of the first `len` bytes of the local region to the start of the peer's.
@@ -161,11 +161,23 @@ impl Pair {
     /// # Panics
     /// If the QP refuses the request.
     pub fn post_recv(&mut self, end: usize, sges: &[Sge]) -> u64 {
+        if self.terms.type_of(end) == QpType::XrcRecv {
+            return self.post_named_recv(end, SRQN, sges);
+        }
         let wr_id = self.next_wr_id;
         self.next_wr_id += 1;
         self.world
             .post_recv(self.ends[end], &RecvWr { wr_id }, sges)
             .expect("a QP that takes receives");
+        wr_id
+    }
+
+    /// Posts a receive to an XRC shared receive queue of an end's node.
+    pub fn post_named_recv(&mut self, end: usize, srqn: Srqn, sges: &[Sge]) -> u64 {
+        let wr_id = self.next_wr_id;
+        self.next_wr_id += 1;
+        let queue = self.world.node_mut(end as u16).named_mut(srqn);
+        queue.receives.push_back((RecvWr { wr_id }, sges.to_vec()));
         wr_id
     }
 

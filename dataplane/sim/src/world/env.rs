@@ -3,18 +3,18 @@
 
 use std::collections::VecDeque;
 
-use uroce_wire::OpCode;
+use uroce_wire::{OpCode, Srqn};
 
 use crate::world::checker::Reports;
 use crate::world::frame;
 use crate::world::memory::Regions;
 use crate::world::names::At;
 use crate::world::node::{
-    CHARGES_KEPT, Completed, Departure, Handle, Happened, Node, Outlet, Slot,
+    CHARGES_KEPT, Completed, Departure, Handle, Happened, NamedQueue, Node, Outlet, Slot,
 };
 use uroce_transport::{
-    Ah, AsyncEvent, Counter, Cqe, Env, Found, Instant, Outbound, Output, PacketSink, Path, Piece,
-    Qp, RecvWr, Sge, SharedReceives, Side, TransmitError,
+    Ah, AsyncEvent, Counter, Cqe, Env, Found, Instant, Outbound, Output, PacketSink, Path, Pd,
+    Piece, Qp, RecvWr, Sge, SharedReceives, Side, TransmitError,
 };
 
 /// A QP's [`uroce_transport::Env`] in the simulator.
@@ -23,6 +23,10 @@ pub(crate) struct SimEnv<'a> {
     now: Instant,
     memory: &'a mut Regions,
     srq: &'a mut VecDeque<(RecvWr, Vec<Sge>)>,
+    named: &'a mut [NamedQueue],
+    xrcd: u32,
+    /// Place in `named` of the queue that receives are taken from.
+    chosen: Option<usize>,
     handles: &'a [Handle],
     rail: usize,
     counters: &'a mut [u64; Counter::ALL.len()],
@@ -45,13 +49,17 @@ impl Node {
     ) -> R {
         let is_starved = now < self.starved_until;
         let can_hold = self.held.len() < self.most_held;
-        let Node { slots, memory, srq, handles, counters, .. } = self;
-        let Slot { qp, rail, charges, has_refused, reports, .. } = &mut slots[usize::from(at.qp)];
+        let Node { slots, memory, srq, named, handles, counters, .. } = self;
+        let Slot { qp, xrcd, rail, charges, has_refused, reports, .. } =
+            &mut slots[usize::from(at.qp)];
         let mut env = SimEnv {
             at,
             now,
             memory,
             srq,
+            named,
+            xrcd: *xrcd,
+            chosen: None,
             handles,
             rail: *rail,
             counters,
@@ -79,13 +87,24 @@ impl Env for SimEnv<'_> {
 }
 
 impl SharedReceives for SimEnv<'_> {
+    fn choose_queue(&mut self, srqn: Srqn) -> Option<Pd> {
+        let is_it = |queue: &NamedQueue| (queue.srqn, queue.xrcd) == (srqn, self.xrcd);
+        let at = self.named.iter().position(is_it)?;
+        self.chosen = Some(at);
+        Some(self.named[at].pd)
+    }
+
     fn take_receive(&mut self, room: u32, place: impl FnOnce(&RecvWr, &[Sge])) -> Found {
-        let Some((wr, sges)) = self.srq.front() else { return Found::Nothing };
+        let receives = match self.chosen {
+            Some(at) => &mut self.named[at].receives,
+            None => &mut *self.srq,
+        };
+        let Some((wr, sges)) = receives.front() else { return Found::Nothing };
         if sges.iter().map(|sge| sge.len).sum::<u32>() < room {
             return Found::TooSmall;
         }
         place(wr, sges);
-        self.srq.pop_front();
+        receives.pop_front();
         Found::Receive
     }
 

@@ -3,13 +3,13 @@
 use std::collections::{HashMap, VecDeque};
 
 use fastrand::Rng;
-use uroce_wire::{Bth, Encap, Gid, HeaderTemplate, Psn, Qpn};
+use uroce_wire::{Bth, Encap, Gid, HeaderTemplate, Psn, Qpn, Srqn};
 
 use crate::world::checker::{Checker, Reports};
 use crate::world::memory::Regions;
 use crate::world::names::{At, Rail};
 use uroce_transport::{
-    Ah, AsyncEvent, Counter, Cqe, DropReason, Instant, Qp, QpInit, QpState, RecvWr, Sge, Side,
+    Ah, AsyncEvent, Counter, Cqe, DropReason, Instant, Pd, Qp, QpInit, QpState, RecvWr, Sge, Side,
 };
 
 /// A completion, with its QP and time.
@@ -36,14 +36,32 @@ pub struct Happened {
     pub event: AsyncEvent,
 }
 
+/// XRC domain of the targets of every node.
+pub const XRCD: u32 = 7;
+
 /// Number of charges of a retry counter that are remembered for the oracle.
 pub(crate) const CHARGES_KEPT: usize = 8;
+
+/// An XRC shared receive queue.
+#[derive(Debug)]
+pub struct NamedQueue {
+    /// Number that requests name it by.
+    pub srqn: Srqn,
+    /// Its XRC domain.
+    pub xrcd: u32,
+    /// Protection domain of its receives, and of the memory of all requests that name it.
+    pub pd: Pd,
+    /// Its receives, oldest first.
+    pub receives: VecDeque<(RecvWr, Vec<Sge>)>,
+}
 
 /// A QP and the state that its node keeps for it.
 #[derive(Debug)]
 pub(crate) struct Slot {
     pub(crate) qp: Qp,
     pub(crate) init: QpInit,
+    /// XRC domain of a target.
+    pub(crate) xrcd: u32,
     /// Rail that the QP's path uses, derived from its attributes.
     pub(crate) rail: usize,
     /// State of the QP when it was last inspected.
@@ -71,6 +89,7 @@ impl Slot {
         Slot {
             qp,
             init,
+            xrcd: XRCD,
             rail: 0,
             state_known: QpState::Reset,
             peer: At { node: 0, qp: 0 },
@@ -103,6 +122,8 @@ pub struct Node {
     pub memory: Regions,
     /// Receives of the shared receive queue, oldest first; QPs created with an SRQ share it.
     pub srq: VecDeque<(RecvWr, Vec<Sge>)>,
+    /// XRC shared receive queues.
+    pub named: Vec<NamedQueue>,
     /// Multicast groups and the QPs attached to them.
     pub groups: Vec<(Gid, At)>,
     pub(crate) handles: Vec<Handle>,
@@ -127,6 +148,7 @@ impl Node {
             rails: vec![first],
             memory: Regions::default(),
             srq: VecDeque::new(),
+            named: Vec::new(),
             groups: Vec::new(),
             handles: Vec::new(),
             stalled_until: Instant::ZERO,
@@ -157,6 +179,25 @@ impl Node {
     pub(crate) fn rail_of(&self, port: u8, gid: Gid) -> usize {
         let of_port = || self.rails.iter().position(|rail| rail.port == port);
         self.rail_at(port, gid).or_else(of_port).unwrap_or(0)
+    }
+
+    /// Creates an XRC shared receive queue. Targets are in the XRC domain [`XRCD`].
+    pub fn add_named_queue(&mut self, srqn: Srqn, xrcd: u32, pd: Pd) {
+        self.named.push(NamedQueue { srqn, xrcd, pd, receives: VecDeque::new() });
+    }
+
+    /// The XRC shared receive queue with this number.
+    ///
+    /// # Panics
+    /// If there is none.
+    pub fn named_mut(&mut self, srqn: Srqn) -> &mut NamedQueue {
+        self.named.iter_mut().find(|queue| queue.srqn == srqn).expect("a queue of this number")
+    }
+
+    /// Number of receives in an XRC shared receive queue.
+    pub(crate) fn waiting(&self, srqn: Srqn) -> usize {
+        let queue = self.named.iter().find(|queue| queue.srqn == srqn);
+        queue.map_or(0, |queue| queue.receives.len())
     }
 
     /// Creates an address handle for `path`.

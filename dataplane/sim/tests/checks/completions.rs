@@ -148,7 +148,14 @@ fn assert_flushed(cause: &Cause, bad: u32, is_signaled: impl Fn(u32) -> bool) {
 #[test] //= check G2 test
 fn queues_take_work_only_in_the_states_that_allow_it() {
     let op = SendOp::Send { imm: None };
-    let wr = SendWr { wr_id: 1, op, signaled: true, solicited: false, fence: false };
+    let wr = SendWr {
+        wr_id: 1,
+        op,
+        signaled: true,
+        solicited: false,
+        fence: false,
+        srqn: Default::default(),
+    };
     let types = [QpType::Rc, QpType::Uc, QpType::Ud];
     let states = [QpState::Reset, QpState::Init, QpState::Rtr, QpState::Rts];
     for (state, qp_type) in states.into_iter().flat_map(|state| types.map(|one| (state, one))) {

@@ -272,7 +272,14 @@ fn a_peer_that_is_late_is_reached_by_repetition_and_told_of_once() {
     assert_eq!(pair.take_events(B), [AsyncEvent::CommEst]);
     // In RTR the QP answers requests but cannot send any.
     let (at, op) = (pair.at(B), pair.write_op(B, 0, None));
-    let wr = SendWr { wr_id: 7, op, signaled: true, solicited: false, fence: false };
+    let wr = SendWr {
+        wr_id: 7,
+        op,
+        signaled: true,
+        solicited: false,
+        fence: false,
+        srqn: Default::default(),
+    };
     let refused = pair.world.post_send(at, &wr, &[]);
     assert_eq!(refused, Err(PostError::InvalidState));
     pair.recv(B, 10);

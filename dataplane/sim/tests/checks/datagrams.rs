@@ -17,7 +17,14 @@ fn at(nanos: u64) -> Instant {
 /// Posts a datagram of eight bytes.
 fn post(bare: &mut Bare, wr_id: u64) {
     let op = SendOp::SendTo { ah: Ah(0), dest_qpn: Qpn::new(1), qkey: Qkey(1 << 31), imm: None };
-    let wr = SendWr { wr_id, op, signaled: true, solicited: false, fence: false };
+    let wr = SendWr {
+        wr_id,
+        op,
+        signaled: true,
+        solicited: false,
+        fence: false,
+        srqn: Default::default(),
+    };
     bare.qp.post_inline(&wr, &[7; 8], &mut bare.env).unwrap();
 }
 

@@ -12,7 +12,7 @@ use crate::scene::*;
 #[test] //= check E11 test
 fn packets_to_a_qp_below_rtr_or_in_err_are_dropped() {
     for state in [QpState::Reset, QpState::Init, QpState::Err] {
-        for qp_type in [QpType::Rc, QpType::Uc, QpType::Ud] {
+        for qp_type in [QpType::Rc, QpType::Uc, QpType::Ud, QpType::XrcSend] {
             let mut pair = Pair::reset(|terms| terms.qp_type = qp_type);
             if state == QpState::Err {
                 pair.bring_to(B, QpState::Rts);
@@ -24,13 +24,16 @@ fn packets_to_a_qp_below_rtr_or_in_err_are_dropped() {
                 QpType::Rc => OpCode::RC_RDMA_WRITE_ONLY,
                 QpType::Uc => OpCode::UC_RDMA_WRITE_ONLY,
                 QpType::Ud | QpType::Gsi => OpCode::UD_SEND_ONLY,
+                QpType::XrcSend | QpType::XrcRecv => OpCode::XRC_RDMA_WRITE_ONLY,
             };
             let packet = pair.craft(A, opcode).payload(&[1; 8]).ext(|ext| ext.reth.dma_len = 8);
             pair.deliver(A, &packet);
             assert_counted(&pair, B, &[(DropReason::QpNotReady.name(), 1)]);
             assert_eq!(pair.seen(B), []);
             assert!(pair.is_untouched_from(B, 0));
-            assert_eq!(pair.take_events(B), []);
+            let is_target = qp_type == QpType::XrcSend && state == QpState::Err;
+            let expected = is_target.then_some(AsyncEvent::LastWqeReached);
+            assert_eq!(pair.take_events(B), expected.as_slice());
         }
     }
 }

@@ -35,3 +35,4 @@ mod timers;
 mod uc;
 mod ud;
 mod windows;
+mod xrc;

@@ -24,7 +24,14 @@ fn the_message_number_wraps_at_2_to_the_24() {
 /// Posts `op` of `len` bytes to one QP and passes packets between both until it has completed.
 fn carry_out(op: SendOp, len: u32) -> (Cqe, [Bare; 2], u32) {
     let mut ends = [Bare::rts(PathMtu::B4096, 1), Bare::rts(PathMtu::B4096, 1)];
-    let wr = SendWr { wr_id: 1, op, signaled: true, solicited: false, fence: false };
+    let wr = SendWr {
+        wr_id: 1,
+        op,
+        signaled: true,
+        solicited: false,
+        fence: false,
+        srqn: Default::default(),
+    };
     let sge = Sge { va: Va(0), len, lkey: Lkey(1) };
     let Bare { qp, env } = &mut ends[0];
     qp.post_send(&wr, &[sge], env).unwrap();
@@ -65,7 +72,14 @@ fn a_write_of_2_to_the_31_bytes_is_carried_out() {
 fn a_read_of_one_byte_more_is_not_taken() {
     let mut bare = Bare::rts(PathMtu::B4096, 1);
     let op = SendOp::Read { va: Va(0), rkey: Rkey(1) };
-    let wr = SendWr { wr_id: 1, op, signaled: true, solicited: false, fence: false };
+    let wr = SendWr {
+        wr_id: 1,
+        op,
+        signaled: true,
+        solicited: false,
+        fence: false,
+        srqn: Default::default(),
+    };
     let sge = |len| Sge { va: Va(0), len, lkey: Lkey(1) };
     let lists = [vec![sge(1 << 31), sge(1)], vec![sge((1 << 31) + 1)], vec![sge(u32::MAX); 2]];
     for list in lists {

@@ -20,12 +20,13 @@ pub(crate) const SHORTLY: Duration = Duration::from_micros(50);
 /// The ACK timeout of timeout code 8, which the scenes use.
 pub(crate) const TIMEOUT: Duration = Duration::from_nanos(4096 << 8);
 
+/// The acknowledgements of RC and XRC.
+const ACKS: [OpCode; 2] = [OpCode::RC_ACKNOWLEDGE, OpCode::XRC_ACKNOWLEDGE];
+
 /// The NAKs that an end has sent, with their PSNs, without RNR NAKs.
 pub(crate) fn naks(pair: &Pair, from: usize) -> Vec<(NakCode, Psn)> {
     let nak = |seen: &Seen| match seen.ext.aeth.syndrome {
-        Syndrome::Nak(code) if seen.bth.opcode == OpCode::RC_ACKNOWLEDGE => {
-            Some((code, seen.bth.psn))
-        }
+        Syndrome::Nak(code) if ACKS.contains(&seen.bth.opcode) => Some((code, seen.bth.psn)),
         _ => None,
     };
     pair.seen(from).iter().filter_map(nak).collect()

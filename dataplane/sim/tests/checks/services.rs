@@ -197,7 +197,14 @@ fn each_service_takes_its_own_operations_and_no_other() {
             let inline =
                 if is_ours && takes_inline { right } else { Err(PostError::WrongOperation) };
             assert_eq!(op.check_inline(qp_type, 8), inline, "{qp_type} {op:?}");
-            let wr = SendWr { wr_id: 1, op, signaled: true, solicited: false, fence: false };
+            let wr = SendWr {
+                wr_id: 1,
+                op,
+                signaled: true,
+                solicited: false,
+                fence: false,
+                srqn: Default::default(),
+            };
             let at = pair.at(A);
             assert_eq!(pair.world.post_inline(at, &wr, &[1; 8]), inline, "{qp_type} {op:?}");
             if !is_ours {

@@ -149,6 +149,7 @@ impl Incast {
             signaled: true,
             solicited: false,
             fence: false,
+            srqn: Default::default(),
         };
         let sge = Sge { va: Va(0x10_0000), len: MESSAGE, lkey: *lkey };
         self.world.post_send(*at, &wr, &[sge]).expect("room in the queue");

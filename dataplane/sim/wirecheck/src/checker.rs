@@ -16,6 +16,10 @@ pub enum Service {
     Unreliable,
     /// Unreliable datagram.
     Datagram,
+    /// Extended reliable connected, the end that sends requests.
+    Initiator,
+    /// Extended reliable connected, the end that answers them.
+    Target,
 }
 
 /// Parameters of a queue pair, as its owner has set them.
@@ -93,7 +97,7 @@ struct Watch {
 impl Watch {
     fn new(peer: Peer) -> Watch {
         let roles = match peer.service {
-            Service::Reliable => {
+            Service::Reliable | Service::Initiator | Service::Target => {
                 let mut requester =
                     Requester::new(peer.mtu, peer.first_psn, peer.max_reads, peer.timeout_ns);
                 let mut responder = Responder::new(peer.mtu, peer.expected_psn, peer.rnr_timer);
@@ -334,10 +338,18 @@ fn check_headers(peer: &Peer, seen: &Seen) -> Result<(), Flaw> {
         Service::Reliable => 0,
         Service::Unreliable => 1,
         Service::Datagram => 3_u8,
+        Service::Initiator | Service::Target => 5,
     };
     let is_agreed = peer.selective_repeat && seen.opcode == SELECTIVE_ACK;
     let is_of_service = is_agreed || seen.opcode >> 5 == service;
     ensure(is_of_service, Rule::Service, seen.opcode, service)?;
+    let asks = shape_of(seen)?.is_request();
+    let is_half = match peer.service {
+        Service::Initiator => asks,
+        Service::Target => !asks,
+        _ => true,
+    };
+    ensure(is_half, Rule::HalfOnly, seen.opcode, service)?;
     if peer.service == Service::Datagram {
         return ensure(seen.src_qpn == peer.qpn, Rule::SourceQp, seen.src_qpn, peer.qpn);
     }

@@ -59,6 +59,7 @@ rules! {
     BeforeRnrTimer "A request is sent before the RNR timer has run out."
     Changed "A repeated request differs from the first one."
     MessageOrder "First, middle and last packets do not follow one another."
+    QueueChanged "A message's packets name different shared receive queues, or none."
     MtuRule "A first or middle packet is not full, a last one is empty, or one is over the MTU."
     WriteLength "The packets of a WRITE do not add up to the length in its RETH."
     TooManyReads "More READ and ATOMIC requests are outstanding than negotiated."
@@ -82,6 +83,7 @@ rules! {
     ResponseOrder "READ responses do not follow one another."
     ResponseLength "READ responses do not add up to the length requested."
     AtomicReplay "A repeated ATOMIC response carries another value."
+    HalfOnly "An XRC initiator sends a response, or an XRC target a request."
     NoResponses "A response on a service that has none."
     // Congestion notifications.
     CnpHeader "A CNP has BECN clear, MigReq set, a PSN, or reserved bytes that are not zero."

@@ -44,6 +44,8 @@ pub struct Seen {
     pub msn: u32,
     /// Immediate data.
     pub imm: u32,
+    /// XRCETH: number of the shared receive queue.
+    pub srqn: u32,
     /// DETH: Q_Key.
     pub qkey: u32,
     /// DETH: source QP.
@@ -130,6 +132,7 @@ impl Shape {
             0 => true,
             1 => low <= 0x0b,
             3 => matches!(low, 0x04 | 0x05),
+            5 => low <= 0x17,
             _ => opcode == SELECTIVE_ACK,
         };
         is_defined.then_some(Shape { kind, is_first, is_last, has_imm, has_ieth })
@@ -177,8 +180,8 @@ impl<'a> Bytes<'a> {
     }
 }
 
-/// Parses a frame of one of the services RC, UC and UD, or a CNP, from its Ethernet header to its
-/// end.
+/// Parses a frame of one of the services RC, UC, UD and XRC, or a CNP, from its Ethernet header to
+/// its end.
 ///
 /// # Errors
 /// The first [`Flaw`] found. Trailing bytes after the IP packet are a flaw, because no frame of
@@ -283,7 +286,7 @@ fn read_transport(transport: &[u8], seen: &mut Seen) -> Result<(), Flaw> {
         return read_cnp(bytes.0, &bth);
     }
     let shape = Shape::of(bth[0]).ok_or(Flaw::new(Rule::UnknownOpcode, bth[0], 0_u8))?;
-    read_extended(&mut bytes, &shape, bth[0] >> 5 == 3, seen)?;
+    read_extended(&mut bytes, &shape, bth[0] >> 5, seen)?;
     read_payload(bytes.0, pad, &shape, seen)
 }
 
@@ -299,10 +302,15 @@ fn read_cnp(rest: &[u8], bth: &[u8; 12]) -> Result<(), Flaw> {
 fn read_extended(
     bytes: &mut Bytes<'_>,
     shape: &Shape,
-    is_datagram: bool,
+    service: u8,
     seen: &mut Seen,
 ) -> Result<(), Flaw> {
-    if is_datagram {
+    if service == 5 && shape.is_request() {
+        let word = bytes.u32()?;
+        ensure(word >> 24 == 0, Rule::ReservedBits, word, 0_u8)?;
+        seen.srqn = word;
+    }
+    if service == 3 {
         seen.qkey = bytes.u32()?;
         let word = bytes.u32()?;
         ensure(word >> 24 == 0, Rule::ReservedBits, word, 0_u8)?;

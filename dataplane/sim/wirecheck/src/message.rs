@@ -20,11 +20,13 @@ enum Open {
 pub(crate) struct Messages {
     mtu: u32,
     open: Open,
+    /// The shared receive queue that the message in progress has named.
+    srqn: u32,
 }
 
 impl Messages {
     pub(crate) fn new(mtu: u32) -> Messages {
-        Messages { mtu, open: Open::None }
+        Messages { mtu, open: Open::None, srqn: 0 }
     }
 
     /// Returns whether no message is in progress.
@@ -40,6 +42,10 @@ impl Messages {
             _ => false,
         };
         ensure(goes_on, Rule::MessageOrder, seen.opcode, 0_u8)?;
+        if shape.is_first {
+            self.srqn = seen.srqn;
+        }
+        ensure(seen.srqn == self.srqn, Rule::QueueChanged, seen.srqn, self.srqn)?;
         self.check_length(seen, shape)?;
         ensure(shape.is_last || !seen.solicited, Rule::SolicitedPlace, seen.opcode, 0_u8)?;
         match shape.kind {

@@ -48,7 +48,9 @@ fn every_packet_scapy_builds_of_our_services_is_read() {
             }
         }
         let reliable = (0..=0x14).chain([0x16, 0x17]);
-        let expected: Vec<u8> = reliable.chain(0x20..=0x2b).chain([0x64, 0x65]).collect();
+        let extended = reliable.clone().map(|opcode| 0xa0 | opcode);
+        let unreliable = (0x20..=0x2b).chain([0x64, 0x65]);
+        let expected: Vec<u8> = reliable.chain(unreliable).chain(extended).collect();
         assert_eq!(opcodes, expected, "{name}");
     }
 }

@@ -10,7 +10,7 @@ use super::{QpChange, QpType};
 use crate::qp::state::QpState;
 
 /// Attributes that a connected QP needs for INIT to RTR, besides the path. The last two are used on
-/// RC only.
+/// RC and by an XRC target only.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RtrAttr {
     /// Payload of a full packet.
@@ -26,7 +26,8 @@ pub struct RtrAttr {
     pub min_rnr_timer: u8,
 }
 
-/// Attributes that a connected QP needs for RTR to RTS. All but `sq_psn` are used on RC only.
+/// Attributes that a connected QP needs for RTR to RTS. All but `sq_psn` are used on RC and XRC
+/// only; an XRC target uses none but the timeout.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RtsAttr {
     /// PSN of the first packet that is sent.
@@ -50,26 +51,27 @@ impl QpChange {
 
     /// INIT to RTR of a connected QP. The caller adds `path`.
     pub fn to_rtr(qp_type: QpType, attr: &RtrAttr) -> QpChange {
-        let is_rc = qp_type == QpType::Rc;
+        //= check X6 — an initiator serves nothing, so it has no limits of what it serves
+        let serves = matches!(qp_type, QpType::Rc | QpType::XrcRecv);
         QpChange {
             path_mtu: Some(attr.path_mtu),
             dest_qpn: Some(attr.dest_qpn),
             rq_psn: Some(attr.rq_psn),
-            max_dest_rd_atomic: is_rc.then_some(attr.max_dest_rd_atomic),
-            min_rnr_timer: is_rc.then_some(attr.min_rnr_timer),
+            max_dest_rd_atomic: serves.then_some(attr.max_dest_rd_atomic),
+            min_rnr_timer: serves.then_some(attr.min_rnr_timer),
             ..QpChange::to(QpState::Rtr)
         }
     }
 
     /// RTR to RTS of a connected QP.
     pub fn to_rts(qp_type: QpType, attr: &RtsAttr) -> QpChange {
-        let is_rc = qp_type == QpType::Rc;
+        let asks = matches!(qp_type, QpType::Rc | QpType::XrcSend);
         QpChange {
             sq_psn: Some(attr.sq_psn),
-            timeout: is_rc.then_some(attr.timeout),
-            retry_cnt: is_rc.then_some(attr.retry_cnt),
-            rnr_retry: is_rc.then_some(attr.rnr_retry),
-            max_rd_atomic: is_rc.then_some(attr.max_rd_atomic),
+            timeout: qp_type.is_reliable().then_some(attr.timeout),
+            retry_cnt: asks.then_some(attr.retry_cnt),
+            rnr_retry: asks.then_some(attr.rnr_retry),
+            max_rd_atomic: asks.then_some(attr.max_rd_atomic),
             ..QpChange::to(QpState::Rts)
         }
     }

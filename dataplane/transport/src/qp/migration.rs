@@ -30,7 +30,6 @@ use core::time::Duration;
 use uroce_wire::{Bth, Gid};
 
 use super::Qp;
-use super::service::Service;
 use super::state::{ModifyError, QpState};
 use crate::attr::{PackedPath, PathMigState, QpChange};
 use crate::counter::Counter;
@@ -303,7 +302,7 @@ impl Qp {
         if !seeded!(FormerRate) {
             self.retune_pace();
         }
-        if let Service::Rc(rc) = &mut self.service {
+        if let Some(rc) = self.service.reliable_mut() {
             let begun = rc.requester.last_progress().unwrap_or(now);
             (self.migration.failover, self.migration.phase) = (begun.as_nanos(), Phase::Begun);
             rc.requester.resume(&self.attr);

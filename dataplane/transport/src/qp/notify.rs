@@ -157,7 +157,7 @@ impl Qp {
         self.note_next();
         let Some(reaction) = &mut self.reaction else { return };
         reaction.sent(bytes, now);
-        if let (Service::Rc(rc), Some(message)) = (&self.service, message) {
+        if let (Some(rc), Some(message)) = (self.service.reliable(), message) {
             let (next, at) = rc.next_packet();
             // The last packet of a message requests an acknowledgement.
             if at == message.wrapping_add(1) && !rc.is_asking(message) {
@@ -170,7 +170,7 @@ impl Qp {
     /// The message that the next packet to send belongs to, if its round trip is to be measured.
     pub(super) fn measured_message(&mut self) -> Option<u32> {
         let reaction = self.reaction.as_mut().filter(|reaction| reaction.uses_round_trips())?;
-        let Service::Rc(rc) = &self.service else { return None };
+        let rc = self.service.reliable()?;
         let (next, message) = rc.next_packet();
         reaction.repeats(next);
         Some(message)
@@ -219,7 +219,7 @@ impl Qp {
     #[inline]
     fn note_next(&mut self) -> bool {
         let reaction = self.reaction.as_mut().filter(|reaction| reaction.restarts_slowly());
-        let (Some(reaction), Service::Rc(rc)) = (reaction, &self.service) else { return false };
+        let (Some(reaction), Some(rc)) = (reaction, self.service.reliable()) else { return false };
         reaction.goes_back(rc.next_packet().0)
     }
 
@@ -266,6 +266,6 @@ impl Qp {
 
 /// The reaction point that a QP of this type gets.
 pub(super) fn reaction_of(init: &super::QpInit) -> Option<Box<Reaction>> {
-    let has_one = matches!(init.qp_type, QpType::Rc | QpType::Uc);
+    let has_one = matches!(init.qp_type, QpType::Rc | QpType::Uc | QpType::XrcSend);
     if has_one { Reaction::new(&init.congestion) } else { None }
 }

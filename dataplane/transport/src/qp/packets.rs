@@ -9,11 +9,11 @@
 
 use uroce_wire::{Bth, Datagram, Encap, Frame, Gid, Mac, Operation, Packet, Psn, udp_source_port};
 
-use super::Qp;
 use super::migration::Origin;
 use super::notify::is_marked;
 use super::service::Service;
 use super::state::QpState;
+use super::{Qp, context};
 use crate::attr::{PathMigState, QpType};
 use crate::context::{Context, Outcome, Step};
 use crate::cqe::WcStatus;
@@ -110,7 +110,7 @@ impl Qp {
         if is_marked(inbound.l3) {
             self.handle_mark(now, inbound, env);
         }
-        let context = Context { by: self.by, recv_pd: self.recv_pd, attr: &self.attr, now };
+        let context = context!(self, now);
         let outcome = match &mut self.service {
             Service::Rc(rc) if packet.op.is_request() => {
                 if seeded!(ProcessedTwice) {
@@ -118,27 +118,15 @@ impl Qp {
                 }
                 rc.responder.handle_request(&context, packet, env)?
             }
-            Service::Rc(rc) => {
-                if !self.attr.state.sends() {
-                    return Err(DropReason::NotRequester);
-                }
-                let is_selective = packet.op.operation == Operation::SelectiveAcknowledge;
-                if is_selective && !rc.requester.takes_selective() {
-                    return Err(DropReason::ReservedOpCode);
-                }
-                let before = rc.requester.unacked_psn();
-                let result = rc.requester.handle_response(&context, packet, env);
-                let unacked = rc.requester.unacked_psn();
-                if self.reaction.is_some() {
-                    self.note_response(unacked, packet, now, env);
-                }
-                if self.migration.is_measured() && unacked != before {
-                    self.measure_failover(now, origin);
-                }
-                if let Err(status) = result {
-                    self.fail_or_migrate(status, now, env);
-                }
-                self.tell_drained(env);
+            Service::Rc(_) => {
+                self.handle_response(now, origin, packet, env)?;
+                return Ok(Handled::Done);
+            }
+            Service::Xrc(xrc) if packet.op.is_request() => {
+                xrc.handle_request(&context, packet, env)?
+            }
+            Service::Xrc(_) => {
+                self.handle_xrc_response(now, origin, packet, env)?;
                 return Ok(Handled::Done);
             }
             Service::Uc(uc) => uc.responder.handle_request(&context, packet, env)?,
@@ -151,13 +139,62 @@ impl Qp {
         Ok(if outcome == Outcome::Held { Handled::Held } else { Handled::Done })
     }
 
+    /// Handles a response of the peer's responder.
+    #[inline(always)]
+    fn handle_response(
+        &mut self,
+        now: Instant,
+        origin: Origin,
+        packet: &Packet<'_>,
+        env: &mut impl Env,
+    ) -> Result<(), DropReason> {
+        let context = context!(self, now);
+        let Some(rc) = self.service.reliable_mut() else { return Err(DropReason::WrongService) };
+        if !self.attr.state.sends() {
+            return Err(DropReason::NotRequester);
+        }
+        let is_selective = packet.op.operation == Operation::SelectiveAcknowledge;
+        if is_selective && !rc.requester.takes_selective() {
+            return Err(DropReason::ReservedOpCode);
+        }
+        let before = rc.requester.unacked_psn();
+        let result = rc.requester.handle_response(&context, packet, env);
+        let unacked = rc.requester.unacked_psn();
+        if self.reaction.is_some() {
+            self.note_response(unacked, packet, now, env);
+        }
+        if self.migration.is_measured() && unacked != before {
+            self.measure_failover(now, origin);
+        }
+        if let Err(status) = result {
+            self.fail_or_migrate(status, now, env);
+        }
+        self.tell_drained(env);
+        Ok(())
+    }
+
+    /// Handles a response to an XRC QP. A target has asked for none.
+    #[inline(never)]
+    fn handle_xrc_response(
+        &mut self,
+        now: Instant,
+        origin: Origin,
+        packet: &Packet<'_>,
+        env: &mut impl Env,
+    ) -> Result<(), DropReason> {
+        if self.qp_type() == QpType::XrcRecv {
+            return Err(DropReason::NotRequester);
+        }
+        self.handle_response(now, origin, packet, env)
+    }
+
     /// PSN of the held packet that is due, because all before it have come; the caller passes that
     /// packet to [`Qp::handle_held`] and asks again. `None` if there is none.
     #[inline]
     pub fn next_held(&self) -> Option<Psn> {
         match &self.service {
             Service::Rc(rc) => rc.responder.next_held(),
-            Service::Uc(_) | Service::Ud(_) => None,
+            Service::Uc(_) | Service::Ud(_) | Service::Xrc(_) => None,
         }
     }
 
@@ -178,7 +215,7 @@ impl Qp {
         packet: &Packet<'_>,
         env: &mut impl Env,
     ) -> Result<(), DropReason> {
-        let context = Context { by: self.by, recv_pd: self.recv_pd, attr: &self.attr, now };
+        let context = context!(self, now);
         let Service::Rc(rc) = &mut self.service else { return Err(DropReason::WrongService) };
         let outcome = rc.responder.handle_held(&context, packet, env)?;
         self.served(outcome, env);
@@ -226,12 +263,17 @@ impl Qp {
         bth: &Bth,
         env: &mut impl Env,
     ) -> Result<(), DropReason> {
-        if self.qp_type() != QpType::Rc || !bth.opcode.is_of_rc() {
+        let is_its = match self.qp_type() {
+            QpType::Rc => bth.opcode.is_of_rc(),
+            QpType::XrcRecv => bth.opcode.is_of_xrc(),
+            _ => false,
+        };
+        if !is_its {
             return Err(DropReason::ReservedOpCode);
         }
         self.check_addressing(now, Origin { src, dst, port }, bth, env)?;
-        let context = Context { by: self.by, recv_pd: self.recv_pd, attr: &self.attr, now };
-        if let Service::Rc(rc) = &mut self.service {
+        let context = context!(self, now);
+        if let Some(rc) = self.service.reliable_mut() {
             let outcome = rc.responder.handle_reserved_opcode(&context, bth, env)?;
             self.served(outcome, env);
         }
@@ -242,11 +284,11 @@ impl Qp {
     /// come; an earlier call does no harm.
     pub fn handle_timeout(&mut self, now: Instant, env: &mut impl Env) {
         self.pace.expire(now);
-        let Service::Rc(rc) = &mut self.service else { return };
+        let Some(rc) = self.service.reliable_mut() else { return };
         if !self.attr.state.sends() {
             return;
         }
-        let context = Context { by: self.by, recv_pd: self.recv_pd, attr: &self.attr, now };
+        let context = context!(self, now);
         let result = rc.handle_timeout(&context, env);
         self.note_timeout(now, env);
         if let Err(status) = result {
@@ -308,6 +350,7 @@ impl Qp {
     pub fn next_near_timeout(&self) -> Option<Instant> {
         let resend = match &self.service {
             Service::Rc(rc) => rc.requester.next_timeout(),
+            Service::Xrc(xrc) => xrc.requester.next_timeout(),
             Service::Uc(_) | Service::Ud(_) => None,
         };
         match self.pace.wakes_at() {
@@ -349,7 +392,7 @@ impl Qp {
     /// may go.
     #[inline(always)]
     fn transmit_next(&mut self, now: Instant, is_held: bool, env: &mut impl Env) -> Step {
-        let context = Context { by: self.by, recv_pd: self.recv_pd, attr: &self.attr, now };
+        let context = context!(self, now);
         let answers = self.attr.state.serves_requests();
         if answers && self.pace.answers < ANSWERS_IN_A_ROW {
             match self.service.transmit_answer(&context, is_held, env) {
@@ -382,10 +425,11 @@ impl Qp {
     }
 
     fn check_service(&self, packet: &Packet<'_>) -> Result<(), DropReason> {
-        use uroce_wire::Service::{Rc, Uc, Ud};
+        use uroce_wire::Service::{Rc, Uc, Ud, Xrc};
         //= check E9 — an opcode of another service is dropped
         match (packet.op.service, &self.service) {
             (Rc, Service::Rc(_)) | (Uc, Service::Uc(_)) | (Ud, Service::Ud(_)) => Ok(()),
+            (Xrc, Service::Xrc(_)) => Ok(()),
             _ => Err(DropReason::WrongService),
         }
     }

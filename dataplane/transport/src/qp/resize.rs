@@ -5,6 +5,7 @@ use core::mem::swap;
 use super::Qp;
 use super::service::Service;
 use crate::queue::QpCaps;
+use crate::rc::Rc;
 use crate::recv_queue::RecvQueue;
 use crate::send_queue::SendQueue;
 
@@ -34,11 +35,15 @@ impl Qp {
         let (own_sq, own_rq) = match &mut self.service {
             Service::Rc(rc) => (&mut rc.requester.sq, &mut rc.responder.rq),
             Service::Uc(uc) => (&mut uc.requester.sq, &mut uc.responder.rq),
+            Service::Xrc(xrc) => {
+                let rc: &mut Rc = xrc;
+                (&mut rc.requester.sq, &mut rc.responder.rq)
+            }
             Service::Ud(ud) => (&mut ud.requester.sq, &mut ud.responder.rq),
         };
         swap(own_sq, sq);
         swap(own_rq, rq);
-        if let Service::Rc(rc) = &mut self.service {
+        if let Some(rc) = self.service.reliable_mut() {
             rc.requester.restart_positions();
         }
         true

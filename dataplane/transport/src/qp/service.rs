@@ -12,6 +12,7 @@ use crate::time::Instant;
 use crate::uc::{self, Uc};
 use crate::ud::{self, Ud};
 use crate::wqe::{PostError, SendWr, Sge};
+use crate::xrc::Xrc;
 use uroce_wire::Qpn;
 
 /// The roles of a QP, one variant per service.
@@ -24,6 +25,7 @@ pub(crate) enum Service {
     Rc(Rc),
     Uc(Uc),
     Ud(Ud),
+    Xrc(Box<Xrc>),
 }
 
 /// Evaluates one expression for the roles of any service.
@@ -33,6 +35,7 @@ macro_rules! each {
             Service::Rc($roles) => $work,
             Service::Uc($roles) => $work,
             Service::Ud($roles) => $work,
+            Service::Xrc($roles) => $work,
         }
     };
 }
@@ -54,6 +57,7 @@ impl Service {
                 responder: ud::Responder::new(caps, uses_srq),
                 is_gsi: qp_type == QpType::Gsi,
             }),
+            QpType::XrcSend | QpType::XrcRecv => Service::Xrc(Box::new(Xrc::new(qp_type, caps))),
         }
     }
 
@@ -63,6 +67,26 @@ impl Service {
             Service::Uc(_) => QpType::Uc,
             Service::Ud(ud) if ud.is_gsi => QpType::Gsi,
             Service::Ud(_) => QpType::Ud,
+            Service::Xrc(xrc) => xrc.qp_type(),
+        }
+    }
+
+    /// The roles of a reliable service: RC, or the extended one.
+    #[inline]
+    pub(super) fn reliable(&self) -> Option<&Rc> {
+        match self {
+            Service::Rc(rc) => Some(rc),
+            Service::Xrc(xrc) => Some(xrc),
+            Service::Uc(_) | Service::Ud(_) => None,
+        }
+    }
+
+    #[inline]
+    pub(super) fn reliable_mut(&mut self) -> Option<&mut Rc> {
+        match self {
+            Service::Rc(rc) => Some(rc),
+            Service::Xrc(xrc) => Some(xrc),
+            Service::Uc(_) | Service::Ud(_) => None,
         }
     }
 
@@ -86,6 +110,14 @@ impl Service {
     #[inline]
     pub(super) fn rq(&self) -> &RecvQueue {
         each!(self, roles => &roles.responder.rq)
+    }
+
+    /// Returns whether receives come from shared receive queues.
+    pub(super) fn takes_shared(&self) -> bool {
+        match self {
+            Service::Xrc(xrc) => xrc.is_target(),
+            _ => self.rq().uses_srq(),
+        }
     }
 
     #[inline]
@@ -130,12 +162,12 @@ impl Service {
     pub(super) fn paced_until(&self) -> Instant {
         match self {
             Service::Ud(ud) => ud.requester.paced_until(),
-            Service::Rc(_) | Service::Uc(_) => Instant::ZERO,
+            Service::Rc(_) | Service::Uc(_) | Service::Xrc(_) => Instant::ZERO,
         }
     }
 
-    /// Sends one answer to the peer, if one is due; only RC has answers. If `is_held`, only a bare
-    /// acknowledgement is sent.
+    /// Sends one answer to the peer, if one is due; only RC and XRC have any. If `is_held`, only a
+    /// bare acknowledgement is sent.
     #[inline]
     pub(super) fn transmit_answer(
         &mut self,
@@ -145,6 +177,7 @@ impl Service {
     ) -> Step {
         match self {
             Service::Rc(rc) => rc.responder.transmit(context, is_held, env),
+            Service::Xrc(xrc) => xrc.transmit_answer(context, is_held, env),
             Service::Uc(_) | Service::Ud(_) => Step::Idle,
         }
     }
@@ -173,7 +206,7 @@ impl Service {
 
     /// Applies changed attributes of a QP that has drained.
     pub(super) fn retune(&mut self, attr: &Attributes) {
-        if let Service::Rc(rc) = self {
+        if let Some(rc) = self.reliable_mut() {
             rc.requester.retune(attr);
             rc.responder.retune(attr);
         }

@@ -119,6 +119,8 @@ pub const fn rule(qp_type: QpType, from: QpState, to: QpState) -> Option<Rule> {
         QpType::Uc => &UC,
         QpType::Ud => &UD,
         QpType::Gsi => &GSI,
+        QpType::XrcSend => &XRC_SEND,
+        QpType::XrcRecv => &XRC_RECV,
     };
     let (required, optional) = match (from, to) {
         (_, Reset | Err) => (NONE, AttrMask::CUR_STATE),
@@ -127,8 +129,8 @@ pub const fn rule(qp_type: QpType, from: QpState, to: QpState) -> Option<Rule> {
         (Init, Rtr) => (rows.rtr, rows.rtr_optional),
         (Rtr, Rts) => (rows.rts, rows.live),
         (Rts | Sqd, Rts) => (NONE, rows.live),
-        //= check H8 — SQE returns to RTS; RC has no SQE
-        (Sqe, Rts) if !matches!(qp_type, QpType::Rc) => (NONE, rows.recovered),
+        //= check H8 — SQE returns to RTS; RC and XRC have no SQE
+        (Sqe, Rts) if !qp_type.is_reliable() => (NONE, rows.recovered),
         (Rts, Sqd) => (NONE, AttrMask::EN_SQD_ASYNC_NOTIFY),
         (Sqd, Sqd) => (NONE, rows.drained),
         _ => return None,
@@ -159,22 +161,38 @@ struct Rows {
 /// the attributes of the path, so they may be given for RTR already.
 const PATIENCE: AttrMask = AttrMask::TIMEOUT.union(AttrMask::RETRY_CNT).union(AttrMask::RNR_RETRY);
 
-const RC: Rows = {
-    let responder = AttrMask::MAX_DEST_RD_ATOMIC.union(AttrMask::MIN_RNR_TIMER);
-    let requester = PATIENCE.union(AttrMask::MAX_QP_RD_ATOMIC);
-    Rows {
-        rtr: UC.rtr.union(responder),
-        rtr_optional: UC.rtr_optional.union(PATIENCE).union(RECOVERY).union(KEEPALIVE),
-        rts: UC.rts.union(requester),
-        live: UC.live.union(AttrMask::MIN_RNR_TIMER).union(KEEPALIVE),
-        drained: UC
-            .drained
-            .union(AttrMask::PORT)
-            .union(responder)
-            .union(requester)
-            .union(KEEPALIVE),
-        ..UC
-    }
+/// Attributes of a reliable responder, and of a reliable requester.
+const RESPONDER: AttrMask = AttrMask::MAX_DEST_RD_ATOMIC.union(AttrMask::MIN_RNR_TIMER);
+const REQUESTER: AttrMask = PATIENCE.union(AttrMask::MAX_QP_RD_ATOMIC);
+
+const RC: Rows = Rows {
+    rtr: UC.rtr.union(RESPONDER),
+    rtr_optional: UC.rtr_optional.union(PATIENCE).union(RECOVERY).union(KEEPALIVE),
+    rts: UC.rts.union(REQUESTER),
+    live: UC.live.union(AttrMask::MIN_RNR_TIMER).union(KEEPALIVE),
+    drained: UC.drained.union(AttrMask::PORT).union(RESPONDER).union(REQUESTER).union(KEEPALIVE),
+    ..UC
+};
+
+/// RC's table, as far as it is the requester's.
+//= check X6 — an initiator has no attributes of a responder
+const XRC_SEND: Rows = Rows {
+    rtr_optional: UC.rtr_optional.union(PATIENCE),
+    rts: UC.rts.union(REQUESTER),
+    drained: UC.drained.union(AttrMask::PORT).union(REQUESTER),
+    ..UC
+};
+
+/// RC's table, as far as it is the responder's. The timeout is that of the path, to which a
+/// migration returns.
+//= check X6 — a target has none of a requester
+const XRC_RECV: Rows = Rows {
+    rtr: UC.rtr.union(RESPONDER),
+    rtr_optional: UC.rtr_optional.union(AttrMask::TIMEOUT),
+    rts: UC.rts.union(AttrMask::TIMEOUT),
+    live: UC.live.union(AttrMask::MIN_RNR_TIMER),
+    drained: UC.drained.union(AttrMask::PORT).union(AttrMask::TIMEOUT).union(RESPONDER),
+    ..UC
 };
 
 /// Attributes that both ends of a connection have agreed on.

@@ -12,7 +12,9 @@
 
 mod selective;
 
-use uroce_wire::{Aeth, Header, NakCode, Operation, Packet, Position, Psn, Syndrome, credits};
+use uroce_wire::{
+    Aeth, Header, NakCode, OpCodeRange, Operation, Packet, Position, Psn, Syndrome, credits,
+};
 
 use super::Requester;
 use crate::context::Context;
@@ -186,6 +188,11 @@ impl Requester {
                 Err(WcStatus::RemAccessErr)
             }
             NakCode::RemoteOperationalError => Err(WcStatus::RemOpErr),
+            //= check X3 — the requester completes with the status of an invalid domain
+            NakCode::InvalidRdRequest if context.opcodes == OpCodeRange::XRC => {
+                env.count(Counter::ReqRemoteXrcViolation);
+                Err(WcStatus::RemInvRdReqErr)
+            }
             NakCode::InvalidRdRequest | NakCode::Reserved(_) => Err(WcStatus::BadRespErr),
         }
     }

@@ -25,7 +25,10 @@
 mod keepalive;
 mod repeat;
 
-use uroce_wire::{AtomicEth, ExtHeaders, Feth, Msn, OpCode, Psn, Qpn, Reth, Rkey, Selectivity, Va};
+use uroce_wire::{
+    AtomicEth, ExtHeaders, Feth, Msn, OpCode, OpCodeRange, Psn, Qpn, Reth, Rkey, Selectivity, Srqn,
+    Va, Xrceth,
+};
 
 use super::retry::Retry;
 use super::round_trips::RoundTrips;
@@ -277,7 +280,10 @@ impl Requester {
                 || lacks_credit
                 || self.unasked >= self.trip.ask_every() - 1
                 || self.is_slow(context));
-        let packet = self.packet(wqe, ack_req, context);
+        let mut packet = self.packet(wqe, ack_req, context);
+        if context.opcodes == OpCodeRange::XRC {
+            packet.ext.xrceth = self.queue_of(wqe);
+        }
         let len = match env.transmit(&packet) {
             Ok(len) => len,
             Err(TransmitError::Full | TransmitError::Paced(_)) => return Step::Blocked,
@@ -464,6 +470,14 @@ impl Requester {
     /// Result for an error of the WQE at the cursor: raised if it is the oldest, otherwise delayed.
     fn fail_in_order(&self, status: WcStatus) -> Step {
         if self.cursor == self.sq.head() { Step::Failed(status) } else { Step::Idle }
+    }
+
+    /// The header that names the shared receive queue of a request.
+    //= check X1 — every request has it
+    fn queue_of(&self, wqe: &SendWqe) -> Xrceth {
+        let is_again = self.next_psn.is_before(self.end_psn);
+        let is_forgotten = seeded!(XrcRepeatUnnamed) && is_again;
+        Xrceth { srqn: if is_forgotten { Srqn::default() } else { wqe.srqn() } }
     }
 
     /// The packet of `wqe` that has PSN `next_psn`.

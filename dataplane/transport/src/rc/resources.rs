@@ -116,6 +116,13 @@ pub(super) struct Reply {
     cursor: Cursor,
 }
 
+impl Reply {
+    /// Place of the request that is answered.
+    pub(super) fn place(&self) -> u8 {
+        self.cursor.at
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct Resources {
     slots: Box<[Record; MAX_RD_ATOMIC as usize]>,
@@ -177,6 +184,11 @@ impl Resources {
         if is_flush || self.flushes > 0 { MAX_RD_ATOMIC } else { self.depth }
     }
 
+    /// Place of the next request that is stored; places wrap at 2^8.
+    pub(super) fn next_place(&self) -> u8 {
+        self.head.wrapping_add(self.count)
+    }
+
     /// Stores a request with an answer that begins with `first_psn`. [`has_room`] was true.
     ///
     /// [`has_room`]: Resources::has_room
@@ -203,7 +215,7 @@ impl Resources {
         }
         self.open += u8::from(!is_flush);
         self.flushes += u8::from(is_flush);
-        let at = self.head.wrapping_add(self.count);
+        let at = self.next_place();
         *self.record_mut(at) = record;
         self.count += 1;
         self.owed += 1;

@@ -21,6 +21,7 @@
 
 mod execute;
 mod hold;
+mod named;
 mod validate;
 
 use uroce_wire::{
@@ -204,7 +205,9 @@ impl Responder {
             Verdict::Nak(code) => {
                 match code {
                     NakCode::RemoteAccessError => env.event(AsyncEvent::QpAccessErr),
-                    NakCode::InvalidRequest => env.event(AsyncEvent::QpReqErr),
+                    NakCode::InvalidRequest | NakCode::InvalidRdRequest => {
+                        env.event(AsyncEvent::QpReqErr);
+                    }
                     _ => {}
                 }
                 self.refuse(self.expected_psn, code, env);
@@ -264,7 +267,7 @@ impl Responder {
     }
 
     /// PSN of the request that is expected next.
-    pub(super) fn expected_psn(&self) -> Psn {
+    pub(crate) fn expected_psn(&self) -> Psn {
         self.expected_psn
     }
 
@@ -278,6 +281,7 @@ impl Responder {
         match code {
             NakCode::RemoteAccessError => out.count(Counter::RespRemoteAccessErrors),
             NakCode::InvalidRequest => out.count(Counter::RespRemoteInvalidRequests),
+            NakCode::InvalidRdRequest => out.count(Counter::RespXrcViolations),
             _ => {}
         }
         self.is_refusing = true;

@@ -145,6 +145,16 @@ fn rc_finds_every_rc_row_and_nothing_else() {
 }
 
 #[test]
+fn the_xrc_opcode_of_an_operation_is_its_rc_opcode_in_another_range() {
+    for info in rows().filter(|info| info.service == Service::Xrc) {
+        let rc = OpCode(info.opcode.0 & 0x1f);
+        assert_eq!(rc.in_range(OpCodeRange::XRC), info.opcode);
+        assert_eq!(rc.in_range(OpCodeRange::RC), rc);
+        assert!(info.opcode.is_of_xrc() && !info.opcode.is_of_rc());
+    }
+}
+
+#[test]
 fn payload_rules_hold_at_their_edges() {
     let mtu = PathMtu::B1024;
     let allowed = |rule: PayloadRule| -> Vec<usize> {

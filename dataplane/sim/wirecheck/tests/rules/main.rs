@@ -50,6 +50,28 @@ fn requests_out_of_sequence_are_found() {
 }
 
 #[test]
+fn the_two_ends_of_an_extended_connection_send_their_half_and_name_one_queue() {
+    let begun = || {
+        let mut tap = Tap::new();
+        let peers = [(1, Service::Initiator), (2, Service::Target)];
+        let [a, b] = peers.map(|(number, service)| Peer { service, ..peer(number) });
+        (tap.a, tap.b) = (tap.checker.watch(a), tap.checker.watch(b));
+        tap.pass(0, &frame(1, 0xa0, 0xff_fffe, &[0, 0, 0, 9], &[3; 256]));
+        tap
+    };
+    let last = |srqn| frame(1, 0xa2, 0xff_ffff, &[0, 0, 0, srqn], &[3; 10]);
+    begun().pass(0, &last(9));
+    assert_eq!(begun().flaw(0, &last(8)), Rule::QueueChanged);
+    assert_eq!(begun().flaw(0, &frame(1, SEND_LAST, 0xff_ffff, &[], &[3; 10])), Rule::Service);
+    let reserved = frame(1, 0xa2, 0xff_ffff, &[1, 0, 0, 9], &[3; 10]);
+    assert_eq!(begun().flaw(0, &reserved), Rule::ReservedBits);
+    let mut tap = begun();
+    assert_eq!(tap.flaw(0, &frame(2, 0xa4, 7, &[0, 0, 0, 9], &[3; 10])), Rule::HalfOnly);
+    let response = frame(1, 0xb1, 7, &aeth(0x1f, 0), &[]);
+    assert_eq!(begun().flaw(0, &response), Rule::HalfOnly);
+}
+
+#[test]
 fn repetition_needs_a_cause_and_the_same_bytes() {
     let first = send(0xff_fffe);
     let mut tap = Tap::new();

@@ -130,8 +130,8 @@ fn all_pairs_of_states() {
             }
             drawn.push('\n');
         }
-        // Columns and rows: RESET INIT RTR RTS SQD SQE ERR. SQE->RTS is not an RC transition.
-        let sqe = if qp_type == QpType::Rc { "x.....x" } else { "x..x..x" };
+        // Columns and rows: RESET INIT RTR RTS SQD SQE ERR. RC and XRC have no SQE->RTS.
+        let sqe = if qp_type.is_reliable() { "x.....x" } else { "x..x..x" };
         let table = format!("xx....x\nxxx...x\nx..x..x\nx..xx.x\nx..xx.x\n{sqe}\nx.....x\n");
         assert_eq!(drawn, table, "{qp_type}");
     }
@@ -242,6 +242,42 @@ fn rts_is_refused_while_a_timer_or_retry_count_was_never_given() {
     assert_eq!(rts(rule.earlier, rest), Ok(QpState::Rts));
 }
 
+/// The rows of [`digest`] for XRC: the masks of Linux's table for its two types, to which this
+/// project adds the rate limit and the attributes that may be given early.
+const fn digest_of_xrc(qp_type: QpType, row: usize) -> (AttrMask, AttrMask) {
+    use AttrMask as M;
+    const NONE: M = M::empty();
+    const RTR: M = M::AV.union(M::PATH_MTU).union(M::DEST_QPN).union(M::RQ_PSN);
+    const RTR_OPTIONAL: M = M::ALT_PATH.union(M::ACCESS).union(M::PKEY).union(M::TIMEOUT);
+    const LIVE: M = M::CUR_STATE
+        .union(M::ACCESS)
+        .union(M::ALT_PATH)
+        .union(M::PATH_MIG_STATE)
+        .union(M::RATE_LIMIT);
+    const DRAINED: M = M::AV
+        .union(M::PORT)
+        .union(M::TIMEOUT)
+        .union(M::ALT_PATH)
+        .union(M::ACCESS)
+        .union(M::PKEY)
+        .union(M::PATH_MIG_STATE);
+    const RETRIES: M = M::RETRY_CNT.union(M::RNR_RETRY);
+    const REQUESTER: M = RETRIES.union(M::MAX_QP_RD_ATOMIC);
+    const RESPONDER: M = M::MAX_DEST_RD_ATOMIC.union(M::MIN_RNR_TIMER);
+    let rts = M::SQ_PSN.union(M::TIMEOUT);
+    let is_initiator = matches!(qp_type, QpType::XrcSend);
+    match (row, is_initiator) {
+        (1, true) => (RTR, RTR_OPTIONAL.union(RETRIES)),
+        (1, false) => (RTR.union(RESPONDER), RTR_OPTIONAL),
+        (2, true) => (rts.union(REQUESTER), LIVE),
+        (2, false) => (rts, LIVE.union(M::MIN_RNR_TIMER)),
+        (3, true) => (NONE, LIVE),
+        (3, false) => (NONE, LIVE.union(M::MIN_RNR_TIMER)),
+        (_, true) => (NONE, DRAINED.union(REQUESTER)),
+        (_, false) => (NONE, DRAINED.union(RESPONDER)),
+    }
+}
+
 /// The tables of the control plane's digest, row by row: required, then optional attributes.
 const fn digest(qp_type: QpType, row: usize) -> (AttrMask, AttrMask) {
     use AttrMask as M;
@@ -285,6 +321,7 @@ const fn digest(qp_type: QpType, row: usize) -> (AttrMask, AttrMask) {
             let added = recovery.union(M::KEEPALIVE_MS);
             (required, UC_RTR_OPTIONAL.union(patience).union(added))
         }
+        (1..=4, QpType::XrcSend | QpType::XrcRecv) => digest_of_xrc(qp_type, row),
         (2, QpType::Gsi) => (M::SQ_PSN, CUR_QKEY),
         (2, QpType::Ud) => (M::SQ_PSN, CUR_QKEY.union(M::RATE_LIMIT)),
         (2, QpType::Uc) => (M::SQ_PSN, LIVE),
@@ -303,6 +340,7 @@ const fn digest(qp_type: QpType, row: usize) -> (AttrMask, AttrMask) {
 }
 
 #[test] //= check H2 test
+//= check X6 test
 fn the_attributes_of_each_service_are_those_of_its_table() {
     use QpState::{Init, Reset, Rtr, Rts, Sqd, Sqe};
     for qp_type in QpType::ALL {
@@ -315,7 +353,7 @@ fn the_attributes_of_each_service_are_those_of_its_table() {
             (Sqd, Sqd, 4),
             (Rts, Sqd, 5),
         ];
-        if qp_type != QpType::Rc {
+        if !qp_type.is_reliable() {
             rows.push((Sqe, Rts, 6));
         }
         for (from, to, row) in rows {

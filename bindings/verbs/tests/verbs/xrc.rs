@@ -1,0 +1,179 @@
+//! Extended reliable connections: one connection, several shared receive queues.
+
+use crate::common::{SOON, Setup, Side, pattern, post};
+use uroce::{
+    CompletionQueue, ConnectOptions, ControlError, ImmDt, PostError, QpInit, QpState, QpType,
+    QueuePair, RecvWr, RequestError, SendWr, SharedReceiveQueue, Srqn, WcOpcode, WcStatus,
+    WorkCompletion, XrcDomain,
+};
+
+const SLOT: usize = 4096;
+
+/// A connection from left to right, with an XRC domain at the right.
+struct Lab {
+    left: Side,
+    right: Side,
+    domain: XrcDomain,
+    initiator: QueuePair,
+    target: QueuePair,
+}
+
+impl Lab {
+    fn new(lcores: u16) -> Lab {
+        let (left, right) = Setup { lcores, ..Setup::default() }.contexts();
+        let (left, right) = (Side::new(&left), Side::new(&right));
+        let domain = right.context.open_xrc_domain().unwrap();
+        let (initiator, target) = connection(&left, &domain);
+        Lab { left, right, domain, initiator, target }
+    }
+
+    /// A queue of the domain with a completion queue of its own, and its number.
+    fn queue(&self) -> (SharedReceiveQueue, CompletionQueue, Srqn) {
+        let cq = self.right.context.create_cq(128).unwrap();
+        let srq = self.right.pd.create_xrc_srq(&self.domain, &cq, 64, 1).unwrap();
+        let number = srq.xrc_number().expect("a number");
+        (srq, cq, number)
+    }
+
+    fn receive(&self, srq: &SharedReceiveQueue, id: u64) {
+        let at = id as usize * SLOT;
+        let room = [self.right.memory.slice(at..at + SLOT).unwrap()];
+        srq.post_recv(&RecvWr::new(&room).id(id)).expect("room");
+    }
+
+    /// The status of the next request of the initiator, which then is in ERR.
+    fn failure(&self) -> WcStatus {
+        self.left.completion().status
+    }
+}
+
+fn connection(left: &Side, domain: &XrcDomain) -> (QueuePair, QueuePair) {
+    let options = ConnectOptions::default();
+    let target = domain.create_target().unwrap();
+    let mut initiator = left.pd.create_qp(&QpInit::new(&left.cq).qp_type(QpType::XrcSend)).unwrap();
+    target.control().connect(&initiator.endpoint(1, 0).unwrap(), &options).unwrap();
+    initiator.connect(&target.endpoint(1, 0).unwrap(), &options).unwrap();
+    (initiator, target)
+}
+
+fn next(cq: &CompletionQueue) -> WorkCompletion {
+    cq.wait(SOON).expect("no overrun").expect("a completion in time")
+}
+
+#[test] //= check X2 test
+fn messages_of_one_connection_complete_in_the_queue_s_own_completion_queue() {
+    let mut lab = Lab::new(1);
+    let queues = [lab.queue(), lab.queue(), lab.queue()];
+    for round in 0..20 {
+        for (at, (srq, cq, number)) in queues.iter().enumerate() {
+            let (id, len) = (at as u64, 300 + 1000 * at);
+            lab.receive(srq, id);
+            lab.left.memory.write_at(0, &pattern(round, len)).unwrap();
+            let message = [lab.left.memory.slice(..len).unwrap()];
+            post(&mut lab.initiator, SendWr::send(&message).to_srq(*number).id(7));
+            let received = next(cq);
+            received.ok().unwrap();
+            assert_eq!((received.wr_id, received.byte_len as usize), (id, len));
+            assert_eq!((received.opcode, received.qpn), (WcOpcode::Recv, lab.target.qpn()));
+            assert_eq!(lab.right.bytes(at * SLOT, len), pattern(round, len));
+            assert_eq!(lab.left.done(), 7);
+        }
+    }
+    assert!(queues.iter().all(|(srq, ..)| srq.is_empty()));
+}
+
+#[test] //= check X8 test
+fn targets_on_several_lcores_take_from_one_queue() {
+    const EACH: u64 = 200;
+    let mut lab = Lab::new(2);
+    let (srq, cq, number) = lab.queue();
+    let mut others: Vec<_> = (0..3).map(|_| connection(&lab.left, &lab.domain)).collect();
+    let message = [lab.left.memory.slice(..100).unwrap()];
+    for round in 0..EACH {
+        (0..4).for_each(|id| lab.receive(&srq, id));
+        let wr = SendWr::send(&message).to_srq(number).id(round);
+        post(&mut lab.initiator, wr);
+        others.iter_mut().for_each(|(initiator, _)| post(initiator, wr));
+        let mut qpns: Vec<_> = (0..4).map(|_| next(&cq)).map(|it| (it.ok(), it.qpn)).collect();
+        let mut expected = vec![(Ok(()), lab.target.qpn())];
+        expected.extend(others.iter().map(|(_, target)| (Ok(()), target.qpn())));
+        qpns.sort_by_key(|it| it.1);
+        expected.sort_by_key(|it| it.1);
+        assert_eq!(qpns, expected);
+        (0..4).for_each(|_| assert_eq!(lab.left.done(), round));
+    }
+}
+
+#[test] //= check X2 test
+fn every_operation_reaches_memory_of_the_queue_s_domain() {
+    let mut lab = Lab::new(1);
+    let (srq, cq, number) = lab.queue();
+    let target = lab.right.memory.remote();
+    lab.left.memory.write_at(0, &pattern(3, 9000)).unwrap();
+    let message = [lab.left.memory.slice(..9000).unwrap()];
+    let sink = [lab.left.memory.slice(500_000..509_000).unwrap()];
+    let word = [lab.left.memory.slice(600_000..600_008).unwrap()];
+    let far = target.slice(800_000, 8).unwrap();
+    lab.receive(&srq, 5);
+    let wrs = [
+        SendWr::write(&message, target),
+        SendWr::write_with_imm(&message, target, ImmDt(17)),
+        SendWr::read(&sink, target),
+        SendWr::fetch_add(&word, far, 5),
+        SendWr::compare_swap(&word, far, 5, 9),
+    ];
+    for wr in wrs {
+        post(&mut lab.initiator, wr.to_srq(number));
+        lab.left.done();
+    }
+    assert_eq!(lab.left.bytes(500_000, 9000), pattern(3, 9000));
+    assert_eq!(lab.left.bytes(600_000, 8), 5_u64.to_ne_bytes());
+    assert_eq!(lab.right.bytes(800_000, 8), 9_u64.to_ne_bytes());
+    let received = next(&cq);
+    assert_eq!((received.opcode, received.imm), (WcOpcode::RecvRdmaWithImm, Some(ImmDt(17))));
+}
+
+#[test] //= check X3 test
+fn a_queue_that_is_unknown_or_gone_or_of_another_domain_is_refused() {
+    for case in 0..3 {
+        let mut lab = Lab::new(1);
+        let (_srq, _cq, number) = lab.queue();
+        let other = lab.right.context.open_xrc_domain().unwrap();
+        let cq = lab.right.context.create_cq(16).unwrap();
+        let foreign = lab.right.pd.create_xrc_srq(&other, &cq, 4, 1).unwrap();
+        let named = match case {
+            0 => Srqn::new(number.value() ^ 1 << 22),
+            1 => foreign.xrc_number().unwrap(),
+            _ => {
+                let (srq, _, number) = lab.queue();
+                drop(srq);
+                number
+            }
+        };
+        post(&mut lab.initiator, SendWr::send(&[]).to_srq(named));
+        assert_eq!(lab.failure(), WcStatus::RemInvRdReqErr, "case {case}");
+        assert_eq!(lab.right.counter("resp_xrc_violations"), 1);
+        let query = lab.target.control().query().unwrap();
+        assert_eq!(query.attr.state, QpState::Err);
+    }
+}
+
+#[test] //= check X5 test
+fn each_end_refuses_what_the_other_is_for() {
+    let mut lab = Lab::new(1);
+    let (srq, _, number) = lab.queue();
+    assert_eq!(lab.initiator.post_recv(&RecvWr::new(&[])), Err(PostError::HasSrq));
+    assert_eq!(lab.target.post_recv(&RecvWr::new(&[])), Err(PostError::HasSrq));
+    let send = SendWr::send(&[]).to_srq(number);
+    assert_eq!(lab.target.post_send(&send), Err(PostError::WrongOperation));
+    let plain = lab.right.pd.create_srq(4, 1).unwrap();
+    assert_eq!(plain.xrc_number(), None);
+    for init in [
+        QpInit::new(&lab.right.cq).qp_type(QpType::XrcRecv),
+        QpInit::new(&lab.right.cq).qp_type(QpType::XrcSend).srq(&srq),
+    ] {
+        let refused = lab.right.pd.create_qp(&init).map(|_| ());
+        let is_named = matches!(refused, Err(RequestError::Control(ControlError::XrcDomain)));
+        assert!(is_named, "{refused:?}");
+    }
+}
