@@ -42,6 +42,13 @@ pub(crate) trait Part {
     fn let_go(&self);
 }
 
+impl<P: Part, Q: Part> Part for (P, Q) {
+    fn let_go(&self) {
+        self.0.let_go();
+        self.1.let_go();
+    }
+}
+
 impl<P: Part> Part for Option<P> {
     fn let_go(&self) {
         self.iter().for_each(Part::let_go);

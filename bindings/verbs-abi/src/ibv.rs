@@ -36,3 +36,4 @@ pub(crate) mod query;
 pub(crate) mod rates;
 pub(crate) mod srq;
 pub(crate) mod strings;
+pub(crate) mod xrcd;

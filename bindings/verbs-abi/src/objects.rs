@@ -30,3 +30,4 @@ pub(crate) mod pd;
 pub(crate) mod qp;
 pub(crate) mod srq;
 pub(crate) mod td;
+pub(crate) mod xrcd;

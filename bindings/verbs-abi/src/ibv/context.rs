@@ -7,7 +7,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 
 use rustix::fs::{MemfdFlags, memfd_create};
 
-use super::{cq_ex, dm, domain, event, modify, mr, mw, poll, port, post, qp, query, srq};
+use super::{cq_ex, dm, domain, event, modify, mr, mw, poll, port, post, qp, query, srq, xrcd};
 use crate::abi::{ibv_context, ibv_context_ops, verbs_context};
 use crate::errno::Errno;
 use crate::handle::Object;
@@ -72,5 +72,9 @@ fn set_extended_ops(context: &mut verbs_context) {
     context.create_cq_ex = Some(cq_ex::create_cq_ex);
     context.create_qp_ex = Some(qp::create_qp_ex);
     context.create_srq_ex = Some(srq::create_srq_ex);
+    context.get_srq_num = Some(srq::get_srq_num);
+    context.open_xrcd = Some(xrcd::open_xrcd);
+    context.close_xrcd = Some(xrcd::close_xrcd);
+    context.open_qp = Some(xrcd::open_qp);
     context.modify_qp_rate_limit = Some(modify::modify_qp_rate_limit);
 }

@@ -5,30 +5,33 @@
 
 use std::ffi::c_int;
 use std::mem::offset_of;
+use std::ptr::null_mut;
+use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use uroce::raw::MAX_INLINE_DATA;
-use uroce::{QpCaps, QpChange, QpInit, QpState, QpType};
+use uroce::{QpCaps, QpChange, QpInit, QpState, QpType, QueuePair};
 
 use super::{event, qp_ex};
 use crate::abi::{
     IBV_QP_INIT_ATTR_CREATE_FLAGS, IBV_QP_INIT_ATTR_PD, IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
-    IBV_QPT_DRIVER, IBV_QPT_RAW_PACKET, IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD, IBV_QPT_XRC_RECV,
-    IBV_QPT_XRC_SEND, ibv_context, ibv_pd, ibv_qp, ibv_qp_cap, ibv_qp_ex, ibv_qp_init_attr,
-    ibv_qp_init_attr_ex, ibv_qp_type,
+    IBV_QP_INIT_ATTR_XRCD, IBV_QPT_DRIVER, IBV_QPT_RAW_PACKET, IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD,
+    IBV_QPT_XRC_RECV, IBV_QPT_XRC_SEND, ibv_context, ibv_pd, ibv_qp, ibv_qp_cap, ibv_qp_ex,
+    ibv_qp_init_attr, ibv_qp_init_attr_ex, ibv_qp_type,
 };
 use crate::acks::Acks;
 use crate::entry;
 use crate::errno::Errno;
-use crate::handle::{Entry, Object};
+use crate::handle::{Entry, Held, Object};
 use crate::objects::batch::Batch;
 use crate::objects::context::{self, Context};
 use crate::objects::cq::{self, Cq};
 use crate::objects::lock::Locked;
 use crate::objects::pd::{self, Pd};
 use crate::objects::qp::{Public, Qp, Sq, get};
-use crate::objects::srq;
+use crate::objects::srq::{self, Srq};
+use crate::objects::xrcd::Xrcd;
 use crate::{room, runtime};
 
 /// Least number of bytes of inline data that every queue pair gets per scatter/gather element. As
@@ -47,9 +50,9 @@ fn type_of(number: ibv_qp_type) -> Result<QpType, Errno> {
         IBV_QPT_RC => Ok(QpType::Rc),
         IBV_QPT_UC => Ok(QpType::Uc),
         IBV_QPT_UD => Ok(QpType::Ud),
-        IBV_QPT_RAW_PACKET | IBV_QPT_XRC_SEND | IBV_QPT_XRC_RECV | IBV_QPT_DRIVER => {
-            Err(Errno::EOPNOTSUPP)
-        }
+        IBV_QPT_XRC_SEND => Ok(QpType::XrcSend),
+        IBV_QPT_XRC_RECV => Ok(QpType::XrcRecv),
+        IBV_QPT_RAW_PACKET | IBV_QPT_DRIVER => Err(Errno::EOPNOTSUPP),
         _ => Err(Errno::EINVAL),
     }
 }
@@ -77,24 +80,97 @@ fn create(
 ) -> Result<Arc<Entry<Qp>>, Errno> {
     let ibv_qp_init_attr { send_cq, recv_cq, srq, .. } = *init;
     let qp_type = type_of(init.qp_type)?;
+    if qp_type == QpType::XrcRecv {
+        return Err(Errno::EINVAL);
+    }
+    let is_initiator = qp_type == QpType::XrcSend;
     let its_pd = pd::hold(pd)?;
-    let (its_send_cq, its_recv_cq) = (cq::hold(send_cq)?, cq::hold(recv_cq)?);
+    let its_send_cq = cq::hold(send_cq)?;
+    // An initiator receives nothing, and programs leave its other queues out or not.
+    let (recv_cq, srq) = if is_initiator { (null_mut(), null_mut()) } else { (recv_cq, srq) };
+    let its_recv_cq = (!is_initiator).then(|| cq::hold(recv_cq)).transpose()?;
     let its_srq = (!srq.is_null()).then(|| srq::hold(srq)).transpose()?;
-    let context = context_of(&its_pd, [&its_send_cq, &its_recv_cq])?;
+    let receives = its_recv_cq.as_ref().unwrap_or(&its_send_cq);
+    let context = context_of(&its_pd, [&its_send_cq, receives])?;
     if its_srq.as_ref().is_some_and(|srq| srq.context.public() != context.public()) {
         return Err(Errno::EINVAL);
     }
     if qp_ex::unknown(send_ops, qp_type) {
         return Err(Errno::EOPNOTSUPP);
     }
-    let caps = caps_of(&init.cap, its_srq.is_some());
-    let queues = QpInit { recv_cq: &its_recv_cq.cq, qp_type, caps, ..QpInit::new(&its_send_cq.cq) };
+    let caps = caps_of(&init.cap, its_srq.is_some() || is_initiator);
+    let queues = QpInit { recv_cq: &receives.cq, qp_type, caps, ..QpInit::new(&its_send_cq.cq) };
     let queues = match &its_srq {
         Some(srq) => queues.srq(&srq.srq),
         None => queues,
     };
     check_room(&caps)?;
-    let (control, queue, rq) = its_pd.domain()?.create_qp(&queues)?.into_parts();
+    let parts = its_pd.domain()?.create_qp(&queues)?;
+    let owned = Owned {
+        context,
+        pd: Some(its_pd),
+        send_cq: Some(its_send_cq),
+        recv_cq: its_recv_cq,
+        srq: its_srq,
+        xrcd: None,
+    };
+    let named = ibv_qp_init_attr { recv_cq, srq, ..*init };
+    Ok(register(parts, pd, &named, (caps, send_ops), owned))
+}
+
+/// Creates an XRC target, which has neither a protection domain nor queues.
+fn create_target(
+    init: &ibv_qp_init_attr_ex,
+    context: *mut ibv_context,
+) -> Result<Arc<Entry<Qp>>, Errno> {
+    let xrcd = Xrcd::registry().hold(init.xrcd)?;
+    let its = context::get(context)?;
+    if xrcd.context.public() != its.public() {
+        return Err(Errno::EINVAL);
+    }
+    let target = xrcd.domain.engine.create_target()?;
+    // SAFETY: `init` begins with the fields of `ibv_qp_init_attr`.
+    let plain = unsafe { entry::read(std::ptr::from_ref(init).cast::<ibv_qp_init_attr>()) }?;
+    let plain =
+        ibv_qp_init_attr { send_cq: null_mut(), recv_cq: null_mut(), srq: null_mut(), ..plain };
+    let owned =
+        Owned { context: its, pd: None, send_cq: None, recv_cq: None, srq: None, xrcd: Some(xrcd) };
+    Ok(register(target, null_mut(), &plain, (NO_CAPS, 0), owned))
+}
+
+/// The queues of an XRC target.
+const NO_CAPS: QpCaps =
+    QpCaps { max_send_wr: 0, max_recv_wr: 0, max_send_sge: 0, max_recv_sge: 0, max_inline_data: 0 };
+
+/// The objects that a queue pair is made from.
+struct Owned {
+    context: Arc<Entry<Context>>,
+    pd: Option<Held<Pd>>,
+    send_cq: Option<Held<Cq>>,
+    recv_cq: Option<Held<Cq>>,
+    srq: Option<Held<Srq>>,
+    xrcd: Option<Held<Xrcd>>,
+}
+
+/// Registers a queue pair with its sizes and its operations of `ibv_qp_ex`.
+fn register(
+    qp: QueuePair,
+    pd: *mut ibv_pd,
+    init: &ibv_qp_init_attr,
+    (caps, send_ops): (QpCaps, u64),
+    owned: Owned,
+) -> Arc<Entry<Qp>> {
+    let ibv_qp_init_attr { send_cq, recv_cq, srq, .. } = *init;
+    let Owned {
+        context,
+        pd: its_pd,
+        send_cq: its_send_cq,
+        recv_cq: its_recv_cq,
+        srq: its_srq,
+        xrcd,
+    } = owned;
+    let (control, queue, rq) = qp.into_parts();
+    let qp_type = control.qp_type();
     let qpn = control.qpn().value();
     let mut public = Public::new();
     let base = &mut public.ex.qp_base;
@@ -117,8 +193,10 @@ fn create(
         send_cq: its_send_cq,
         recv_cq: its_recv_cq,
         srq: its_srq,
+        xrcd,
+        opened: AtomicU32::new(0),
     };
-    Ok(Qp::registry().insert(public, value))
+    Qp::registry().insert(public, value)
 }
 
 fn check_room(caps: &QpCaps) -> Result<(), Errno> {
@@ -143,6 +221,9 @@ fn destroy(qp: *const ibv_qp) -> Result<(), Errno> {
     if found.is_busy() || found.is_in_group() {
         return Err(Errno::EBUSY);
     }
+    if found.close_one() {
+        return Ok(());
+    }
     // If several threads destroy the queue pair, only one of them gets past this line.
     found.events.close()?;
     found.events.wait();
@@ -166,7 +247,7 @@ fn destroy(qp: *const ibv_qp) -> Result<(), Errno> {
 /// [`LEAVE`]. Programs send datagrams without asking for completions and destroy the queue pair at
 /// once; a NIC has sent them by then.
 fn let_go(qp: &Qp) {
-    if qp.control.qp_type() == QpType::Rc {
+    if qp.control.qp_type().is_reliable() {
         return;
     }
     let end = Instant::now() + LEAVE;
@@ -200,6 +281,8 @@ pub(crate) fn ex_len(comp_mask: u32) -> usize {
         size_of::<ibv_qp_init_attr_ex>()
     } else if has(IBV_QP_INIT_ATTR_CREATE_FLAGS) {
         offset_of!(ibv_qp_init_attr_ex, max_tso_header)
+    } else if has(IBV_QP_INIT_ATTR_XRCD) {
+        offset_of!(ibv_qp_init_attr_ex, create_flags)
     } else if has(IBV_QP_INIT_ATTR_PD) {
         offset_of!(ibv_qp_init_attr_ex, xrcd)
     } else {
@@ -235,19 +318,34 @@ pub(crate) unsafe extern "C" fn create_qp_ex(
         let mask = init.comp_mask;
         let known =
             IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+        let is_target = init.qp_type == IBV_QPT_XRC_RECV;
+        let known = if is_target { known | IBV_QP_INIT_ATTR_XRCD } else { known };
         if mask & !known != 0 {
             return Err(Errno::EOPNOTSUPP);
+        }
+        let has_flags = mask & IBV_QP_INIT_ATTR_CREATE_FLAGS != 0 && init.create_flags != 0;
+        let has_ops = mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS != 0 && init.send_ops_flags != 0;
+        if is_target {
+            if mask & IBV_QP_INIT_ATTR_XRCD == 0 {
+                return Err(Errno::EINVAL);
+            }
+            if has_flags || has_ops {
+                return Err(Errno::EOPNOTSUPP);
+            }
+            let qp = create_target(&init, context)?;
+            // SAFETY: not NULL, as it was read above.
+            unsafe { (*attr).cap = qp.cap() };
+            return Ok(qp.public().cast());
         }
         let is_its = |pd: &Entry<Pd>| pd.context.public() == context::verbs_of(context).cast_mut();
         if mask & IBV_QP_INIT_ATTR_PD == 0 || !is_its(&*pd::get(init.pd)?) {
             return Err(Errno::EINVAL);
         }
-        if mask & IBV_QP_INIT_ATTR_CREATE_FLAGS != 0 && init.create_flags != 0 {
+        if has_flags {
             return Err(Errno::EOPNOTSUPP);
         }
         // SAFETY: `init` is a local, and begins with the fields of `ibv_qp_init_attr`.
         let plain = unsafe { entry::read((&raw const init).cast::<ibv_qp_init_attr>()) }?;
-        let has_ops = mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS != 0;
         let qp = create(init.pd, &plain, if has_ops { init.send_ops_flags } else { 0 })?;
         // SAFETY: not NULL, as it was read above.
         unsafe { (*attr).cap = qp.cap() };

@@ -8,37 +8,49 @@ use std::sync::Arc;
 
 use super::{event, query};
 use crate::abi::{
-    IBV_SRQ_INIT_ATTR_PD, IBV_SRQ_INIT_ATTR_TYPE, IBV_SRQ_LIMIT, IBV_SRQ_MAX_WR, IBV_SRQT_BASIC,
-    ibv_context, ibv_pd, ibv_srq, ibv_srq_attr, ibv_srq_init_attr, ibv_srq_init_attr_ex,
+    IBV_SRQ_INIT_ATTR_CQ, IBV_SRQ_INIT_ATTR_PD, IBV_SRQ_INIT_ATTR_TYPE, IBV_SRQ_INIT_ATTR_XRCD,
+    IBV_SRQ_LIMIT, IBV_SRQ_MAX_WR, IBV_SRQT_BASIC, IBV_SRQT_XRC, ibv_context, ibv_pd, ibv_srq,
+    ibv_srq_attr, ibv_srq_init_attr, ibv_srq_init_attr_ex,
 };
 use crate::acks::Acks;
 use crate::entry;
 use crate::errno::Errno;
-use crate::handle::{Entry, Object};
+use crate::handle::{Entry, Held, Object};
 use crate::objects::context::{self, Context};
+use crate::objects::cq::{self, Cq};
 use crate::objects::pd;
 use crate::objects::srq::Srq;
+use crate::objects::xrcd::Xrcd;
 use crate::{room, runtime};
 
-/// Creates a shared receive queue. `attr.srq_limit` is ignored, as the manual page says.
+/// The attributes of an XRC queue.
+const XRC: u32 = IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ;
+
+/// Creates a shared receive queue, one of an XRC domain if there is `xrc`. `attr.srq_limit` is
+/// ignored, as the manual page says.
 fn create(
     pd: *mut ibv_pd,
     srq_context: *mut c_void,
     attr: &ibv_srq_attr,
+    xrc: Option<(Held<Xrcd>, Held<Cq>)>,
 ) -> Result<Arc<Entry<Srq>>, Errno> {
     let its_pd = pd::hold(pd)?;
     let place = query::admit_srq(its_pd.context.device)?;
     let max_sge = attr.max_sge.max(1);
     let max_wr = room::rounded(attr.max_wr);
     room::check(room::of_recvs(max_wr, max_sge))?;
-    let srq = its_pd.domain()?.create_srq(max_wr, max_sge)?;
+    let domain = its_pd.domain()?;
+    let srq = match &xrc {
+        None => domain.create_srq(max_wr, max_sge)?,
+        Some((xrcd, cq)) => domain.create_xrc_srq(&xrcd.domain.engine, &cq.cq, max_wr, max_sge)?,
+    };
     let context = Context::registry().get(its_pd.context.public())?;
     // SAFETY: a C structure of numbers and nullable pointers, for which zeros are valid.
     let mut public: ibv_srq = unsafe { std::mem::zeroed() };
     public.context = context::context_of(context.public());
     public.srq_context = srq_context;
     public.pd = pd;
-    let value = Srq { srq, max_sge, events: Acks::default(), context, pd: its_pd, place };
+    let value = Srq { srq, max_sge, events: Acks::default(), context, pd: its_pd, xrc, place };
     Ok(Srq::registry().insert(public, value))
 }
 
@@ -49,7 +61,7 @@ pub(crate) unsafe extern "C" fn ibv_create_srq(
     entry::object(|| {
         // SAFETY: the program passes NULL or a valid structure.
         let init = unsafe { entry::read(attr) }?;
-        let srq = create(pd, init.srq_context, &init.attr)?;
+        let srq = create(pd, init.srq_context, &init.attr, None)?;
         // SAFETY: not NULL, as it was read above.
         unsafe { (*attr).attr = srq.sizes() };
         Ok(srq.public())
@@ -72,14 +84,37 @@ pub(crate) unsafe fn read_ex(
     let len = |attr: &ibv_srq_init_attr_ex| match attr.comp_mask {
         0 => LEAST,
         IBV_SRQ_INIT_ATTR_TYPE => offset_of!(ibv_srq_init_attr_ex, pd),
-        _ => offset_of!(ibv_srq_init_attr_ex, xrcd),
+        mask if mask & XRC == 0 => offset_of!(ibv_srq_init_attr_ex, xrcd),
+        _ => offset_of!(ibv_srq_init_attr_ex, tm_cap),
     };
     // SAFETY: the caller passes NULL or attributes that are as long as their mask says; zeros are
     // valid for the rest.
     unsafe { entry::read_announced(attr, LEAST, len) }
 }
 
-/// `verbs_context.create_srq_ex`. Only basic queues are supported.
+/// The domain and the completion queue of an XRC shared receive queue.
+fn xrc_of(
+    init: &ibv_srq_init_attr_ex,
+    context: &Entry<Context>,
+) -> Result<(Held<Xrcd>, Held<Cq>), Errno> {
+    if init.comp_mask & XRC != XRC {
+        return Err(Errno::EINVAL);
+    }
+    let (xrcd, cq) = (Xrcd::registry().hold(init.xrcd)?, cq::hold(init.cq)?);
+    let is_its = [xrcd.context.public(), cq.context.public()] == [context.public(); 2];
+    if is_its { Ok((xrcd, cq)) } else { Err(Errno::EINVAL) }
+}
+
+/// `verbs_context.get_srq_num`. EINVAL if the queue is not of an XRC domain.
+pub(crate) unsafe extern "C" fn get_srq_num(srq: *mut ibv_srq, number: *mut u32) -> c_int {
+    entry::code(|| {
+        let found = Srq::registry().get(srq)?.srq.xrc_number().ok_or(Errno::EINVAL)?;
+        // SAFETY: the program passes NULL or room for a number.
+        unsafe { entry::write(number, found.value()) }
+    })
+}
+
+/// `verbs_context.create_srq_ex`. Basic and XRC queues are supported.
 pub(crate) unsafe extern "C" fn create_srq_ex(
     context: *mut ibv_context,
     attr: *mut ibv_srq_init_attr_ex,
@@ -89,7 +124,9 @@ pub(crate) unsafe extern "C" fn create_srq_ex(
         let init = unsafe { read_ex(attr) }?;
         let mask = init.comp_mask;
         let is_basic = mask & IBV_SRQ_INIT_ATTR_TYPE == 0 || init.srq_type == IBV_SRQT_BASIC;
-        if mask & !(IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD) != 0 || !is_basic {
+        let is_xrc = !is_basic && init.srq_type == IBV_SRQT_XRC;
+        let known = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD | if is_xrc { XRC } else { 0 };
+        if mask & !known != 0 || !(is_basic || is_xrc) {
             return Err(Errno::EOPNOTSUPP);
         }
         let its = context::get(context)?;
@@ -97,7 +134,8 @@ pub(crate) unsafe extern "C" fn create_srq_ex(
         if mask & IBV_SRQ_INIT_ATTR_PD == 0 || !is_of_it {
             return Err(Errno::EINVAL);
         }
-        let srq = create(init.pd, init.srq_context, &init.attr)?;
+        let xrc = is_xrc.then(|| xrc_of(&init, &its)).transpose()?;
+        let srq = create(init.pd, init.srq_context, &init.attr, xrc)?;
         // SAFETY: not NULL, as it was read above.
         unsafe { (*attr).attr = srq.sizes() };
         Ok(srq.public())

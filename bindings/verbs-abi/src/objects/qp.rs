@@ -1,6 +1,7 @@
 //! Queue pairs. Each is allocated as a [`Public`], which begins with the `ibv_qp`.
 
 use std::ffi::c_void;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use uroce::{Gid, QpCaps, QpControl, QpState, QpType, RecvQueue, SendQueue};
@@ -12,6 +13,7 @@ use super::event::Subject;
 use super::lock::Locked;
 use super::pd::Pd;
 use super::srq::Srq;
+use super::xrcd::Xrcd;
 use crate::abi::{ibv_qp, ibv_qp_cap, ibv_qp_ex, verbs_context};
 use crate::acks::Acks;
 use crate::errno::Errno;
@@ -33,13 +35,19 @@ pub(crate) struct Qp {
     /// Counts its asynchronous events.
     pub(crate) events: Acks,
     pub(crate) context: Arc<Entry<Context>>,
-    pub(crate) pd: Held<Pd>,
-    pub(crate) send_cq: Held<Cq>,
-    pub(crate) recv_cq: Held<Cq>,
+    /// All but XRC targets have it, and a send queue's completion queue.
+    pub(crate) pd: Option<Held<Pd>>,
+    pub(crate) send_cq: Option<Held<Cq>>,
+    /// XRC queue pairs have none.
+    pub(crate) recv_cq: Option<Held<Cq>>,
     pub(crate) srq: Option<Held<Srq>>,
+    /// The XRC domain of a target.
+    pub(crate) xrcd: Option<Held<Xrcd>>,
+    /// Number of times that `ibv_open_qp` has given its pointer and it was not destroyed.
+    pub(crate) opened: AtomicU32,
 }
 
-object!(Qp as Public, of pd, send_cq, recv_cq, srq);
+object!(Qp as Public, of pd, send_cq, recv_cq, srq, xrcd);
 
 /// The structure that a program has: `ibv_qp_ex`, with `wr_flush` at its end. Debian 12's headers
 /// do not have this member; programs that were built with newer ones call it.
@@ -112,10 +120,29 @@ impl Qp {
     /// Removes the completions of the queue pair, which was reset, from its completion queues.
     pub(crate) fn purge(&self) {
         let qpn = self.control.qpn();
-        self.send_cq.purge(qpn);
-        if self.recv_cq.public() != self.send_cq.public() {
-            self.recv_cq.purge(qpn);
+        let cqs = [&self.send_cq, &self.recv_cq].map(Option::as_ref);
+        let is_one = |[a, b]: [&Held<Cq>; 2]| a.public() == b.public();
+        for (at, cq) in cqs.iter().enumerate() {
+            let is_done = at == 1 && cqs[0].zip(cqs[1]).is_some_and(|(a, b)| is_one([a, b]));
+            if let Some(cq) = cq.filter(|_| !is_done) {
+                cq.purge(qpn);
+            }
         }
+    }
+
+    /// Counts one more use of the pointer by `ibv_open_qp`.
+    pub(crate) fn open_again(&self) -> Result<(), Errno> {
+        if self.events.is_closed() {
+            return Err(Errno::EINVAL);
+        }
+        self.opened.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Ends one use of the pointer. Returns false if it was the last.
+    pub(crate) fn close_one(&self) -> bool {
+        let fewer = |opened: u32| opened.checked_sub(1);
+        self.opened.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fewer).is_ok()
     }
 
     /// Attaches the queue pair to a multicast group. No effect if it is attached already.
@@ -191,8 +218,9 @@ impl Subject for Entry<Qp> {
 /// Blocks until the lcores have taken all requests that were posted before to queue pairs of a
 /// completion queue. A queue pair that does not answer is skipped.
 pub(crate) fn catch_up(cq: &Entry<Cq>) {
-    let is_its =
-        |qp: &Entry<Qp>| [&qp.send_cq, &qp.recv_cq].iter().any(|its| its.public() == cq.public());
+    let is_its = |qp: &Entry<Qp>| {
+        [&qp.send_cq, &qp.recv_cq].into_iter().flatten().any(|its| its.public() == cq.public())
+    };
     for qp in Qp::registry().all().into_iter().filter(|qp| is_its(qp)) {
         // A turn takes commands before posted requests, so the second answer comes after a whole
         // turn.

@@ -6,8 +6,10 @@ use std::sync::Arc;
 use uroce::SharedReceiveQueue;
 
 use super::context::Context;
+use super::cq::Cq;
 use super::event::Subject;
 use super::pd::Pd;
+use super::xrcd::Xrcd;
 use crate::abi::{ibv_srq, ibv_srq_attr, verbs_context};
 use crate::acks::Acks;
 use crate::errno::Errno;
@@ -22,10 +24,12 @@ pub(crate) struct Srq {
     pub(crate) events: Acks,
     pub(crate) context: Arc<Entry<Context>>,
     pub(crate) pd: Held<Pd>,
+    /// The XRC domain and completion queue of an XRC shared receive queue.
+    pub(crate) xrc: Option<(Held<Xrcd>, Held<Cq>)>,
     pub(crate) place: Place,
 }
 
-object!(Srq as ibv_srq, of pd, place);
+object!(Srq as ibv_srq, of pd, xrc, place);
 
 /// The shared receive queue that a program's pointer refers to, kept busy while the result exists.
 ///

@@ -1155,6 +1155,8 @@ static void receives_come_from_a_shared_queue(void)
 	struct ibv_srq_init_attr_ex ex = { .srq_type = IBV_SRQT_XRC, .attr = { .max_wr = 8, .max_sge = 1 } };
 	ex.comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD;
 	ex.pd = right.pd;
+	NONE(ibv_create_srq_ex(right.context, &ex), EINVAL);
+	ex.srq_type = IBV_SRQT_TM;
 	NONE(ibv_create_srq_ex(right.context, &ex), EOPNOTSUPP);
 	ex.srq_type = IBV_SRQT_BASIC;
 	CHECK(ibv_create_srq_ex(right.context, &ex));

@@ -1,0 +1,394 @@
+/* The claims of tests/xrc.rs: one function per claim, selected by the only argument. Initiator and
+ * target of one process communicate through the device's own address. */
+
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <infiniband/verbs.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "checks.h"
+
+enum { DEPTH = 16, SIZE = 1 << 14 };
+static const int RIGHTS = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+			  IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+static const uint32_t NEEDED = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;
+
+/* Memory, a domain, two shared receive queues with a completion queue each, and a connection. */
+struct lab {
+	struct ibv_context *context;
+	struct ibv_pd *pd;
+	struct ibv_mr *mr;
+	char *memory;
+	struct ibv_xrcd *xrcd;
+	struct ibv_srq *srq[2];
+	struct ibv_cq *cq, *srq_cq[2];
+	uint32_t srqn[2];
+	struct ibv_qp *initiator, *target;
+};
+
+static struct ibv_xrcd *open_xrcd(struct ibv_context *context, int fd, int oflags)
+{
+	struct ibv_xrcd_init_attr attr = { .comp_mask = NEEDED, .fd = fd, .oflags = oflags };
+	return ibv_open_xrcd(context, &attr);
+}
+
+static struct ibv_srq_init_attr_ex srq_attr(struct ibv_pd *pd, struct ibv_xrcd *xrcd,
+					    struct ibv_cq *cq)
+{
+	struct ibv_srq_init_attr_ex attr = { .attr = { .max_wr = DEPTH, .max_sge = 1 } };
+	attr.comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_XRCD |
+			 IBV_SRQ_INIT_ATTR_CQ;
+	attr.srq_type = IBV_SRQT_XRC;
+	attr.pd = pd;
+	attr.xrcd = xrcd;
+	attr.cq = cq;
+	return attr;
+}
+
+static struct ibv_qp_init_attr_ex target_attr(struct ibv_xrcd *xrcd)
+{
+	struct ibv_qp_init_attr_ex attr = { .qp_type = IBV_QPT_XRC_RECV };
+	attr.comp_mask = IBV_QP_INIT_ATTR_XRCD;
+	attr.xrcd = xrcd;
+	return attr;
+}
+
+static struct ibv_qp_init_attr_ex initiator_attr(struct lab *lab)
+{
+	struct ibv_qp_init_attr_ex attr = { .qp_type = IBV_QPT_XRC_SEND };
+	attr.send_cq = lab->cq;
+	attr.cap = (struct ibv_qp_cap){ .max_send_wr = DEPTH, .max_send_sge = 1 };
+	attr.comp_mask = IBV_QP_INIT_ATTR_PD;
+	attr.pd = lab->pd;
+	return attr;
+}
+
+/* Takes an end to RTS with the attributes that its half of a reliable connection has. */
+static void to_rts(struct ibv_qp *qp, uint32_t peer)
+{
+	bool asks = qp->qp_type == IBV_QPT_XRC_SEND;
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT, .port_num = 1 };
+	attr.qp_access_flags = RIGHTS;
+	int mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
+	CODE(ibv_modify_qp(qp, &attr, mask), 0);
+
+	attr = (struct ibv_qp_attr){ .qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_1024 };
+	attr.dest_qp_num = peer;
+	attr.rq_psn = 7;
+	attr.ah_attr.is_global = 1;
+	attr.ah_attr.port_num = 1;
+	CODE(ibv_query_gid(qp->context, 1, 0, &attr.ah_attr.grh.dgid), 0);
+	attr.max_dest_rd_atomic = 4;
+	attr.min_rnr_timer = 12;
+	mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
+	int responder = IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+	CODE(ibv_modify_qp(qp, &attr, asks ? mask | responder : mask), EINVAL);
+	CODE(ibv_modify_qp(qp, &attr, asks ? mask : mask | responder), 0);
+
+	attr = (struct ibv_qp_attr){ .qp_state = IBV_QPS_RTS, .sq_psn = 7, .timeout = 14 };
+	attr.retry_cnt = attr.rnr_retry = 7;
+	attr.max_rd_atomic = 4;
+	mask = IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT;
+	int requester = IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
+	CODE(ibv_modify_qp(qp, &attr, asks ? mask : mask | requester), EINVAL);
+	CODE(ibv_modify_qp(qp, &attr, asks ? mask | requester : mask), 0);
+}
+
+static struct lab make(void)
+{
+	struct lab lab = { .context = open_first() };
+	CHECK(lab.pd = ibv_alloc_pd(lab.context));
+	CHECK(!posix_memalign((void **)&lab.memory, 4096, SIZE));
+	memset(lab.memory, 0, SIZE);
+	CHECK(lab.mr = ibv_reg_mr(lab.pd, lab.memory, SIZE, RIGHTS));
+	CHECK(lab.xrcd = open_xrcd(lab.context, -1, O_CREAT));
+	CHECK(lab.cq = ibv_create_cq(lab.context, 4 * DEPTH, NULL, NULL, 0));
+	for (int at = 0; at < 2; at++) {
+		CHECK(lab.srq_cq[at] = ibv_create_cq(lab.context, 4 * DEPTH, NULL, NULL, 0));
+		struct ibv_srq_init_attr_ex attr = srq_attr(lab.pd, lab.xrcd, lab.srq_cq[at]);
+		CHECK(lab.srq[at] = ibv_create_srq_ex(lab.context, &attr));
+		CHECK(attr.attr.max_wr >= DEPTH);
+		CODE(ibv_get_srq_num(lab.srq[at], &lab.srqn[at]), 0);
+	}
+	CHECK(lab.srqn[0] != lab.srqn[1]);
+	struct ibv_qp_init_attr_ex attr = target_attr(lab.xrcd);
+	CHECK(lab.target = ibv_create_qp_ex(lab.context, &attr));
+	attr = initiator_attr(&lab);
+	CHECK(lab.initiator = ibv_create_qp_ex(lab.context, &attr));
+	CHECK(lab.target->qp_type == IBV_QPT_XRC_RECV && !lab.target->pd && !lab.target->recv_cq);
+	to_rts(lab.target, lab.initiator->qp_num);
+	to_rts(lab.initiator, lab.target->qp_num);
+	return lab;
+}
+
+static void receive(struct lab *lab, int at, uint64_t wr_id)
+{
+	struct ibv_sge sge = { (uintptr_t)lab->memory + 8192 + 1024 * at, 1024, lab->mr->lkey };
+	struct ibv_recv_wr wr = { .wr_id = wr_id, .sg_list = &sge, .num_sge = 1 }, *bad;
+	CODE(ibv_post_srq_recv(lab->srq[at], &wr, &bad), 0);
+}
+
+static void send(struct lab *lab, uint32_t srqn, uint32_t len)
+{
+	struct ibv_sge sge = { (uintptr_t)lab->memory, len, lab->mr->lkey };
+	struct ibv_send_wr wr = { .wr_id = 9, .sg_list = &sge, .num_sge = 1 }, *bad;
+	wr.opcode = IBV_WR_SEND;
+	wr.send_flags = IBV_SEND_SIGNALED;
+	wr.qp_type.xrc.remote_srqn = srqn;
+	CODE(ibv_post_send(lab->initiator, &wr, &bad), 0);
+}
+
+static struct ibv_wc next(struct ibv_cq *cq)
+{
+	struct ibv_wc wc;
+	int count;
+	while (!(count = ibv_poll_cq(cq, 1, &wc)))
+		usleep(100);
+	CHECK(count == 1);
+	return wc;
+}
+
+static void messages_reach_the_queue_that_they_name(void)
+{
+	struct lab lab = make();
+	for (int round = 0; round < 10; round++) {
+		for (int at = 1; at >= 0; at--) {
+			memset(lab.memory, 'a' + round + at, 700);
+			receive(&lab, at, 100 + at);
+			send(&lab, lab.srqn[at], 700);
+			struct ibv_wc wc = next(lab.srq_cq[at]);
+			CHECK(wc.status == IBV_WC_SUCCESS && wc.opcode == IBV_WC_RECV);
+			CHECK(wc.wr_id == 100u + at && wc.byte_len == 700);
+			CHECK(wc.qp_num == lab.target->qp_num);
+			CHECK(!memcmp(lab.memory, lab.memory + 8192 + 1024 * at, 700));
+			wc = next(lab.cq);
+			CHECK(wc.status == IBV_WC_SUCCESS && wc.wr_id == 9);
+		}
+	}
+}
+
+static void a_queue_of_another_domain_is_refused(void)
+{
+	struct lab lab = make();
+	struct ibv_xrcd *other = open_xrcd(lab.context, -1, O_CREAT);
+	CHECK(other);
+	struct ibv_srq_init_attr_ex attr = srq_attr(lab.pd, other, lab.srq_cq[0]);
+	struct ibv_srq *foreign = ibv_create_srq_ex(lab.context, &attr);
+	CHECK(foreign);
+	uint32_t srqn;
+	CODE(ibv_get_srq_num(foreign, &srqn), 0);
+	send(&lab, srqn, 10);
+	CHECK(next(lab.cq).status == IBV_WC_REM_INV_RD_REQ_ERR);
+}
+
+static void a_domain_is_opened_again_by_its_file(void)
+{
+	struct lab lab = make();
+	int fd = memfd_create("domain", 0), other = memfd_create("other", 0);
+	CHECK(fd >= 0 && other >= 0);
+	NONE(open_xrcd(lab.context, fd, 0), EAGAIN);
+	struct ibv_xrcd *first = open_xrcd(lab.context, fd, O_CREAT | O_EXCL);
+	CHECK(first);
+	NONE(open_xrcd(lab.context, fd, O_CREAT | O_EXCL), EINVAL);
+	struct ibv_xrcd *again = open_xrcd(lab.context, dup(fd), 0);
+	CHECK(again && again != first);
+	struct ibv_xrcd *foreign = open_xrcd(lab.context, other, O_CREAT);
+	CHECK(foreign);
+
+	/* A queue of the one handle serves a target of the other. */
+	struct ibv_srq_init_attr_ex attr = srq_attr(lab.pd, first, lab.srq_cq[1]);
+	CHECK(lab.srq[1] = ibv_create_srq_ex(lab.context, &attr));
+	CODE(ibv_get_srq_num(lab.srq[1], &lab.srqn[1]), 0);
+	struct ibv_qp_init_attr_ex target = target_attr(again), initiator = initiator_attr(&lab);
+	CHECK(lab.target = ibv_create_qp_ex(lab.context, &target));
+	CHECK(lab.initiator = ibv_create_qp_ex(lab.context, &initiator));
+	to_rts(lab.target, lab.initiator->qp_num);
+	to_rts(lab.initiator, lab.target->qp_num);
+	receive(&lab, 1, 3);
+	send(&lab, lab.srqn[1], 10);
+	CHECK(next(lab.srq_cq[1]).wr_id == 3);
+	CHECK(next(lab.cq).status == IBV_WC_SUCCESS);
+
+	CODE(ibv_close_xrcd(first), EBUSY);
+	CODE(ibv_destroy_srq(lab.srq[1]), 0);
+	CODE(ibv_close_xrcd(first), 0);
+	CODE(ibv_close_xrcd(first), EINVAL);
+	CODE(ibv_close_xrcd(again), EBUSY);
+	CODE(ibv_destroy_qp(lab.target), 0);
+	CODE(ibv_close_xrcd(again), 0);
+	/* The last handle is closed, so there is no domain any more. */
+	NONE(open_xrcd(lab.context, fd, 0), EAGAIN);
+	CHECK(open_xrcd(lab.context, fd, O_CREAT | O_EXCL));
+	NONE(open_xrcd(lab.context, 9999, O_CREAT), EBADF);
+	NONE(open_xrcd(lab.context, -1, 0), EINVAL);
+}
+
+static void another_process_cannot_open_the_domain_of_a_file(void)
+{
+	int fd = memfd_create("domain", 0), ready[2], done[2];
+	CHECK(fd >= 0 && !pipe(ready) && !pipe(done));
+	pid_t child = fork();
+	CHECK(child >= 0);
+	char byte = 0;
+	if (!child) {
+		struct ibv_context *context = open_first();
+		CHECK(open_xrcd(context, fd, O_CREAT));
+		CHECK(write(ready[1], &byte, 1) == 1);
+		CHECK(read(done[0], &byte, 1) == 1);
+		_exit(0);
+	}
+	CHECK(read(ready[0], &byte, 1) == 1);
+	struct ibv_context *context = open_first();
+	NONE(open_xrcd(context, fd, O_CREAT), EOPNOTSUPP);
+	NONE(open_xrcd(context, fd, 0), EOPNOTSUPP);
+	CHECK(write(done[1], &byte, 1) == 1);
+	int status;
+	CHECK(waitpid(child, &status, 0) == child && status == 0);
+	CHECK(open_xrcd(context, fd, O_CREAT));
+}
+
+static void a_target_is_opened_again_by_its_number(void)
+{
+	struct lab lab = make();
+	struct ibv_qp_open_attr attr = { .qp_num = lab.target->qp_num, .xrcd = lab.xrcd };
+	attr.comp_mask = IBV_QP_OPEN_ATTR_NUM | IBV_QP_OPEN_ATTR_XRCD | IBV_QP_OPEN_ATTR_TYPE;
+	attr.qp_type = IBV_QPT_XRC_RECV;
+	struct ibv_qp *again = ibv_open_qp(lab.context, &attr);
+	CHECK(again && again->qp_num == lab.target->qp_num);
+	/* It lives on with either handle. */
+	CODE(ibv_destroy_qp(lab.target), 0);
+	receive(&lab, 0, 4);
+	send(&lab, lab.srqn[0], 10);
+	CHECK(next(lab.srq_cq[0]).wr_id == 4);
+	CODE(ibv_destroy_qp(again), 0);
+	CODE(ibv_destroy_qp(again), EINVAL);
+	NONE(ibv_open_qp(lab.context, &attr), EINVAL);
+	attr.qp_type = IBV_QPT_RC;
+	NONE(ibv_open_qp(lab.context, &attr), EINVAL);
+}
+
+static void work_requests_built_call_by_call_name_a_queue(void)
+{
+	struct lab lab = make();
+	struct ibv_qp_init_attr_ex attr = initiator_attr(&lab);
+	attr.comp_mask |= IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+	attr.send_ops_flags = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM |
+			      IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
+	struct ibv_qp_init_attr_ex target = target_attr(lab.xrcd);
+	CHECK(lab.target = ibv_create_qp_ex(lab.context, &target));
+	CHECK(lab.initiator = ibv_create_qp_ex(lab.context, &attr));
+	to_rts(lab.target, lab.initiator->qp_num);
+	to_rts(lab.initiator, lab.target->qp_num);
+	struct ibv_qp_ex *qp = ibv_qp_to_qp_ex(lab.initiator);
+	CHECK(qp);
+	receive(&lab, 0, 5);
+	receive(&lab, 1, 6);
+	ibv_wr_start(qp);
+	qp->wr_flags = IBV_SEND_SIGNALED;
+	for (int at = 0; at < 2; at++) {
+		qp->wr_id = at;
+		if (at)
+			ibv_wr_send_imm(qp, htobe32(77));
+		else
+			ibv_wr_send(qp);
+		ibv_wr_set_xrc_srqn(qp, lab.srqn[at]);
+		ibv_wr_set_sge(qp, lab.mr->lkey, (uintptr_t)lab.memory, 20);
+	}
+	qp->wr_id = 2;
+	ibv_wr_rdma_read(qp, lab.mr->rkey, (uintptr_t)lab.memory);
+	ibv_wr_set_xrc_srqn(qp, lab.srqn[0]);
+	ibv_wr_set_sge(qp, lab.mr->lkey, (uintptr_t)lab.memory + 4096, 100);
+	CODE(ibv_wr_complete(qp), 0);
+	CHECK(next(lab.srq_cq[0]).wr_id == 5);
+	struct ibv_wc wc = next(lab.srq_cq[1]);
+	CHECK(wc.wr_id == 6 && wc.imm_data == htobe32(77));
+	for (uint64_t at = 0; at < 3; at++) {
+		wc = next(lab.cq);
+		CHECK(wc.status == IBV_WC_SUCCESS && wc.wr_id == at);
+	}
+}
+
+static void what_is_in_use_is_busy(void)
+{
+	struct lab lab = make();
+	CODE(ibv_close_xrcd(lab.xrcd), EBUSY);
+	CODE(ibv_destroy_cq(lab.srq_cq[0]), EBUSY);
+	CODE(ibv_dealloc_pd(lab.pd), EBUSY);
+	/* A target is not busy with queues, nor they with it. */
+	CODE(ibv_destroy_srq(lab.srq[0]), 0);
+	CODE(ibv_destroy_cq(lab.srq_cq[0]), 0);
+	send(&lab, lab.srqn[0], 10);
+	CHECK(next(lab.cq).status == IBV_WC_REM_INV_RD_REQ_ERR);
+	CODE(ibv_destroy_qp(lab.initiator), 0);
+	CODE(ibv_destroy_qp(lab.target), 0);
+	CODE(ibv_destroy_srq(lab.srq[1]), 0);
+	CODE(ibv_destroy_cq(lab.srq_cq[1]), 0);
+	CODE(ibv_close_xrcd(lab.xrcd), 0);
+	CODE(ibv_destroy_cq(lab.cq), 0);
+	CODE(ibv_dereg_mr(lab.mr), 0);
+	CODE(ibv_dealloc_pd(lab.pd), 0);
+}
+
+static void wrong_attributes_are_refused(void)
+{
+	struct lab lab = make();
+	struct ibv_xrcd_init_attr open = { .comp_mask = IBV_XRCD_INIT_ATTR_FD, .fd = -1 };
+	NONE(ibv_open_xrcd(lab.context, &open), EINVAL);
+	open.comp_mask = NEEDED | IBV_XRCD_INIT_ATTR_RESERVED;
+	NONE(ibv_open_xrcd(lab.context, &open), EOPNOTSUPP);
+
+	struct ibv_srq_init_attr_ex srq = srq_attr(lab.pd, lab.xrcd, lab.srq_cq[0]);
+	srq.comp_mask &= ~(uint32_t)IBV_SRQ_INIT_ATTR_CQ;
+	NONE(ibv_create_srq_ex(lab.context, &srq), EINVAL);
+	srq = srq_attr(lab.pd, NULL, lab.srq_cq[0]);
+	NONE(ibv_create_srq_ex(lab.context, &srq), EINVAL);
+	srq = srq_attr(lab.pd, lab.xrcd, NULL);
+	NONE(ibv_create_srq_ex(lab.context, &srq), EINVAL);
+	srq = srq_attr(lab.pd, lab.xrcd, lab.srq_cq[0]);
+	srq.srq_type = IBV_SRQT_BASIC;
+	NONE(ibv_create_srq_ex(lab.context, &srq), EOPNOTSUPP);
+
+	struct ibv_srq_init_attr plain = { .attr = { .max_wr = 4, .max_sge = 1 } };
+	struct ibv_srq *basic = ibv_create_srq(lab.pd, &plain);
+	uint32_t srqn;
+	CHECK(basic);
+	CODE(ibv_get_srq_num(basic, &srqn), EINVAL);
+
+	struct ibv_qp_init_attr_ex qp = target_attr(NULL);
+	NONE(ibv_create_qp_ex(lab.context, &qp), EINVAL);
+	qp.comp_mask = 0;
+	NONE(ibv_create_qp_ex(lab.context, &qp), EINVAL);
+	qp = initiator_attr(&lab);
+	qp.comp_mask |= IBV_QP_INIT_ATTR_XRCD;
+	qp.xrcd = lab.xrcd;
+	NONE(ibv_create_qp_ex(lab.context, &qp), EOPNOTSUPP);
+
+	struct ibv_recv_wr wr = { .wr_id = 1 }, *bad;
+	CODE(ibv_post_recv(lab.target, &wr, &bad), EINVAL);
+	CODE(ibv_post_recv(lab.initiator, &wr, &bad), EINVAL);
+	struct ibv_send_wr request = { .opcode = IBV_WR_SEND }, *refused;
+	CODE(ibv_post_send(lab.target, &request, &refused), EINVAL);
+}
+
+static const struct claim claims[] = {
+	CLAIM(messages_reach_the_queue_that_they_name),
+	CLAIM(a_queue_of_another_domain_is_refused),
+	CLAIM(a_domain_is_opened_again_by_its_file),
+	CLAIM(another_process_cannot_open_the_domain_of_a_file),
+	CLAIM(a_target_is_opened_again_by_its_number),
+	CLAIM(work_requests_built_call_by_call_name_a_queue),
+	CLAIM(what_is_in_use_is_busy),
+	CLAIM(wrong_attributes_are_refused),
+};
+
+int main(int argc, char **argv)
+{
+	return RUN(claims, argc, argv);
+}
