@@ -1,7 +1,8 @@
 //! `ibv_xrcd`: domains of extended reliable connections, and `ibv_open_qp`.
 //!
 //! A domain that is opened by a file is one domain for the whole process. As each process has an
-//! engine of its own, other processes cannot share it; they get EOPNOTSUPP and a text.
+//! engine of its own, other processes cannot share it: they get a domain of their own if they ask
+//! for a new one, as `ibv_xsrq_pingpong` does at both ends, otherwise EOPNOTSUPP and a text.
 
 use std::ffi::{c_int, c_void};
 use std::os::fd::BorrowedFd;
@@ -21,6 +22,9 @@ use crate::objects::context::{self, Context, FileId};
 use crate::objects::qp::Qp;
 use crate::objects::xrcd::{Domain, Named, Xrcd};
 use crate::runtime::say;
+
+const ELSEWHERE: &str = "another process has opened the XRC domain of this file. Each process has \
+    its own XRC domains: open one with O_CREAT or with fd = -1, or use threads of one process";
 
 /// The domains that were opened by a file.
 static NAMED: Mutex<Vec<Named>> = Mutex::new(Vec::new());
@@ -66,7 +70,8 @@ fn open(context: &Held<Context>, _claim: Option<UnixDatagram>) -> Result<Arc<Dom
 }
 
 /// Opens the domain of a file, or makes it. As in Linux, EAGAIN if there is none and the program
-/// does not want it made, and EINVAL if there is one and it must be new.
+/// does not want it made, and EINVAL if there is one and it must be new. A domain of another
+/// process cannot be opened; if the program also wants it made, it gets one of its own.
 fn open_by_file(
     context: &Held<Context>,
     file: FileId,
@@ -80,31 +85,32 @@ fn open_by_file(
         let must_be_new = oflags & libc::O_EXCL != 0;
         return if must_be_new { Err(Errno::EINVAL) } else { Ok(domain) };
     }
+    let (creates, must_be_new) = (oflags & libc::O_CREAT != 0, oflags & libc::O_EXCL != 0);
     let claim = claim(context, file)?;
-    if oflags & libc::O_CREAT == 0 {
-        return Err(Errno::EAGAIN);
+    match &claim {
+        Some(_) if !creates => return Err(Errno::EAGAIN),
+        None if !creates => {
+            say(ELSEWHERE);
+            return Err(Errno::EOPNOTSUPP);
+        }
+        None if must_be_new => return Err(Errno::EINVAL),
+        _ => {}
     }
-    let domain = open(context, Some(claim))?;
+    let domain = open(context, claim)?;
     named.push(Named { device, file, domain: Arc::downgrade(&domain) });
     Ok(domain)
 }
 
-/// Claims a file of a device for this process.
-///
-/// # Errors
-///
-/// EOPNOTSUPP if another process has a domain that it opened by this file.
-fn claim(context: &Held<Context>, file: FileId) -> Result<UnixDatagram, Errno> {
+/// Claims a file of a device for this process. `None` if another process has a domain that it
+/// opened by this file.
+fn claim(context: &Held<Context>, file: FileId) -> Result<Option<UnixDatagram>, Errno> {
     let name = format!("uroce-xrcd-{}-{file}", context.device.name());
     let address = SocketAddr::from_abstract_name(name).map_err(|_| Errno::EINVAL)?;
-    UnixDatagram::bind_addr(&address).map_err(|error| match error.kind() {
-        std::io::ErrorKind::AddrInUse => {
-            say("another process has opened an XRC domain by this file. Each process has its own \
-                 XRC domains: open one with fd = -1, or use threads of one process");
-            Errno::EOPNOTSUPP
-        }
-        _ => error.into(),
-    })
+    match UnixDatagram::bind_addr(&address) {
+        Ok(claim) => Ok(Some(claim)),
+        Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => Ok(None),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// `verbs_context.close_xrcd`.
