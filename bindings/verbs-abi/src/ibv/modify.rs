@@ -8,7 +8,7 @@ use std::mem::offset_of;
 
 use uroce::{
     AltPath, AlternateVector, Gid, PathAttr, PathMigState, PathMtu, Pkey, PortAttr, Psn, Qkey,
-    QpAttr, QpChange, QpInfo, QpState, Qpn,
+    QpAttr, QpChange, QpInfo, QpState, QpType, Qpn,
 };
 
 use crate::abi::{
@@ -152,6 +152,15 @@ fn alternate_of(device: &'static Device, attr: &ibv_qp_attr) -> Result<Alternate
     })
 }
 
+/// Attributes that the two ends of XRC do not have. As in Linux, programs may give them.
+fn ignored(qp_type: QpType) -> u32 {
+    match qp_type {
+        QpType::XrcSend => IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER,
+        QpType::XrcRecv => IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY,
+        _ => 0,
+    }
+}
+
 /// Modify QP with C's attributes.
 ///
 /// # Errors
@@ -176,6 +185,7 @@ pub(crate) fn modify_connected(
     if mask & !KNOWN != 0 {
         return Err(Errno::EINVAL);
     }
+    let mask = mask & !ignored(qp.control.qp_type());
     let change = QpChange { selective_repeat, ..change_of(attr, mask)? };
     let device = qp.context.device;
     let path = (mask & IBV_QP_AV != 0).then(|| path::vector(device, &attr.ah_attr)).transpose()?;
