@@ -257,6 +257,13 @@ impl<T: Object> Registry<T> {
         slots.iter().flat_map(|slots| slots.live.values()).find(|entry| is_it(entry)).cloned()
     }
 
+    /// All live objects for which `is_it` is true.
+    pub(crate) fn find_all(&self, is_it: impl Fn(&T) -> bool) -> Vec<Arc<Entry<T>>> {
+        let slots = self.lock();
+        let live = slots.iter().flat_map(|slots| slots.live.values());
+        live.filter(|entry| is_it(entry)).cloned().collect()
+    }
+
     fn lock(&self) -> MutexGuard<'_, Option<Slots<T>>> {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -5,8 +5,8 @@
 //!   engine ──> thread of the device ──> queue and descriptor of each context ──> next_async_event
 //! ```
 //!
-//! An event of an object goes to the object's context; an event of a port or device goes to all
-//! contexts of the device. Whether the program's call blocks depends on the flags of the context's
+//! An event of an object goes to the object's context, and an event of an XRC target to each of its
+//! handles; an event of a port or device goes to all contexts of the device. Whether the program's call blocks depends on the flags of the context's
 //! descriptor.
 //!
 //! Invariant: when the destruction of an object has returned, no queued event refers to it, because
@@ -30,7 +30,7 @@ use crate::errno::Errno;
 use crate::handle::{Entry, Object};
 use crate::objects::context::{self, Context};
 use crate::objects::cq::Cq;
-use crate::objects::event::Element;
+use crate::objects::event::{Element, Subject};
 use crate::objects::qp::Qp;
 use crate::objects::srq::Srq;
 use crate::runtime::{self, Device};
@@ -64,20 +64,27 @@ fn cq_of(id: CqId) -> Option<Arc<Entry<Cq>>> {
     Cq::registry().find(|cq| cq.cq.id() == id)
 }
 
-/// The object that an engine event names, if the program has not destroyed it.
-fn element_of(device: &Device, source: EventSource) -> Option<Element> {
+/// What an engine event is about, if the program has not destroyed it. An XRC target has an element
+/// for each of its handles.
+fn elements_of(device: &Device, source: EventSource) -> Vec<Element> {
     let is_here = |context: &Context| std::ptr::eq(context.device, device);
-    Some(match source {
-        EventSource::QueuePair(qpn) => Element::Object(
-            Qp::registry().find(|qp| qp.control.qpn() == qpn && is_here(&qp.context))?,
-        ),
-        EventSource::CompletionQueue(id) => Element::Object(cq_of(id)?),
-        EventSource::SharedReceiveQueue(id) => Element::Object(
-            Srq::registry().find(|srq| srq.srq.id() == id && is_here(&srq.context))?,
-        ),
-        EventSource::Port(number) => Element::Port(number),
-        EventSource::Device => Element::Device,
-    })
+    match source {
+        EventSource::QueuePair(qpn) => {
+            let is_it = |qp: &Qp| qp.control.qpn() == qpn && is_here(&qp.context);
+            Qp::registry().find_all(is_it).into_iter().map(element).collect()
+        }
+        EventSource::CompletionQueue(id) => cq_of(id).into_iter().map(element).collect(),
+        EventSource::SharedReceiveQueue(id) => {
+            let is_it = |srq: &Srq| srq.srq.id() == id && is_here(&srq.context);
+            Srq::registry().find(is_it).into_iter().map(element).collect()
+        }
+        EventSource::Port(number) => vec![Element::Port(number)],
+        EventSource::Device => vec![Element::Device],
+    }
+}
+
+fn element(object: Arc<impl Subject + 'static>) -> Element {
+    Element::Object(object)
 }
 
 /// Locked while the object of an event is looked up and the event is queued, so that [`forget`]
@@ -87,13 +94,19 @@ static HANDING_OUT: Mutex<()> = Mutex::new(());
 /// Queues an engine event on the contexts that it is for.
 fn hand_out(device: &Device, event: &AsyncEvent) {
     let _handing_out = HANDING_OUT.lock().unwrap_or_else(PoisonError::into_inner);
-    let Some(element) = element_of(device, event.source) else { return };
-    let number = number_of(event.kind);
     if let (EventSource::CompletionQueue(id), EventKind::CqErr) = (event.source, event.kind)
         && let Some(cq) = cq_of(id)
     {
         tell_overrun(&cq);
     }
+    let number = number_of(event.kind);
+    for element in elements_of(device, event.source) {
+        queue(device, &element, number);
+    }
+}
+
+/// Queues an event on the contexts that its element is for.
+fn queue(device: &Device, element: &Element, number: ibv_event_type) {
     let owner = element.owner();
     for context in Context::registry().all() {
         let is_owner = owner.is_none_or(|owner| owner == context.public().cast_const());

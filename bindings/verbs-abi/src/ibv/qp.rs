@@ -3,21 +3,20 @@
 //! Not here: states and attributes ([`super::modify`]); posting ([`super::post`],
 //! [`super::qp_ex`]).
 
-use std::ffi::c_int;
+use std::ffi::{c_int, c_void};
 use std::mem::offset_of;
 use std::ptr::null_mut;
-use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use uroce::raw::MAX_INLINE_DATA;
-use uroce::{QpCaps, QpChange, QpInit, QpState, QpType, QueuePair};
+use uroce::{QpCaps, QpChange, QpControl, QpInit, QpState, QpType, RecvQueue};
 
 use super::{event, qp_ex};
 use crate::abi::{
     IBV_QP_INIT_ATTR_CREATE_FLAGS, IBV_QP_INIT_ATTR_PD, IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
     IBV_QP_INIT_ATTR_XRCD, IBV_QPT_DRIVER, IBV_QPT_RAW_PACKET, IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD,
-    IBV_QPT_XRC_RECV, IBV_QPT_XRC_SEND, ibv_context, ibv_pd, ibv_qp, ibv_qp_cap, ibv_qp_ex,
+    IBV_QPS_UNKNOWN, IBV_QPT_XRC_RECV, IBV_QPT_XRC_SEND, ibv_context, ibv_pd, ibv_qp, ibv_qp_cap, ibv_qp_ex,
     ibv_qp_init_attr, ibv_qp_init_attr_ex, ibv_qp_type,
 };
 use crate::acks::Acks;
@@ -31,7 +30,7 @@ use crate::objects::lock::Locked;
 use crate::objects::pd::{self, Pd};
 use crate::objects::qp::{Public, Qp, Sq, get};
 use crate::objects::srq::{self, Srq};
-use crate::objects::xrcd::Xrcd;
+use crate::objects::xrcd::{Share, Xrcd};
 use crate::{room, runtime};
 
 /// Least number of bytes of inline data that every queue pair gets per scatter/gather element. As
@@ -112,10 +111,17 @@ fn create(
         send_cq: Some(its_send_cq),
         recv_cq: its_recv_cq,
         srq: its_srq,
-        xrcd: None,
+        share: None,
+    };
+    let (control, queue, rq) = parts.into_parts();
+    let queues = Queues {
+        sq: Locked::new(Sq { queue, batch: Batch::new(&caps, send_ops) }),
+        rq: Locked::new(rq),
+        caps,
+        send_ops,
     };
     let named = ibv_qp_init_attr { recv_cq, srq, ..*init };
-    Ok(register(parts, pd, &named, (caps, send_ops), owned))
+    Ok(register(control, queues, pd, &named, owned))
 }
 
 /// Creates an XRC target, which has neither a protection domain nor queues.
@@ -123,24 +129,61 @@ fn create_target(
     init: &ibv_qp_init_attr_ex,
     context: *mut ibv_context,
 ) -> Result<Arc<Entry<Qp>>, Errno> {
+    runtime::usable()?;
     let xrcd = Xrcd::registry().hold(init.xrcd)?;
     let its = context::get(context)?;
     if xrcd.context.public() != its.public() {
         return Err(Errno::EINVAL);
     }
-    let target = xrcd.domain.engine.create_target()?;
-    // SAFETY: `init` begins with the fields of `ibv_qp_init_attr`.
-    let plain = unsafe { entry::read(std::ptr::from_ref(init).cast::<ibv_qp_init_attr>()) }?;
-    let plain =
-        ibv_qp_init_attr { send_cq: null_mut(), recv_cq: null_mut(), srq: null_mut(), ..plain };
-    let owned =
-        Owned { context: its, pd: None, send_cq: None, recv_cq: None, srq: None, xrcd: Some(xrcd) };
-    Ok(register(target, null_mut(), &plain, (NO_CAPS, 0), owned))
+    let (control, ..) = xrcd.domain.engine.create_target()?.into_parts();
+    Ok(register_target(control, its, Share::first(xrcd), init.qp_context))
+}
+
+/// Registers one more handle of an XRC target. As in Linux, its structure does not know the state.
+pub(crate) fn register_again(
+    target: &Qp,
+    context: Arc<Entry<Context>>,
+    share: Share,
+    qp_context: *mut c_void,
+) -> Arc<Entry<Qp>> {
+    let again = register_target(target.control.clone(), context, share, qp_context);
+    again.note_number_of_state(IBV_QPS_UNKNOWN);
+    again
+}
+
+fn register_target(
+    control: QpControl,
+    context: Arc<Entry<Context>>,
+    share: Share,
+    qp_context: *mut c_void,
+) -> Arc<Entry<Qp>> {
+    // SAFETY: a C structure of numbers and of pointers that may be NULL, for which zeros are valid.
+    let init: ibv_qp_init_attr = unsafe { std::mem::zeroed() };
+    let init = ibv_qp_init_attr { qp_context, qp_type: IBV_QPT_XRC_RECV, ..init };
+    let owned = Owned {
+        context,
+        pd: None,
+        send_cq: None,
+        recv_cq: None,
+        srq: None,
+        share: Some(share),
+    };
+    let queues =
+        Queues { sq: Locked::empty(), rq: Locked::empty(), caps: NO_CAPS, send_ops: 0 };
+    register(control, queues, null_mut(), &init, owned)
 }
 
 /// The queues of an XRC target.
 const NO_CAPS: QpCaps =
     QpCaps { max_send_wr: 0, max_recv_wr: 0, max_send_sge: 0, max_recv_sge: 0, max_inline_data: 0 };
+
+/// The queues of a queue pair, with their sizes and the operations of its `ibv_qp_ex`.
+struct Queues {
+    sq: Locked<Sq>,
+    rq: Locked<RecvQueue>,
+    caps: QpCaps,
+    send_ops: u64,
+}
 
 /// The objects that a queue pair is made from.
 struct Owned {
@@ -149,17 +192,18 @@ struct Owned {
     send_cq: Option<Held<Cq>>,
     recv_cq: Option<Held<Cq>>,
     srq: Option<Held<Srq>>,
-    xrcd: Option<Held<Xrcd>>,
+    share: Option<Share>,
 }
 
-/// Registers a queue pair with its sizes and its operations of `ibv_qp_ex`.
+/// Registers a queue pair.
 fn register(
-    qp: QueuePair,
+    control: QpControl,
+    queues: Queues,
     pd: *mut ibv_pd,
     init: &ibv_qp_init_attr,
-    (caps, send_ops): (QpCaps, u64),
     owned: Owned,
 ) -> Arc<Entry<Qp>> {
+    let Queues { sq, rq, caps, send_ops } = queues;
     let ibv_qp_init_attr { send_cq, recv_cq, srq, .. } = *init;
     let Owned {
         context,
@@ -167,9 +211,8 @@ fn register(
         send_cq: its_send_cq,
         recv_cq: its_recv_cq,
         srq: its_srq,
-        xrcd,
+        share,
     } = owned;
-    let (control, queue, rq) = qp.into_parts();
     let qp_type = control.qp_type();
     let qpn = control.qpn().value();
     let mut public = Public::new();
@@ -181,8 +224,8 @@ fn register(
     qp_ex::fill(&mut public, send_ops, qp_type);
     let value = Qp {
         control,
-        sq: Locked::new(Sq { queue, batch: Batch::new(&caps, send_ops) }),
-        rq: Locked::new(rq),
+        sq,
+        rq,
         caps,
         signals_all: init.sq_sig_all != 0,
         send_ops,
@@ -193,8 +236,7 @@ fn register(
         send_cq: its_send_cq,
         recv_cq: its_recv_cq,
         srq: its_srq,
-        xrcd,
-        opened: AtomicU32::new(0),
+        share,
     };
     Qp::registry().insert(public, value)
 }
@@ -214,15 +256,13 @@ fn context_of(pd: &Pd, cqs: [&Cq; 2]) -> Result<Arc<Entry<Context>>, Errno> {
     Context::registry().get(context)
 }
 
-/// Destroys a queue pair. Afterwards none of its work requests is in progress, and none of its
-/// completions is left in a completion queue.
+/// Destroys a queue pair, or one handle of an XRC target. Afterwards none of its work requests is
+/// in progress, and none of its completions is left in a completion queue. What an XRC target has
+/// received is left, as with NICs.
 fn destroy(qp: *const ibv_qp) -> Result<(), Errno> {
     let found = get(qp)?;
     if found.is_busy() || found.is_in_group() {
         return Err(Errno::EBUSY);
-    }
-    if found.close_one() {
-        return Ok(());
     }
     // If several threads destroy the queue pair, only one of them gets past this line.
     found.events.close()?;
@@ -236,6 +276,9 @@ fn destroy(qp: *const ibv_qp) -> Result<(), Errno> {
         return Ok(());
     }
     event::forget::<Qp>(&found.context, qp.cast());
+    if found.share.as_ref().is_some_and(|share| !share.end()) {
+        return Ok(());
+    }
     let_go(&found);
     // This fails only if the lcore is lost, and then the queue pair is inactive too.
     let _ = found.control.modify(&QpChange::to(QpState::Reset), None);

@@ -183,12 +183,17 @@ pub(crate) unsafe extern "C" fn ibv_destroy_srq(srq: *mut ibv_srq) -> c_int {
         }
         found.events.close()?;
         found.events.wait();
-        let removed = Srq::registry().remove(srq);
-        match removed {
-            Ok(_) => event::forget::<Srq>(&found.context, srq),
-            // In the meantime a queue pair was made that uses the shared receive queue.
-            Err(_) => found.events.reopen(),
+        // Fails if meanwhile a queue pair was made that uses the shared receive queue.
+        if let Err(error) = Srq::registry().remove(srq) {
+            found.events.reopen();
+            return Err(error);
         }
-        removed.map(|_| ())
+        if runtime::is_orphaned() {
+            // Taking its number back would wait for lcores.
+            runtime::dispose(found);
+            return Ok(());
+        }
+        event::forget::<Srq>(&found.context, srq);
+        Ok(())
     })
 }

@@ -54,12 +54,6 @@ pub(crate) struct FileId {
     inode: u64,
 }
 
-impl std::fmt::Display for FileId {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}-{}", self.device, self.inode)
-    }
-}
-
 impl FileId {
     /// The file of a descriptor.
     ///

@@ -1,7 +1,6 @@
 //! Queue pairs. Each is allocated as a [`Public`], which begins with the `ibv_qp`.
 
 use std::ffi::c_void;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use uroce::{Gid, QpCaps, QpControl, QpState, QpType, RecvQueue, SendQueue};
@@ -13,17 +12,19 @@ use super::event::Subject;
 use super::lock::Locked;
 use super::pd::Pd;
 use super::srq::Srq;
-use super::xrcd::Xrcd;
+use super::xrcd::Share;
 use crate::abi::{ibv_qp, ibv_qp_cap, ibv_qp_ex, verbs_context};
 use crate::acks::Acks;
 use crate::errno::Errno;
 use crate::handle::{Entry, Held, Object, object};
 use crate::runtime;
 
-/// A queue pair.
+/// A queue pair, or a handle of an XRC target.
 pub(crate) struct Qp {
     pub(crate) control: QpControl,
+    /// Empty for an XRC target.
     pub(crate) sq: Locked<Sq>,
+    /// Empty for an XRC target.
     pub(crate) rq: Locked<RecvQueue>,
     pub(crate) caps: QpCaps,
     /// Every send gives a completion, whether signaled or not.
@@ -35,19 +36,19 @@ pub(crate) struct Qp {
     /// Counts its asynchronous events.
     pub(crate) events: Acks,
     pub(crate) context: Arc<Entry<Context>>,
-    /// All but XRC targets have it, and a send queue's completion queue.
+    /// `None` for an XRC target only.
     pub(crate) pd: Option<Held<Pd>>,
+    /// `None` for an XRC target only.
     pub(crate) send_cq: Option<Held<Cq>>,
-    /// XRC queue pairs have none.
+    /// `None` for both ends of XRC. What a target receives completes in the queues of the shared
+    /// receive queues that requests name.
     pub(crate) recv_cq: Option<Held<Cq>>,
     pub(crate) srq: Option<Held<Srq>>,
-    /// The XRC domain of a target.
-    pub(crate) xrcd: Option<Held<Xrcd>>,
-    /// Number of times that `ibv_open_qp` has given its pointer and it was not destroyed.
-    pub(crate) opened: AtomicU32,
+    /// Of an XRC target only, which may have several handles.
+    pub(crate) share: Option<Share>,
 }
 
-object!(Qp as Public, of pd, send_cq, recv_cq, srq, xrcd);
+object!(Qp as Public, of pd, send_cq, recv_cq, srq, share);
 
 /// The structure that a program has: `ibv_qp_ex`, with `wr_flush` at its end. Debian 12's headers
 /// do not have this member; programs that were built with newer ones call it.
@@ -117,7 +118,8 @@ impl Qp {
         ibv_qp_cap { max_send_wr, max_recv_wr, max_send_sge, max_recv_sge, max_inline_data }
     }
 
-    /// Removes the completions of the queue pair, which was reset, from its completion queues.
+    /// Removes the completions of the queue pair, which was reset, from its completion queues. What
+    /// an XRC target has received stays, as its completion queues belong to the receives.
     pub(crate) fn purge(&self) {
         let qpn = self.control.qpn();
         let cqs = [&self.send_cq, &self.recv_cq].map(Option::as_ref);
@@ -128,21 +130,6 @@ impl Qp {
                 cq.purge(qpn);
             }
         }
-    }
-
-    /// Counts one more use of the pointer by `ibv_open_qp`.
-    pub(crate) fn open_again(&self) -> Result<(), Errno> {
-        if self.events.is_closed() {
-            return Err(Errno::EINVAL);
-        }
-        self.opened.fetch_add(1, Ordering::Relaxed);
-        Ok(())
-    }
-
-    /// Ends one use of the pointer. Returns false if it was the last.
-    pub(crate) fn close_one(&self) -> bool {
-        let fewer = |opened: u32| opened.checked_sub(1);
-        self.opened.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fewer).is_ok()
     }
 
     /// Attaches the queue pair to a multicast group. No effect if it is attached already.
@@ -185,8 +172,13 @@ impl Qp {
 impl Entry<Qp> {
     /// Writes the state to the public structure.
     pub(crate) fn note_state(&self, state: QpState) {
+        self.note_number_of_state(state as u32);
+    }
+
+    /// Writes C's number of a state to the public structure.
+    pub(crate) fn note_number_of_state(&self, state: u32) {
         // SAFETY: a slot is never freed, and programs only read this field.
-        unsafe { (*self.public()).ex.qp_base.state = state as u32 }
+        unsafe { (*self.public()).ex.qp_base.state = state }
     }
 }
 
