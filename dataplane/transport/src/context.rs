@@ -1,6 +1,6 @@
 //! State of a QP that all roles read, and the results of one step of a role.
 
-use uroce_wire::{Bth, OpCode, OpCodeRange, Psn};
+use uroce_wire::{Bth, OpCode, Psn};
 
 use crate::attr::{Attributes, PathMigState};
 use crate::cqe::WcStatus;
@@ -13,8 +13,6 @@ pub(crate) struct Context<'a> {
     pub(crate) by: Accessor,
     /// Protection domain of the receives: the SRQ's, if there is one.
     pub(crate) recv_pd: Pd,
-    /// Range of the service's opcodes, if they are those of RC in another range.
-    pub(crate) opcodes: OpCodeRange,
     pub(crate) attr: &'a Attributes,
     pub(crate) now: Instant,
 }
@@ -39,14 +37,14 @@ impl<'a> Context<'a> {
         self.attr.path_mtu.bytes()
     }
 
-    /// The BTH of a packet to the connected peer. `opcode` is UC's or, also for XRC, RC's.
+    /// The BTH of a packet to the connected peer.
     #[inline]
     pub(crate) fn bth(&self, opcode: OpCode, psn: Psn, payload_len: u32) -> Bth {
         //= check I1 — without an alternate path MigReq is 1
         //= check I3 — MigReq is 0 while an alternate path is loaded
         let mig_req = self.attr.path_mig_state == PathMigState::Migrated || seeded!(MigReqAlways);
         Bth {
-            opcode: opcode.in_range(self.opcodes),
+            opcode,
             mig_req: mig_req && !seeded!(MigReqNever),
             pad_count: (payload_len.wrapping_neg() & 3) as u8,
             pkey: self.attr.pkey,

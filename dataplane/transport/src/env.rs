@@ -293,16 +293,26 @@ pub enum Found {
 /// Receives outside the core: those of an SRQ, and those posted to the QP that have not reached it
 /// yet.
 pub trait SharedReceives {
-    /// Chooses the XRC shared receive queue with this number for the packet that is being handled:
-    /// [`take_receive`](SharedReceives::take_receive) takes from it. Returns the protection domain
-    /// of the queue; `None`, without a choice, if the QP's XRC domain has no such queue.
-    fn choose_queue(&mut self, _srqn: Srqn) -> Option<Pd> {
+    /// Takes the oldest receive of the QP's SRQ and passes it to `place`, if it has room for at
+    /// least `room` bytes.
+    fn take_receive(&mut self, room: u32, place: impl FnOnce(&RecvWr, &[Sge])) -> Found;
+
+    /// Returns the protection domain of the XRC shared receive queue with this number. `None` if
+    /// the XRC domain of the QP has no such queue.
+    fn queue_named(&self, _srqn: Srqn) -> Option<Pd> {
         None
     }
 
-    /// Takes the oldest receive of the QP's SRQ, or of the chosen one, and passes it to `place`, if
-    /// it has room for at least `room` bytes.
-    fn take_receive(&mut self, room: u32, place: impl FnOnce(&RecvWr, &[Sge])) -> Found;
+    /// Takes the oldest receive of that queue, as [`take_receive`](SharedReceives::take_receive)
+    /// does. The completions of the QP's receives go to that queue's CQ from then on.
+    fn take_named(
+        &mut self,
+        _srqn: Srqn,
+        _room: u32,
+        _place: impl FnOnce(&RecvWr, &[Sge]),
+    ) -> Found {
+        Found::Nothing
+    }
 
     /// Number of receives posted to the QP's own queue that [`crate::Qp::post_recv`] has not been
     /// given yet.
@@ -329,6 +339,10 @@ pub trait Output {
 pub trait Env: PacketSink + Output + SharedReceives {
     /// Type of the registered memory.
     type Memory: Memory;
+
+    /// Whether each request names a shared receive queue. Only the core's own environment, in which
+    /// it runs the roles of RC for XRC, sets it.
+    const NAMES_QUEUES: bool = false;
 
     /// Returns the registered memory that the QP accesses.
     fn memory(&mut self) -> &mut Self::Memory;

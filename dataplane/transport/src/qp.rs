@@ -18,7 +18,7 @@ mod round_trips;
 mod service;
 pub(crate) mod state;
 
-use uroce_wire::{OpCodeRange, PathMtu, Qpn};
+use uroce_wire::{PathMtu, Qpn};
 
 use crate::attr::{AttrMask, Attributes, QpAttr, QpChange, QpType};
 use crate::congestion::{Congestion, Notification, Reaction};
@@ -35,20 +35,6 @@ pub use packets::{Handled, Inbound, Progress};
 pub use resize::WorkQueues;
 use service::Service;
 use state::{ModifyError, QpState};
-
-/// The state of a QP that its roles read. A macro, because the roles are borrowed meanwhile.
-macro_rules! context {
-    ($qp:expr, $now:expr) => {
-        Context {
-            by: $qp.by,
-            recv_pd: $qp.recv_pd,
-            opcodes: $qp.opcodes,
-            attr: &$qp.attr,
-            now: $now,
-        }
-    };
-}
-use context;
 
 /// Parameters of a QP's creation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -85,8 +71,6 @@ pub struct Qp {
     by: Accessor,
     /// Protection domain of the receives.
     recv_pd: Pd,
-    /// Range of the opcodes.
-    opcodes: OpCodeRange,
     attr: Attributes,
     service: Service,
     pace: Pace,
@@ -112,7 +96,6 @@ impl Qp {
         Qp {
             by: Accessor { pd, qpn },
             recv_pd: srq.unwrap_or(pd),
-            opcodes: if qp_type.is_xrc() { OpCodeRange::XRC } else { OpCodeRange::RC },
             attr: Attributes::new(reaction.as_ref().is_some_and(|reaction| reaction.uses_ecn())),
             service: Service::new(*qp_type, caps, srq.is_some()),
             pace: Pace::new(reaction.is_some()),
@@ -239,7 +222,7 @@ impl Qp {
     /// Applies the idle time that a change gives.
     fn change_keepalive(&mut self, now: Instant, change: &QpChange) {
         let Some(idle_ms) = change.keepalive_ms else { return };
-        let context = context!(self, now);
+        let context = Context { by: self.by, recv_pd: self.recv_pd, attr: &self.attr, now };
         if let Service::Rc(rc) = &mut self.service {
             rc.set_keepalive(idle_ms, &context);
         }

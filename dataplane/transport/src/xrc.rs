@@ -18,9 +18,13 @@
 //! - The memory of a request, and of its answer whenever it is sent, is checked in the protection
 //!   domain of the queue that the request has named.
 //!
-//! Not here: requests and answers, which are those of [`crate::rc`]; the queues and their numbers
-//! (the environment's, [`crate::SharedReceives::choose_queue`]); selective repeat and keepalive,
-//! which XRC does not have.
+//! Requests and answers are those of [`crate::rc`], in an environment that makes them XRC's
+//! ([`named`]). So the code of RC itself has no case for XRC.
+//!
+//! Not here: the queues and their numbers (the environment's,
+//! [`crate::SharedReceives::queue_named`]); selective repeat and keepalive, which XRC does not have.
+
+mod named;
 
 use core::ops::{Deref, DerefMut};
 
@@ -28,10 +32,12 @@ use uroce_wire::{Packet, Srqn};
 
 use crate::attr::{MAX_RD_ATOMIC, QpType};
 use crate::context::{Context, Outcome, Step};
+use crate::cqe::WcStatus;
 use crate::drop_reason::DropReason;
 use crate::env::{Accessor, Env, Pd};
 use crate::queue::QpCaps;
 use crate::rc::{Keepalive, Rc, Requester, Responder};
+use named::Named;
 
 /// One end of an extended reliable connection.
 #[derive(Debug)]
@@ -100,7 +106,8 @@ impl Xrc {
             named
         };
         let is_its = !self.responder.is_in_message() || srqn == self.queue;
-        let pd = env.choose_queue(srqn).filter(|_| is_its);
+        let pd = env.queue_named(srqn).filter(|_| is_its);
+        let env = &mut Named::new(env, srqn);
         //= check X3 — no such queue, or one of another XRC domain
         let Some(pd) = pd else { return self.responder.refuse_queue(context, packet, env) };
         //= check X2 — the named queue's protection domain is that of all memory
@@ -116,7 +123,28 @@ impl Xrc {
         result
     }
 
+    /// Handles a response of the peer's responder. The inner result is the completer's.
+    pub(crate) fn handle_response(
+        &mut self,
+        context: &Context<'_>,
+        packet: &Packet<'_>,
+        env: &mut impl Env,
+    ) -> Result<Result<(), WcStatus>, DropReason> {
+        if self.is_target {
+            return Err(DropReason::NotRequester);
+        }
+        let env = &mut Named::new(env, Srqn::default());
+        Ok(self.requester.handle_response(context, packet, env))
+    }
+
+    /// Sends one request packet, if there is one. A target has none.
+    #[inline(never)]
+    pub(crate) fn transmit_request(&mut self, context: &Context<'_>, env: &mut impl Env) -> Step {
+        self.requester.transmit(context, &mut Named::new(env, Srqn::default()))
+    }
+
     /// Sends one answer to the peer, if one is due.
+    #[inline(never)]
     //= check X2 — also for a READ that is answered later, or again
     pub(crate) fn transmit_answer(
         &mut self,
@@ -128,6 +156,7 @@ impl Xrc {
         if let Some(place) = self.responder.reply_place(context.mtu()) {
             context.by.pd = self.domains[usize::from(place % MAX_RD_ATOMIC)];
         }
+        let env = &mut Named::new(env, self.queue);
         self.responder.transmit(&context, is_held, env)
     }
 }

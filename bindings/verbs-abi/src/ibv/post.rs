@@ -120,7 +120,7 @@ pub(crate) fn imm_of(word: u32) -> ImmDt {
 /// # Safety
 ///
 /// The active members of the unions are those of the opcode.
-#[inline]
+#[inline(always)]
 unsafe fn op_of(wr: &ibv_send_wr) -> Result<SendOp, Errno> {
     // SAFETY: both members of the union are four bytes, for which any value is valid.
     let word = unsafe { wr.__bindgen_anon_1.imm_data };
@@ -184,6 +184,19 @@ unsafe fn datagram_of(wr: &ibv_send_wr) -> Result<SendOp, Errno> {
     })
 }
 
+/// The operation of a work request for an XRC initiator, and the shared receive queue that it names.
+///
+/// # Safety
+///
+/// The active members of the unions are those of the opcode and of XRC.
+#[cold]
+unsafe fn named_of(wr: &ibv_send_wr) -> Result<(SendOp, Srqn), Errno> {
+    // SAFETY: four bytes, for which any value is valid.
+    let number = unsafe { wr.qp_type.xrc.remote_srqn };
+    // SAFETY: the caller passes members as the opcode requires.
+    Ok((unsafe { op_of(wr) }?, Srqn::new(number)))
+}
+
 /// Converts a work request's number, operation and flags.
 #[inline]
 pub(crate) fn request_of(qp: &Qp, wr_id: u64, op: SendOp, flags: c_uint) -> Result<SendWr, Errno> {
@@ -207,17 +220,15 @@ pub(crate) fn request_of(qp: &Qp, wr_id: u64, op: SendOp, flags: c_uint) -> Resu
 /// `wr` is a valid work request: its unions and lists are as its opcode requires.
 #[inline]
 unsafe fn push(qp: &Qp, batch: &mut SendBatch<'_>, wr: &ibv_send_wr) -> Result<(), Errno> {
-    let op = match qp.control.qp_type() {
+    let (op, srqn) = match qp.control.qp_type() {
         // SAFETY: the caller passes a valid work request.
-        QpType::Ud | QpType::Gsi => unsafe { datagram_of(wr) },
+        QpType::Ud | QpType::Gsi => (unsafe { datagram_of(wr) }?, Srqn::default()),
         // SAFETY: the caller passes a valid work request.
-        QpType::Rc | QpType::Uc | QpType::XrcSend | QpType::XrcRecv => unsafe { op_of(wr) },
-    }?;
-    let mut request = request_of(qp, wr.wr_id, op, wr.send_flags)?;
-    if qp.control.qp_type() == QpType::XrcSend {
-        // SAFETY: four bytes, for which any value is valid.
-        request.srqn = Srqn::new(unsafe { wr.qp_type.xrc.remote_srqn });
-    }
+        QpType::Rc | QpType::Uc => (unsafe { op_of(wr) }?, Srqn::default()),
+        // SAFETY: the caller passes a valid work request.
+        QpType::XrcSend | QpType::XrcRecv => unsafe { named_of(wr) }?,
+    };
+    let request = SendWr { srqn, ..request_of(qp, wr.wr_id, op, wr.send_flags)? };
     let count = if op.is_local() { 0 } else { count_of(wr.num_sge)? };
     if wr.send_flags & IBV_SEND_INLINE != 0 && op.takes_inline() {
         let mut inline = Inline::new();

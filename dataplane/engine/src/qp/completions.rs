@@ -5,6 +5,7 @@
 use crate::counters::{CounterBlock, EngineCounter};
 use std::sync::Arc;
 use uroce_shared::queue::CompletionQueue;
+use uroce_shared::queue::xrc::Xrcd;
 use uroce_transport::{Cqe, Instant, Side};
 
 /// The destinations of a QP's completions.
@@ -14,6 +15,8 @@ pub(crate) struct Completions {
     recv_cq: Arc<CompletionQueue>,
     /// The QP's slot.
     slot: u32,
+    /// The domain of an XRC target: each receive completes in the CQ of its domain's queue.
+    xrcd: Option<Xrcd>,
     /// For each [`Side`], the difference between the requests' positions and the core's count.
     pub(super) leads: [u32; 2],
     pending: PendingNotify,
@@ -32,9 +35,19 @@ struct PendingNotify {
 
 impl Completions {
     /// Makes the destinations of the completions of the QP in `slot`: its send CQ and receive CQ.
-    pub(crate) fn new([send_cq, recv_cq]: [Arc<CompletionQueue>; 2], slot: u32) -> Completions {
+    /// `xrcd` is the domain of an XRC target.
+    pub(crate) fn new(
+        [send_cq, recv_cq]: [Arc<CompletionQueue>; 2],
+        slot: u32,
+        xrcd: Option<Xrcd>,
+    ) -> Completions {
         let pending = PendingNotify::default();
-        Completions { send_cq, recv_cq, slot, leads: [0; 2], pending, overrun: false }
+        Completions { send_cq, recv_cq, slot, xrcd, leads: [0; 2], pending, overrun: false }
+    }
+
+    /// Returns the domain of an XRC target.
+    pub(crate) fn xrcd(&self) -> Option<Xrcd> {
+        self.xrcd
     }
 
     /// Returns the QP's slot.

@@ -13,7 +13,6 @@ use crate::qp::completions::Completions;
 use crate::qp::env::{QpEnv, QpMemory, TurnContext};
 use std::cell::RefCell;
 use std::sync::Arc;
-use uroce_shared::queue::xrc::Xrcd;
 use uroce_shared::queue::{QpShared, RecvQueueFeed, SendQueueFeed, SharedReceiveQueue};
 use uroce_shared::wake::events::EventRaiser;
 use uroce_transport::{Cqe, Instant, Qp, QpState, Side, WorkQueues};
@@ -35,8 +34,6 @@ pub(crate) struct QpContext {
     pub(crate) shared: Arc<QpShared>,
     /// The shared receive queue, if the QP uses one.
     pub(crate) srq: Option<Arc<SharedReceiveQueue>>,
-    /// The domain of an XRC target.
-    xrcd: Option<Xrcd>,
     /// The port that the QP sends on, counted from 0: `qp.attr().port − 1`.
     port: u8,
     /// Whether the QP is in its port's active list.
@@ -141,7 +138,6 @@ impl QpContext {
         completions: Completions,
         events: QpEvents,
         srq: Option<Arc<SharedReceiveQueue>>,
-        xrcd: Option<Xrcd>,
     ) -> QpContext {
         let mut context = QpContext {
             published: qp.state(),
@@ -152,7 +148,6 @@ impl QpContext {
             path: PathState::default(),
             shared,
             srq,
-            xrcd,
             port: 0,
             active: false,
             looper: false,
@@ -220,17 +215,7 @@ impl QpContext {
         work: impl FnOnce(&mut Qp, &mut QueueFeeds<'_>, &mut QpEnv<'_>) -> R,
     ) -> R {
         let QpContext {
-            qp,
-            queues,
-            completions,
-            events,
-            path,
-            shared,
-            srq,
-            xrcd,
-            published,
-            port,
-            ..
+            qp, queues, completions, events, path, shared, srq, published, port, ..
         } = self;
         let Queues { sq, rq } = queues;
         let port = usize::from(*port);
@@ -243,8 +228,6 @@ impl QpContext {
             port,
             rq,
             srq: srq.as_deref(),
-            xrcd: *xrcd,
-            chosen: None,
             completions,
             events,
             path,

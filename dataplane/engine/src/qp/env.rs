@@ -8,7 +8,7 @@ use crate::qp::held::HeldPackets;
 use crate::qp::tables::Tables;
 use std::cell::RefCell;
 use uroce_shared::memory::mr_table::MrView;
-use uroce_shared::queue::xrc::{XrcQueue, Xrcd};
+use uroce_shared::queue::xrc::XrcQueue;
 use uroce_shared::queue::{RecvQueueFeed, SharedReceiveQueue};
 use uroce_shared::table::ah_table::Handle;
 use uroce_transport::{
@@ -38,10 +38,6 @@ pub(crate) struct QpEnv<'a> {
     pub(crate) port: usize,
     pub(crate) rq: &'a RefCell<RecvQueueFeed>,
     pub(crate) srq: Option<&'a SharedReceiveQueue>,
-    /// The domain of an XRC target.
-    pub(crate) xrcd: Option<Xrcd>,
-    /// The XRC shared receive queue that the packet names.
-    pub(crate) chosen: Option<&'a XrcQueue>,
     pub(crate) completions: &'a mut Completions,
     pub(crate) events: &'a QpEvents,
     pub(crate) path: &'a mut PathState,
@@ -130,18 +126,23 @@ impl<'a> Env for QpEnv<'a> {
 }
 
 impl SharedReceives for QpEnv<'_> {
-    fn choose_queue(&mut self, srqn: Srqn) -> Option<Pd> {
-        let queue = self.memory.tables.xrc.find(srqn, self.xrcd?, self.memory.view.turn())?;
-        self.chosen = Some(queue);
-        Some(queue.srq.pd())
-    }
-
     #[inline]
     fn take_receive(&mut self, room: u32, place: impl FnOnce(&RecvWr, &[Sge])) -> Found {
-        match self.srq {
-            Some(srq) => srq.take(room, place),
-            None => self.take_named(room, place),
+        self.srq.map_or(Found::Nothing, |srq| srq.take(room, place))
+    }
+
+    fn queue_named(&self, srqn: Srqn) -> Option<Pd> {
+        self.find_named(srqn).map(|queue| queue.srq.pd())
+    }
+
+    fn take_named(&mut self, srqn: Srqn, room: u32, place: impl FnOnce(&RecvWr, &[Sge])) -> Found {
+        // `None` if the queue was destroyed since the core has asked for its domain.
+        let Some(queue) = self.find_named(srqn) else { return Found::Nothing };
+        let found = queue.srq.take(room, place);
+        if found == Found::Receive {
+            self.completions.receive_in(&queue.cq);
         }
+        found
     }
 
     fn receives_waiting(&self) -> u32 {
@@ -167,16 +168,11 @@ impl PacketSink for QpEnv<'_> {
     }
 }
 
-impl QpEnv<'_> {
-    /// Takes the oldest receive of the chosen queue, which is to complete in that queue's CQ.
-    #[cold]
-    fn take_named(&mut self, room: u32, place: impl FnOnce(&RecvWr, &[Sge])) -> Found {
-        let Some(queue) = self.chosen else { return Found::Nothing };
-        let found = queue.srq.take(room, place);
-        if found == Found::Receive {
-            self.completions.receive_in(&queue.cq);
-        }
-        found
+impl<'a> QpEnv<'a> {
+    /// The XRC shared receive queue with this number, if it is of the QP's XRC domain.
+    fn find_named(&self, srqn: Srqn) -> Option<&'a XrcQueue> {
+        let QpMemory { view, tables } = &self.memory;
+        tables.xrc.find(srqn, self.completions.xrcd()?, view.turn())
     }
 
     /// Sends a packet of a connection with the UDP source port of this index.

@@ -25,8 +25,6 @@ pub(crate) struct SimEnv<'a> {
     srq: &'a mut VecDeque<(RecvWr, Vec<Sge>)>,
     named: &'a mut [NamedQueue],
     xrcd: u32,
-    /// Place in `named` of the queue that receives are taken from.
-    chosen: Option<usize>,
     handles: &'a [Handle],
     rail: usize,
     counters: &'a mut [u64; Counter::ALL.len()],
@@ -59,7 +57,6 @@ impl Node {
             srq,
             named,
             xrcd: *xrcd,
-            chosen: None,
             handles,
             rail: *rail,
             counters,
@@ -87,30 +84,45 @@ impl Env for SimEnv<'_> {
 }
 
 impl SharedReceives for SimEnv<'_> {
-    fn choose_queue(&mut self, srqn: Srqn) -> Option<Pd> {
-        let is_it = |queue: &NamedQueue| (queue.srqn, queue.xrcd) == (srqn, self.xrcd);
-        let at = self.named.iter().position(is_it)?;
-        self.chosen = Some(at);
-        Some(self.named[at].pd)
+    fn take_receive(&mut self, room: u32, place: impl FnOnce(&RecvWr, &[Sge])) -> Found {
+        take(self.srq, room, place)
     }
 
-    fn take_receive(&mut self, room: u32, place: impl FnOnce(&RecvWr, &[Sge])) -> Found {
-        let receives = match self.chosen {
-            Some(at) => &mut self.named[at].receives,
-            None => &mut *self.srq,
-        };
-        let Some((wr, sges)) = receives.front() else { return Found::Nothing };
-        if sges.iter().map(|sge| sge.len).sum::<u32>() < room {
-            return Found::TooSmall;
-        }
-        place(wr, sges);
-        receives.pop_front();
-        Found::Receive
+    fn queue_named(&self, srqn: Srqn) -> Option<Pd> {
+        self.place_of(srqn).map(|at| self.named[at].pd)
+    }
+
+    fn take_named(&mut self, srqn: Srqn, room: u32, place: impl FnOnce(&RecvWr, &[Sge])) -> Found {
+        let Some(at) = self.place_of(srqn) else { return Found::Nothing };
+        take(&mut self.named[at].receives, room, place)
     }
 
     fn receives_waiting(&self) -> u32 {
         0 // Posts reach the core at once.
     }
+}
+
+impl SimEnv<'_> {
+    /// Place of the XRC shared receive queue with this number, if it is of the QP's XRC domain.
+    fn place_of(&self, srqn: Srqn) -> Option<usize> {
+        let is_it = |queue: &NamedQueue| (queue.srqn, queue.xrcd) == (srqn, self.xrcd);
+        self.named.iter().position(is_it)
+    }
+}
+
+/// Takes the oldest receive of a shared queue, if it has room for `room` bytes.
+fn take(
+    receives: &mut VecDeque<(RecvWr, Vec<Sge>)>,
+    room: u32,
+    place: impl FnOnce(&RecvWr, &[Sge]),
+) -> Found {
+    let Some((wr, sges)) = receives.front() else { return Found::Nothing };
+    if sges.iter().map(|sge| sge.len).sum::<u32>() < room {
+        return Found::TooSmall;
+    }
+    place(wr, sges);
+    receives.pop_front();
+    Found::Receive
 }
 
 impl PacketSink for SimEnv<'_> {

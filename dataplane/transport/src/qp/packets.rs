@@ -9,11 +9,11 @@
 
 use uroce_wire::{Bth, Datagram, Encap, Frame, Gid, Mac, Operation, Packet, Psn, udp_source_port};
 
+use super::Qp;
 use super::migration::Origin;
 use super::notify::is_marked;
 use super::service::Service;
 use super::state::QpState;
-use super::{Qp, context};
 use crate::attr::{PathMigState, QpType};
 use crate::context::{Context, Outcome, Step};
 use crate::cqe::WcStatus;
@@ -110,7 +110,7 @@ impl Qp {
         if is_marked(inbound.l3) {
             self.handle_mark(now, inbound, env);
         }
-        let context = context!(self, now);
+        let context = Context { by: self.by, recv_pd: self.recv_pd, attr: &self.attr, now };
         let outcome = match &mut self.service {
             Service::Rc(rc) if packet.op.is_request() => {
                 if seeded!(ProcessedTwice) {
@@ -118,17 +118,21 @@ impl Qp {
                 }
                 rc.responder.handle_request(&context, packet, env)?
             }
-            Service::Rc(_) => {
-                self.handle_response(now, origin, packet, env)?;
+            Service::Rc(rc) => {
+                if !self.attr.state.sends() {
+                    return Err(DropReason::NotRequester);
+                }
+                let is_selective = packet.op.operation == Operation::SelectiveAcknowledge;
+                if is_selective && !rc.requester.takes_selective() {
+                    return Err(DropReason::ReservedOpCode);
+                }
+                let before = rc.requester.unacked_psn();
+                let result = rc.requester.handle_response(&context, packet, env);
+                let unacked = [before, rc.requester.unacked_psn()];
+                self.responded(now, origin, packet, unacked, result, env);
                 return Ok(Handled::Done);
             }
-            Service::Xrc(xrc) if packet.op.is_request() => {
-                xrc.handle_request(&context, packet, env)?
-            }
-            Service::Xrc(_) => {
-                self.handle_xrc_response(now, origin, packet, env)?;
-                return Ok(Handled::Done);
-            }
+            Service::Xrc(_) => return self.handle_extended(now, origin, packet, env),
             Service::Uc(uc) => uc.responder.handle_request(&context, packet, env)?,
             Service::Ud(ud) => match ud.responder.handle_datagram(&context, inbound, env) {
                 Err(DropReason::ReceiveTooSmall) if seeded!(LongDatagramEndsQp) => Outcome::Failed,
@@ -139,53 +143,54 @@ impl Qp {
         Ok(if outcome == Outcome::Held { Handled::Held } else { Handled::Done })
     }
 
-    /// Handles a response of the peer's responder.
+    /// Finishes a response that the completer has handled. `unacked` is the oldest unacknowledged
+    /// PSN before and after it.
     #[inline(always)]
-    fn handle_response(
+    fn responded(
         &mut self,
         now: Instant,
         origin: Origin,
         packet: &Packet<'_>,
+        unacked: [Psn; 2],
+        result: Result<(), WcStatus>,
         env: &mut impl Env,
-    ) -> Result<(), DropReason> {
-        let context = context!(self, now);
-        let Some(rc) = self.service.reliable_mut() else { return Err(DropReason::WrongService) };
-        if !self.attr.state.sends() {
-            return Err(DropReason::NotRequester);
-        }
-        let is_selective = packet.op.operation == Operation::SelectiveAcknowledge;
-        if is_selective && !rc.requester.takes_selective() {
-            return Err(DropReason::ReservedOpCode);
-        }
-        let before = rc.requester.unacked_psn();
-        let result = rc.requester.handle_response(&context, packet, env);
-        let unacked = rc.requester.unacked_psn();
+    ) {
         if self.reaction.is_some() {
-            self.note_response(unacked, packet, now, env);
+            self.note_response(unacked[1], packet, now, env);
         }
-        if self.migration.is_measured() && unacked != before {
+        if self.migration.is_measured() && unacked[0] != unacked[1] {
             self.measure_failover(now, origin);
         }
         if let Err(status) = result {
             self.fail_or_migrate(status, now, env);
         }
         self.tell_drained(env);
-        Ok(())
     }
 
-    /// Handles a response to an XRC QP. A target has asked for none.
+    /// Handles a packet to an XRC QP: a request to a target, or a response to an initiator.
     #[inline(never)]
-    fn handle_xrc_response(
+    fn handle_extended(
         &mut self,
         now: Instant,
         origin: Origin,
         packet: &Packet<'_>,
         env: &mut impl Env,
-    ) -> Result<(), DropReason> {
-        if self.qp_type() == QpType::XrcRecv {
+    ) -> Result<Handled, DropReason> {
+        let context = Context { by: self.by, recv_pd: self.recv_pd, attr: &self.attr, now };
+        let Service::Xrc(xrc) = &mut self.service else { return Err(DropReason::WrongService) };
+        if packet.op.is_request() {
+            let outcome = xrc.handle_request(&context, packet, env)?;
+            self.served(outcome, env);
+            return Ok(Handled::Done);
+        }
+        if !self.attr.state.sends() {
             return Err(DropReason::NotRequester);
         }
-        self.handle_response(now, origin, packet, env)
+        let before = xrc.requester.unacked_psn();
+        let result = xrc.handle_response(&context, packet, env)?;
+        let unacked = [before, xrc.requester.unacked_psn()];
+        self.responded(now, origin, packet, unacked, result, env);
+        Ok(Handled::Done)
     }
 
     /// PSN of the held packet that is due, because all before it have come; the caller passes that
@@ -215,7 +220,7 @@ impl Qp {
         packet: &Packet<'_>,
         env: &mut impl Env,
     ) -> Result<(), DropReason> {
-        let context = context!(self, now);
+        let context = Context { by: self.by, recv_pd: self.recv_pd, attr: &self.attr, now };
         let Service::Rc(rc) = &mut self.service else { return Err(DropReason::WrongService) };
         let outcome = rc.responder.handle_held(&context, packet, env)?;
         self.served(outcome, env);
@@ -272,7 +277,7 @@ impl Qp {
             return Err(DropReason::ReservedOpCode);
         }
         self.check_addressing(now, Origin { src, dst, port }, bth, env)?;
-        let context = context!(self, now);
+        let context = Context { by: self.by, recv_pd: self.recv_pd, attr: &self.attr, now };
         if let Some(rc) = self.service.reliable_mut() {
             let outcome = rc.responder.handle_reserved_opcode(&context, bth, env)?;
             self.served(outcome, env);
@@ -288,7 +293,7 @@ impl Qp {
         if !self.attr.state.sends() {
             return;
         }
-        let context = context!(self, now);
+        let context = Context { by: self.by, recv_pd: self.recv_pd, attr: &self.attr, now };
         let result = rc.handle_timeout(&context, env);
         self.note_timeout(now, env);
         if let Err(status) = result {
@@ -392,7 +397,7 @@ impl Qp {
     /// may go.
     #[inline(always)]
     fn transmit_next(&mut self, now: Instant, is_held: bool, env: &mut impl Env) -> Step {
-        let context = context!(self, now);
+        let context = Context { by: self.by, recv_pd: self.recv_pd, attr: &self.attr, now };
         let answers = self.attr.state.serves_requests();
         if answers && self.pace.answers < ANSWERS_IN_A_ROW {
             match self.service.transmit_answer(&context, is_held, env) {

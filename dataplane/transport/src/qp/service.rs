@@ -155,7 +155,12 @@ impl Service {
     /// Sends one request packet, if there is one.
     #[inline]
     pub(super) fn transmit_request(&mut self, context: &Context<'_>, env: &mut impl Env) -> Step {
-        each!(self, roles => roles.requester.transmit(context, env))
+        match self {
+            Service::Rc(rc) => rc.requester.transmit(context, env),
+            Service::Uc(uc) => uc.requester.transmit(context, env),
+            Service::Ud(ud) => ud.requester.transmit(context, env),
+            Service::Xrc(xrc) => xrc.transmit_request(context, env),
+        }
     }
 
     /// Time at which to try again after [`Step::Paced`]. Only a datagram has a path of its own.

@@ -12,9 +12,7 @@
 
 mod selective;
 
-use uroce_wire::{
-    Aeth, Header, NakCode, OpCodeRange, Operation, Packet, Position, Psn, Syndrome, credits,
-};
+use uroce_wire::{Aeth, Header, NakCode, Operation, Packet, Position, Psn, Syndrome, credits};
 
 use super::Requester;
 use crate::context::Context;
@@ -149,12 +147,12 @@ impl Requester {
         }
     }
 
-    fn handle_nak(
+    fn handle_nak<E: Env>(
         &mut self,
         context: &Context<'_>,
         psn: Psn,
         code: NakCode,
-        env: &mut impl Env,
+        env: &mut E,
     ) -> Result<(), WcStatus> {
         //= check A17 — a NAK acknowledges everything before its PSN
         if self.acknowledge_before(psn, context, env)? == Acked::Gap {
@@ -189,7 +187,7 @@ impl Requester {
             }
             NakCode::RemoteOperationalError => Err(WcStatus::RemOpErr),
             //= check X3 — the requester completes with the status of an invalid domain
-            NakCode::InvalidRdRequest if context.opcodes == OpCodeRange::XRC => {
+            NakCode::InvalidRdRequest if E::NAMES_QUEUES => {
                 env.count(Counter::ReqRemoteXrcViolation);
                 Err(WcStatus::RemInvRdReqErr)
             }

@@ -26,8 +26,7 @@ mod keepalive;
 mod repeat;
 
 use uroce_wire::{
-    AtomicEth, ExtHeaders, Feth, Msn, OpCode, OpCodeRange, Psn, Qpn, Reth, Rkey, Selectivity, Srqn,
-    Va, Xrceth,
+    AtomicEth, ExtHeaders, Feth, Msn, OpCode, Psn, Qpn, Reth, Rkey, Selectivity, Srqn, Va, Xrceth,
 };
 
 use super::retry::Retry;
@@ -248,12 +247,12 @@ impl Requester {
 
     /// Sends the packet at the cursor, if there is one and nothing holds it back. `in_flight` and
     /// `window` are in packets.
-    fn transmit_next(
+    fn transmit_next<E: Env>(
         &mut self,
         in_flight: u32,
         window: u32,
         context: &Context<'_>,
-        env: &mut impl Env,
+        env: &mut E,
     ) -> Step {
         if self.sq.get(self.cursor).is_none() {
             return Step::Idle;
@@ -281,7 +280,7 @@ impl Requester {
                 || self.unasked >= self.trip.ask_every() - 1
                 || self.is_slow(context));
         let mut packet = self.packet(wqe, ack_req, context);
-        if context.opcodes == OpCodeRange::XRC {
+        if E::NAMES_QUEUES {
             packet.ext.xrceth = self.queue_of(wqe);
         }
         let len = match env.transmit(&packet) {
