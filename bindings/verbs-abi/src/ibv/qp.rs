@@ -15,9 +15,9 @@ use uroce::{QpCaps, QpChange, QpControl, QpInit, QpState, QpType, RecvQueue};
 use super::{event, qp_ex};
 use crate::abi::{
     IBV_QP_INIT_ATTR_CREATE_FLAGS, IBV_QP_INIT_ATTR_PD, IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
-    IBV_QP_INIT_ATTR_XRCD, IBV_QPT_DRIVER, IBV_QPT_RAW_PACKET, IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD,
-    IBV_QPS_UNKNOWN, IBV_QPT_XRC_RECV, IBV_QPT_XRC_SEND, ibv_context, ibv_pd, ibv_qp, ibv_qp_cap, ibv_qp_ex,
-    ibv_qp_init_attr, ibv_qp_init_attr_ex, ibv_qp_type,
+    IBV_QP_INIT_ATTR_XRCD, IBV_QPS_UNKNOWN, IBV_QPT_DRIVER, IBV_QPT_RAW_PACKET, IBV_QPT_RC,
+    IBV_QPT_UC, IBV_QPT_UD, IBV_QPT_XRC_RECV, IBV_QPT_XRC_SEND, ibv_context, ibv_pd, ibv_qp,
+    ibv_qp_cap, ibv_qp_ex, ibv_qp_init_attr, ibv_qp_init_attr_ex, ibv_qp_type,
 };
 use crate::acks::Acks;
 use crate::entry;
@@ -160,16 +160,9 @@ fn register_target(
     // SAFETY: a C structure of numbers and of pointers that may be NULL, for which zeros are valid.
     let init: ibv_qp_init_attr = unsafe { std::mem::zeroed() };
     let init = ibv_qp_init_attr { qp_context, qp_type: IBV_QPT_XRC_RECV, ..init };
-    let owned = Owned {
-        context,
-        pd: None,
-        send_cq: None,
-        recv_cq: None,
-        srq: None,
-        share: Some(share),
-    };
-    let queues =
-        Queues { sq: Locked::empty(), rq: Locked::empty(), caps: NO_CAPS, send_ops: 0 };
+    let owned =
+        Owned { context, pd: None, send_cq: None, recv_cq: None, srq: None, share: Some(share) };
+    let queues = Queues { sq: Locked::empty(), rq: Locked::empty(), caps: NO_CAPS, send_ops: 0 };
     register(control, queues, null_mut(), &init, owned)
 }
 

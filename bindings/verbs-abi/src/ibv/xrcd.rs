@@ -96,11 +96,7 @@ fn open(context: &Held<Context>, file: Option<File>) -> Result<Arc<Domain>, Errn
 
 /// Opens the domain of a file, or makes it. As in Linux, EAGAIN if there is none and the program
 /// does not want it made, and EINVAL if there is one and it must be new.
-fn open_by_file(
-    context: &Held<Context>,
-    file: File,
-    oflags: c_int,
-) -> Result<Arc<Domain>, Errno> {
+fn open_by_file(context: &Held<Context>, file: File, oflags: c_int) -> Result<Arc<Domain>, Errno> {
     // Before the lock: a start takes long, and a thread may fork meanwhile.
     context.device.context()?;
     let device = std::ptr::from_ref(context.device).addr();

@@ -55,10 +55,7 @@ impl<T> Drop for Locked<T> {
 
 impl<T> Locked<T> {
     pub(crate) const fn new(value: T) -> Locked<T> {
-        Locked {
-            owner: AtomicUsize::new(FREE),
-            value: UnsafeCell::new(MaybeUninit::new(value)),
-        }
+        Locked { owner: AtomicUsize::new(FREE), value: UnsafeCell::new(MaybeUninit::new(value)) }
     }
 
     /// A lock without a value. Every attempt to lock it fails with EINVAL.

@@ -12,7 +12,6 @@ pub(crate) struct CqShared {
     /// Drives the lcores while the application polls. `None` unless the device is configured with
     /// `driver = "poller"`.
     pub(crate) poller: Option<Poller>,
-    channel: Option<Arc<CompletionChannel>>,
     _device: Arc<Device>,
 }
 
@@ -24,16 +23,14 @@ impl CqShared {
     ) -> Result<Arc<CqShared>, CqError> {
         let engine = device.engine();
         let cq = engine.create_cq(capacity, channel)?;
-        let (poller, channel) = (engine.poller(&cq), channel.cloned());
-        Ok(Arc::new(CqShared { cq, poller, channel, _device: Arc::clone(device) }))
+        let poller = engine.poller(&cq);
+        Ok(Arc::new(CqShared { cq, poller, _device: Arc::clone(device) }))
     }
 }
 
 impl Drop for CqShared {
     fn drop(&mut self) {
-        if let Some(channel) = &self.channel {
-            channel.discard(&self.cq);
-        }
+        self.cq.retire();
     }
 }
 

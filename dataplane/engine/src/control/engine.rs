@@ -250,13 +250,14 @@ impl Engine {
     /// [`SrqError::NoneLeft`].
     pub fn name_srq(
         &self,
-        domain: &XrcDomain,
+        domain: &Arc<XrcDomain>,
         srq: &Arc<SharedReceiveQueue>,
         cq: &Arc<CompletionQueue>,
     ) -> Result<XrcName, SrqError> {
+        let name = self.shared.tables.xrc.name(domain, srq, cq)?;
         // Targets on any lcore may complete there.
         (0..self.lcores()).for_each(|lcore| cq.add_lcore(lcore));
-        self.shared.tables.xrc.name(domain, srq, cq)
+        Ok(name)
     }
 
     /// Makes an address handle: datagrams of UD QPs of that domain at `port`, counted from 1, are

@@ -74,7 +74,7 @@ impl Completions {
                 self.recv_cq.notify();
             }
         }
-        // The XRC domain keeps the former queue, so nothing is freed here.
+        // The XRC domain still has the former queue, so nothing is freed here.
         self.recv_cq = Arc::clone(cq);
     }
 
@@ -110,6 +110,43 @@ impl Completions {
             if pending.is_some_and(|solicited| cq.wants_event(solicited)) {
                 cq.notify();
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use uroce_shared::queue::{Arm, CompletionChannel};
+    use uroce_transport::{WcOpcode, WcStatus};
+    use uroce_wire::Qpn;
+
+    /// A message of a turn that completes elsewhere than the one before.
+    #[test]
+    fn the_former_queue_is_notified_when_receives_complete_elsewhere() {
+        let channel = CompletionChannel::new(3).unwrap();
+        let cqs = [(); 3].map(|()| CompletionQueue::new(4, Some(&channel)).unwrap());
+        let [sends, first, second] = &cqs;
+        cqs.iter().for_each(|cq| cq.arm(Arm::Next));
+        let mut completions = Completions::new([sends, first].map(Arc::clone), 0, None);
+        let counters = CounterBlock::new();
+        let received = |wr_id| {
+            let cqe = Cqe::new(wr_id, WcStatus::Success, WcOpcode::Recv, Qpn::new(2));
+            vec![(Side::Recv, cqe)]
+        };
+        completions.deliver(&mut received(1), &counters);
+        completions.receive_in(first);
+        assert!(channel.try_next().unwrap().is_none(), "it is the same queue");
+        completions.receive_in(second);
+        assert!(Arc::ptr_eq(&channel.try_next().unwrap().unwrap(), first));
+        assert!(!completions.has_delivered());
+        completions.deliver(&mut received(2), &counters);
+        CompletionQueue::notify_fence();
+        completions.notify();
+        assert!(Arc::ptr_eq(&channel.try_next().unwrap().unwrap(), second));
+        assert!(channel.try_next().unwrap().is_none());
+        for (cq, wr_id) in [(first, 1), (second, 2)] {
+            assert_eq!(cq.poll().unwrap().map(|cqe| cqe.wr_id), Some(wr_id));
         }
     }
 }

@@ -6,14 +6,14 @@
 //! Invariants
 //! - A completion queue is in `ready` at most once, by its flag: a queue that has an event which
 //!   was not taken gives no other. So `ready` has room for each queue of the channel, and raising
-//!   an event neither allocates nor waits.
+//!   an event neither allocates nor waits. A queue that was expelled has the flag without an entry.
 //! - Each entry of `ready` is followed by a token in the eventfd, and a thread takes a token before
 //!   it takes an entry. So the token of an entry without one is about to come, and no sleeper
 //!   misses it. A token without an entry only wakes a sleeper for nothing.
 
 use super::{CompletionQueue, CqError};
 use crate::sync::tokens::Tokens;
-use crate::sync::{ArrayQueue, AtomicU32, Ordering};
+use crate::sync::{ArrayQueue, AtomicU32, Backoff, Ordering};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -119,6 +119,23 @@ impl CompletionChannel {
                 None => return,
             }
         }
+    }
+
+    /// Ends the events of a queue that nothing polls any more, though completions may still come to
+    /// it: discards the one that waits, and no other follows. False if a thread that has taken a
+    /// token is about to take that event; then nothing else has changed.
+    pub(super) fn expel(&self, cq: &Arc<CompletionQueue>) -> bool {
+        // The flag of a queue without an entry means that there never is another one.
+        const ATTEMPTS: u32 = 100;
+        let backoff = Backoff::new();
+        for _ in 0..ATTEMPTS {
+            if !cq.has_event.swap(true, Ordering::AcqRel) {
+                return true;
+            }
+            self.discard(cq);
+            backoff.snooze();
+        }
+        false
     }
 
     /// Counts a new completion queue. Fails if the channel has as many as it was made for.

@@ -87,6 +87,8 @@ pub struct CompletionQueue {
     channel: Option<Arc<CompletionChannel>>,
     /// Whether the queue is in its channel's `ready`; see [`CompletionChannel`].
     pub(super) has_event: AtomicBool,
+    /// Whether the queue counts as one of its channel.
+    is_member: AtomicBool,
     /// Bit *i*: QPs of lcore *i* complete here, or did so before.
     lcores: AtomicU64,
 }
@@ -139,6 +141,7 @@ impl CompletionQueue {
             armed: CachePadded::default(),
             channel: channel.cloned(),
             has_event: AtomicBool::new(false),
+            is_member: AtomicBool::new(channel.is_some()),
             lcores: AtomicU64::new(0),
         }))
     }
@@ -304,6 +307,20 @@ impl CompletionQueue {
         }
     }
 
+    /// To be called when the application has let go the queue and will not poll or arm it any more:
+    /// the queue gives no event from now on, also if completions still come, and leaves its
+    /// channel. An event that waits is discarded.
+    ///
+    /// That is so of the queues of XRC shared receive queues: a target may be in the middle of a
+    /// message when the shared receive queue and its completion queue are destroyed.
+    pub fn retire(self: &Arc<CompletionQueue>) {
+        let Some(channel) = &self.channel else { return };
+        self.armed.store(UNARMED, Ordering::Relaxed);
+        if channel.expel(self) && self.is_member.swap(false, Ordering::AcqRel) {
+            channel.leave();
+        }
+    }
+
     /// Gives the event, once for each arming. This enters the kernel.
     #[cold]
     pub fn notify(self: &Arc<CompletionQueue>) {
@@ -318,7 +335,7 @@ impl CompletionQueue {
 
 impl Drop for CompletionQueue {
     fn drop(&mut self) {
-        if let Some(channel) = &self.channel {
+        if let Some(channel) = self.channel.as_ref().filter(|_| *self.is_member.get_mut()) {
             channel.leave();
         }
     }

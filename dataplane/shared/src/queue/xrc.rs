@@ -6,16 +6,17 @@
 //! Invariants
 //! - A number finds its own queue or nothing, because it includes the generation of its place.
 //! - Only targets of the queue's own XRC domain find it.
-//! - A completion queue is freed after every target of the domain that may complete there: the
-//!   domain keeps it, and its targets must not outlive it. So an lcore never frees one.
+//! - A completion queue is freed after every target of the domain that may complete there has gone
+//!   or completes elsewhere: the domain keeps it until then, and its targets must not outlive the
+//!   domain. So an lcore never frees one.
 //!
 //! Not here: receives ([`SharedReceiveQueue`]).
 
 use super::{CompletionQueue, SharedReceiveQueue, SrqError};
-use crate::sync::Mutex;
+use crate::sync::{Mutex, MutexGuard};
 use crate::table::published::Published;
 use crate::table::qsbr::{InTurn, Turns};
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::num::NonZeroU32;
 use std::sync::{Arc, PoisonError};
 use uroce_wire::Srqn;
@@ -33,14 +34,15 @@ pub struct Xrcd(pub NonZeroU32);
 #[derive(Debug)]
 pub struct XrcDomain {
     number: Xrcd,
-    /// The completion queues of the domain's shared receive queues, each once.
-    cqs: Mutex<Vec<Arc<CompletionQueue>>>,
+    /// The completion queues of the domain's shared receive queues, and former ones that a target
+    /// may have, by their addresses.
+    cqs: Mutex<HashMap<usize, Arc<CompletionQueue>>>,
 }
 
 impl XrcDomain {
     /// Makes a domain. `number` is that of no other domain of the engine.
     pub fn new(number: Xrcd) -> XrcDomain {
-        XrcDomain { number, cqs: Mutex::new(Vec::new()) }
+        XrcDomain { number, cqs: Mutex::default() }
     }
 
     /// Returns the domain's number.
@@ -48,12 +50,19 @@ impl XrcDomain {
         self.number
     }
 
-    /// Keeps a completion queue as long as the domain exists.
+    /// Keeps a completion queue, at least until the next [`sweep`](XrcDomain::sweep).
     fn keep(&self, cq: &Arc<CompletionQueue>) {
-        let mut cqs = self.cqs.lock().unwrap_or_else(PoisonError::into_inner);
-        if !cqs.iter().any(|kept| Arc::ptr_eq(kept, cq)) {
-            cqs.push(Arc::clone(cq));
-        }
+        self.cqs().insert(Arc::as_ptr(cq).addr(), Arc::clone(cq));
+    }
+
+    /// Lets go the completion queues that only the domain has. No lcore can get one of these again:
+    /// it finds them by the table alone, which has the queues of a name as long as that exists.
+    fn sweep(&self) {
+        self.cqs().retain(|_, cq| Arc::strong_count(cq) > 1);
+    }
+
+    fn cqs(&self) -> MutexGuard<'_, HashMap<usize, Arc<CompletionQueue>>> {
+        self.cqs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -95,7 +104,7 @@ impl XrcTable {
     /// [`SrqError::NoneLeft`].
     pub fn name(
         self: &Arc<XrcTable>,
-        domain: &XrcDomain,
+        domain: &Arc<XrcDomain>,
         srq: &Arc<SharedReceiveQueue>,
         cq: &Arc<CompletionQueue>,
     ) -> Result<XrcName, SrqError> {
@@ -108,14 +117,15 @@ impl XrcTable {
             }
             false => places.free.pop_front().ok_or(SrqError::NoneLeft)?,
         };
-        // The next generation. The first is 1, so that number 0 is not used for long.
+        // The next generation. The first is 1, so no queue has number 0 before its place has had all
+        // generations.
         let number = Srqn::new(places.numbers[index] + (1 << INDEX_BITS));
         places.numbers[index] = number.value();
         domain.keep(cq);
         let (srq, cq) = (Arc::clone(srq), Arc::clone(cq));
         self.queues
             .replace(index, Some(Box::new(XrcQueue { number, domain: domain.number, srq, cq })));
-        Ok(XrcName { table: Arc::clone(self), number })
+        Ok(XrcName { table: Arc::clone(self), domain: Arc::clone(domain), number })
     }
 
     /// Returns the queue with this number if a target of this domain may use it.
@@ -147,6 +157,7 @@ fn index_of(number: Srqn) -> usize {
 #[derive(Debug)]
 pub struct XrcName {
     table: Arc<XrcTable>,
+    domain: Arc<XrcDomain>,
     number: Srqn,
 }
 
@@ -160,6 +171,7 @@ impl XrcName {
 impl Drop for XrcName {
     fn drop(&mut self) {
         self.table.remove(self.number);
+        self.domain.sweep();
     }
 }
 
@@ -176,8 +188,8 @@ mod tests {
         cq: Arc<CompletionQueue>,
     }
 
-    fn domain(number: u32) -> XrcDomain {
-        XrcDomain::new(Xrcd(NonZeroU32::new(number).unwrap()))
+    fn domain(number: u32) -> Arc<XrcDomain> {
+        Arc::new(XrcDomain::new(Xrcd(NonZeroU32::new(number).unwrap())))
     }
 
     impl Lab {
@@ -230,7 +242,28 @@ mod tests {
         let freed = names.swap_remove(77).number();
         let again = name().unwrap().number();
         assert_eq!(again.value() - freed.value(), MAX_XRC_SRQS, "the place's next number");
-        let cqs = domain.cqs.lock().unwrap();
-        assert_eq!(cqs.len(), 1, "kept once");
+        assert_eq!(domain.cqs().len(), 1, "kept once");
+    }
+
+    #[test]
+    fn a_domain_keeps_a_completion_queue_as_long_as_a_target_has_it() {
+        let lab = Lab::new();
+        let (domain, srq) = (domain(1), lab.srq());
+        let sweep = || drop(lab.table.name(&domain, &srq, &lab.cq).unwrap());
+        let cq = CompletionQueue::new(1, None).unwrap();
+        let is_kept = Arc::downgrade(&cq);
+        let name = lab.table.name(&domain, &srq, &cq).unwrap();
+        let target = {
+            let turn = lab.turns.enter(0);
+            let found = lab.table.find(name.number(), domain.number(), &turn).unwrap();
+            Arc::clone(&found.cq)
+        };
+        drop((name, cq));
+        sweep();
+        drop(target);
+        assert!(is_kept.upgrade().is_some(), "a target's is not the last reference");
+        sweep();
+        assert!(is_kept.upgrade().is_none());
+        assert!(domain.cqs().len() <= 1);
     }
 }

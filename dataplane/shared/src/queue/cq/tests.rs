@@ -97,6 +97,52 @@ fn events_of_a_queue_that_goes_are_discarded_and_those_of_others_are_not() {
 }
 
 #[test]
+fn a_queue_that_is_let_go_gives_no_event_though_completions_come_and_makes_room() {
+    for has_event in [false, true] {
+        let channel = CompletionChannel::new(1).unwrap();
+        let lcores = CompletionQueue::new(4, Some(&channel)).unwrap();
+        lcores.arm(Arm::Next);
+        if has_event {
+            end_turn(&lcores, false);
+            lcores.arm(Arm::Next);
+        }
+        lcores.retire();
+        lcores.push(cqe(1)).unwrap();
+        end_turn(&lcores, true);
+        // As an lcore that has taken the arming just before.
+        channel.raise(&lcores);
+        assert!(channel.try_next().unwrap().is_none(), "had an event: {has_event}");
+        let next = CompletionQueue::new(1, Some(&channel)).unwrap();
+        drop(lcores);
+        assert!(CompletionQueue::new(1, Some(&channel)).is_err(), "has left once");
+        next.arm(Arm::Next);
+        end_turn(&next, false);
+        assert!(Arc::ptr_eq(&channel.try_next().unwrap().unwrap(), &next));
+    }
+}
+
+#[test]
+fn a_queue_that_is_let_go_while_lcores_complete_there_gives_no_event_afterwards() {
+    for _ in 0..200 {
+        let channel = CompletionChannel::new(1).unwrap();
+        let cq = CompletionQueue::new(64, Some(&channel)).unwrap();
+        cq.arm(Arm::Next);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for id in 0..64 {
+                    cq.push(cqe(id)).unwrap();
+                    end_turn(&cq, false);
+                }
+            });
+            cq.retire();
+            assert!(CompletionQueue::new(1, Some(&channel)).is_ok());
+        });
+        assert!(channel.try_next().unwrap().is_none());
+        assert_eq!(Arc::strong_count(&cq), 1, "nothing keeps the queue");
+    }
+}
+
+#[test]
 fn a_queue_that_goes_leaves_the_descriptor_as_readable_as_there_are_events() {
     let channel = CompletionChannel::new(2).unwrap();
     let [stays, gone] = [(); 2].map(|()| CompletionQueue::new(1, Some(&channel)).unwrap());
