@@ -172,14 +172,15 @@ impl<'a> SendWr<'a> {
         self
     }
 
-    /// Names the peer's shared receive queue; every request of an XRC initiator must.
+    /// Names the peer's shared receive queue. Every request of an XRC initiator must name one; the
+    /// number is not used on other QPs.
     pub fn to_srq(mut self, number: Srqn) -> SendWr<'a> {
         self.wr.srqn = number;
         self
     }
 
     /// Delays the request until all earlier READs, ATOMICs, ATOMIC WRITEs and FLUSHes have
-    /// completed (RC).
+    /// completed (RC, XRC).
     pub fn fenced(mut self) -> SendWr<'a> {
         self.wr.fence = true;
         self

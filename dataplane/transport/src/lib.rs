@@ -11,9 +11,8 @@
 //! ```
 //!
 //! The drawing shows RC, the reliable connection; UC and UD have no responses, and each end of XRC
-//! is one half of it. What the services
-//! share is in `send_queue`, `segment` (messages to packets), `inbound` (packets to messages) and
-//! `recv_queue`.
+//! is one half of it. What the services share is in `send_queue`, `segment` (messages to packets),
+//! `inbound` (packets to messages) and `recv_queue`.
 //!
 //! A [`Qp`] is a value. Its inputs are [`Qp::handle_packet`], [`Qp::handle_timeout`],
 //! [`Qp::post_send`], [`Qp::post_recv`] and [`Qp::modify`]. Its outputs are [`Qp::poll_transmit`],

@@ -173,7 +173,7 @@ impl SendOp {
             | SendOp::Write { .. }
             | SendOp::LocalInvalidate { .. }
             | SendOp::BindMw { .. } => !qp_type.is_datagram() && qp_type != QpType::XrcRecv,
-            //= check X5 — ATOMIC WRITE and FLUSH have no opcodes of XRC
+            //= check X5 — ATOMIC WRITE and FLUSH over XRC are left out
             SendOp::AtomicWrite { .. } | SendOp::Flush { .. } => qp_type == QpType::Rc,
             _ => matches!(qp_type, QpType::Rc | QpType::XrcSend),
         }

@@ -208,7 +208,7 @@ impl Subject for Entry<Qp> {
 }
 
 /// Blocks until the lcores have taken all requests that were posted before to queue pairs of a
-/// completion queue. A queue pair that does not answer is skipped.
+/// completion queue. A queue pair that does not answer is skipped. XRC targets have no requests.
 pub(crate) fn catch_up(cq: &Entry<Cq>) {
     let is_its = |qp: &Entry<Qp>| {
         [&qp.send_cq, &qp.recv_cq].into_iter().flatten().any(|its| its.public() == cq.public())

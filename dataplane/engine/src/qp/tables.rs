@@ -7,8 +7,7 @@ use uroce_shared::table::mcast::GroupTable;
 use uroce_shared::wake::notices::Notices;
 
 /// Tables of one engine that all its lcores share: address handles, multicast groups, XRC shared
-/// receive queues, and notices
-/// for the control plane.
+/// receive queues, and notices for the control plane.
 #[derive(Clone, Debug)]
 pub(crate) struct Tables {
     pub(crate) handles: Arc<AhTable>,

@@ -335,7 +335,9 @@ impl CompletionQueue {
 
 impl Drop for CompletionQueue {
     fn drop(&mut self) {
-        if let Some(channel) = self.channel.as_ref().filter(|_| *self.is_member.get_mut()) {
+        if let Some(channel) =
+            self.channel.as_ref().filter(|_| self.is_member.load(Ordering::Relaxed))
+        {
             channel.leave();
         }
     }

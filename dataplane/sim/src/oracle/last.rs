@@ -35,8 +35,8 @@ impl Traffic {
         if is_perfect { self.judge_silence() } else { Ok(()) }
     }
 
-    /// Checks that every frame has landed, and that the queues hold what is posted and not
-    /// completed.
+    /// Checks that every frame has landed, and that the queues, also the shared ones that requests
+    /// to an XRC target name, hold what is posted and not completed.
     fn judge_conservation(&self) -> Result<(), String> {
         if self.world.frames_out() > 0 {
             return Err(format!("{} frames never landed", self.world.frames_out()));
