@@ -19,10 +19,11 @@ pub(super) enum Kind {
     Srq,
     Qp,
     Ah,
+    Xrcd,
 }
 
 impl Kind {
-    pub(super) const ALL: [Kind; 9] = [
+    pub(super) const ALL: [Kind; 10] = [
         Kind::Context,
         Kind::Pd,
         Kind::Mr,
@@ -32,6 +33,7 @@ impl Kind {
         Kind::Srq,
         Kind::Qp,
         Kind::Ah,
+        Kind::Xrcd,
     ];
 }
 

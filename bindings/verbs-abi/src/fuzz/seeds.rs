@@ -11,6 +11,9 @@ const GONE: u8 = 1;
 const RC: u8 = 0;
 const PEER: u8 = 1;
 const UD: u8 = 2;
+/// Those of [`extended`].
+const TARGET: u8 = 4;
+const INITIATOR: u8 = 6;
 
 /// The seeds: they make objects, send, and use objects after they were destroyed.
 pub(super) fn seeds() -> Vec<Vec<u8>> {
@@ -21,7 +24,9 @@ pub(super) fn seeds() -> Vec<Vec<u8>> {
     let gone = [Kind::Qp, Kind::Srq, Kind::Cq].map(destroy).concat();
     let late = [vec![16, GONE], vec![18, GONE], vec![23, GONE], send(GONE, 0, 2, GONE)];
     let late = late.map(|call| [&sent[..], &gone, &call].concat());
-    let first = [made.clone(), sent.clone(), [&made[..], &busy].concat(), unaddressed.concat()];
+    let extended = [&made[..], &extended()].concat();
+    let first =
+        [made.clone(), sent.clone(), [&made[..], &busy].concat(), unaddressed.concat(), extended];
     first.into_iter().chain(late).collect()
 }
 
@@ -40,6 +45,22 @@ fn make() -> Vec<u8> {
     let ah = [9, LIVE, 0, 0, 0, 0, 0, 0, 0, 0];
     let others = [&pd[..], &mr, &mw, &cq, &srq, &channel, &ah].concat();
     [others, qp(0, &[1]), qp(0, &[1]), qp(3, &[1]), qp(0, &[0, LIVE, 0])].concat()
+}
+
+/// Makes an XRC domain by a file and a second handle of it, a shared receive queue, a target, another
+/// handle of the target, and an initiator; connects them and sends a message.
+fn extended() -> Vec<u8> {
+    let domain = [30, LIVE, 0, 0, 1, 0];
+    let srq = [31, 0, LIVE, 0, LIVE, 0, LIVE, 0, LIVE, 0, 0, 0];
+    let target = [31, 2, LIVE, 0, LIVE, 0, 0];
+    let again = [31, 1, LIVE, 0, LIVE, 1, LIVE, TARGET, 1, 0];
+    let initiator = [10, LIVE, 0, LIVE, 0, LIVE, 0, 1, 0, 0, 0, 0, 1, 5, 1];
+    let connected = [12, LIVE, TARGET, LIVE, INITIATOR];
+    let receive = [&[18, LIVE, 1][..], &ELEMENTS, &[0, 0]].concat();
+    let wr = [&[19, LIVE, INITIATOR][..], &ELEMENTS, &[0, 0, 0, 2, 2, 0, 0, 0, 1, 0]].concat();
+    let polls = [23, LIVE, 0, 0].repeat(4);
+    let parts = [&domain[..], &domain, &srq, &target, &again, &initiator, &connected, &receive];
+    [parts.concat(), wr, polls].concat()
 }
 
 /// Connects the two RC queue pairs to each other, and the UD queue pair to itself.

@@ -2,13 +2,15 @@
 
 use std::collections::HashSet;
 use std::ffi::{c_int, c_void};
+use std::fs::File;
+use std::os::fd::AsRawFd;
 use std::sync::OnceLock;
 
 use uroce_fuzz::Input;
 
 use super::model::{Kind, Model};
 use crate::abi::*;
-use crate::ibv::{modify, poll, post};
+use crate::ibv::{modify, poll, post, srq};
 
 /// Bytes of the memory that regions are registered in.
 const MEMORY: usize = 1 << 16;
@@ -26,6 +28,8 @@ struct Keys {
 pub(super) struct Traffic {
     memory: *mut u8,
     keys: Vec<Keys>,
+    /// Numbers of XRC shared receive queues. They are kept after the queue was destroyed.
+    queues: Vec<u32>,
     /// Numbers of the work requests that were posted and have not completed.
     outstanding: HashSet<u64>,
     posted: u64,
@@ -38,7 +42,8 @@ impl Default for Traffic {
         let make =
             || Box::leak(vec![0; MEMORY].into_boxed_slice()).as_mut_ptr().expose_provenance();
         let memory = std::ptr::with_exposed_provenance_mut(*MEMORY_OF.get_or_init(make));
-        Traffic { memory, keys: Vec::new(), outstanding: HashSet::new(), posted: 0 }
+        let (keys, queues) = (Vec::new(), Vec::new());
+        Traffic { memory, keys, queues, outstanding: HashSet::new(), posted: 0 }
     }
 }
 
@@ -57,6 +62,20 @@ impl Traffic {
         // SAFETY: `mr` is a live region that was just made.
         let (lkey, rkey) = unsafe { ((*mr).lkey, (*mr).rkey) };
         self.keys.push(Keys { lkey, rkey });
+    }
+
+    pub(super) fn note_queue(&mut self, srq: *mut ibv_srq) {
+        let mut number = 0;
+        // SAFETY: the queue was just made; `number` is a local.
+        let code = unsafe { srq::get_srq_num(srq, &raw mut number) };
+        assert!(code == 0 && number != 0 && !self.queues.contains(&number));
+        self.queues.push(number);
+    }
+
+    /// A file by which XRC domains are opened.
+    pub(super) fn file(&self) -> c_int {
+        static FILE: OnceLock<File> = OnceLock::new();
+        FILE.get_or_init(|| File::open("/").expect("a directory")).as_raw_fd()
     }
 
     /// Chooses a path: to our own address, to a group, or to an invalid one.
@@ -161,13 +180,18 @@ impl Traffic {
                 // The call would follow the pointer to the window.
                 wr.opcode = IBV_WR_SEND;
             }
-            if is_datagram(qp.pointer.cast(), qp.thing.is_some()) {
+            if is_of(IBV_QPT_UD, qp.pointer.cast(), qp.thing.is_some()) {
                 let ah = model.own(Kind::Ah, input).pointer.cast();
                 wr.wr.ud = ibv_send_wr__bindgen_ty_2__bindgen_ty_3 {
                     ah,
                     remote_qpn: input.u32(),
                     remote_qkey: 0x1111_1111,
                 };
+            }
+            if is_of(IBV_QPT_XRC_SEND, qp.pointer.cast(), qp.thing.is_some()) {
+                let queues = self.queues.len();
+                let chosen = usize::from(input.u8()) % (queues + 1);
+                wr.qp_type.xrc.remote_srqn = self.queues.get(chosen).copied().unwrap_or(0);
             }
             wr.opcode = if wr.opcode == IBV_WR_BIND_MW { IBV_WR_SEND } else { wr.opcode };
         }
@@ -262,9 +286,9 @@ fn link(list: &mut [ibv_send_wr]) {
     }
 }
 
-fn is_datagram(qp: *const ibv_qp, is_live: bool) -> bool {
+fn is_of(kind: ibv_qp_type, qp: *const ibv_qp, is_live: bool) -> bool {
     // SAFETY: the queue pair is live, so its structure is ours.
-    is_live && unsafe { (*qp).qp_type } == IBV_QPT_UD
+    is_live && unsafe { (*qp).qp_type } == kind
 }
 
 /// The GID of 192.0.2.1.
@@ -296,7 +320,9 @@ fn steps(kind: ibv_qp_type, peer: u32) -> [(u32, ibv_qp_attr); 3] {
     attr.ah_attr.port_num = 1;
     attr.ah_attr.grh.dgid.raw = own();
     attr.ah_attr.grh.hop_limit = 64;
-    let (ud, rc) = (kind == IBV_QPT_UD, kind == IBV_QPT_RC);
+    let ud = kind == IBV_QPT_UD;
+    // Each end of XRC may be given all of RC's attributes.
+    let rc = matches!(kind, IBV_QPT_RC | IBV_QPT_XRC_SEND | IBV_QPT_XRC_RECV);
     let either = |of_ud: u32, of_others: u32| if ud { of_ud } else { of_others };
     let state = |mut attr: ibv_qp_attr, state| {
         attr.qp_state = state;

@@ -8,7 +8,7 @@ use super::model::{Handle, Kind, Model};
 use super::traffic::Traffic;
 use crate::abi::*;
 use crate::handle::Object;
-use crate::ibv::{ah, channel, cq, device, gid, modify, mr, mw, pd, poll, port, qp, srq};
+use crate::ibv::{ah, channel, cq, device, gid, modify, mr, mw, pd, poll, port, qp, srq, xrcd};
 use crate::objects;
 
 /// Largest number of calls in a walk.
@@ -37,7 +37,8 @@ struct Walk {
 
 impl Walk {
     fn step(&mut self, what: u8, input: &mut Input<'_>) {
-        if self.model.len() >= OBJECTS && (what % 32) < 12 {
+        let makes = matches!(what % 32, 0..12 | 30..);
+        if self.model.len() >= OBJECTS && makes {
             return;
         }
         match what % 32 {
@@ -58,6 +59,12 @@ impl Walk {
             26 => self.modify(input),
             27 => self.change(input),
             28 => self.query(input),
+            30 => self.open_xrcd(input),
+            31 => match input.below(4) {
+                0 => self.create_xrc_srq(input),
+                1 => self.open_qp(input),
+                _ => self.create_target(input),
+            },
             _ => {
                 let kind = input.pick(&Kind::ALL);
                 let handle = self.model.any(kind, input);
@@ -187,16 +194,95 @@ impl Walk {
             IBV_QPT_UC,
             IBV_QPT_UD,
             IBV_QPT_RAW_PACKET,
-            IBV_QPT_XRC_RECV,
+            IBV_QPT_XRC_SEND,
             99,
         ]);
         init.sq_sig_all = c_int::from(input.u8() % 2);
         // SAFETY: any handle is allowed; `init` is a local.
         let qp = unsafe { qp::ibv_create_qp(pd.pointer.cast(), &raw mut init) };
         let srq = srq.filter(|srq| !srq.pointer.is_null());
-        let of: Vec<Handle> = [pd, send_cq, recv_cq].into_iter().chain(srq).collect();
+        // An initiator receives nothing.
+        let receives = [recv_cq].into_iter().chain(srq);
+        let receives = receives.filter(|_| init.qp_type != IBV_QPT_XRC_SEND);
+        let of: Vec<Handle> = [pd, send_cq].into_iter().chain(receives).collect();
         if self.model.made(Kind::Qp, qp, &of) {
             check_sizes(&asked, &init.cap);
+        }
+    }
+
+    /// Opens an XRC domain: one of its own, or one by a file, which may be opened already.
+    fn open_xrcd(&mut self, input: &mut Input<'_>) {
+        let context = self.model.any(Kind::Context, input);
+        let mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;
+        let mut attr = ibv_xrcd_init_attr {
+            comp_mask: input.pick(&[mask, mask, mask, mask, IBV_XRCD_INIT_ATTR_FD, u32::MAX]),
+            fd: input.pick(&[-1, self.traffic.file(), self.traffic.file(), -2, c_int::MAX]),
+            oflags: input.pick(&[libc::O_CREAT, 0, libc::O_CREAT | libc::O_EXCL, c_int::MAX]),
+        };
+        // SAFETY: any handle is allowed; `attr` is a local.
+        let xrcd = unsafe { xrcd::open_xrcd(context.pointer.cast(), &raw mut attr) };
+        if self.model.made(Kind::Xrcd, xrcd, &[context]) {
+            assert!(attr.comp_mask == mask && (attr.fd == -1 || attr.fd == self.traffic.file()));
+        }
+    }
+
+    fn create_xrc_srq(&mut self, input: &mut Input<'_>) {
+        let [context, pd, xrcd, cq] =
+            [Kind::Context, Kind::Pd, Kind::Xrcd, Kind::Cq].map(|kind| self.model.any(kind, input));
+        // SAFETY: a C structure of numbers and of pointers that may be NULL, for which zeros are
+        // valid.
+        let mut init: ibv_srq_init_attr_ex = unsafe { std::mem::zeroed() };
+        init.attr.max_wr = input.pick(&[64, 1, 0, u32::MAX]);
+        init.attr.max_sge = input.pick(&[2, 1, 0]);
+        init.comp_mask = IBV_SRQ_INIT_ATTR_TYPE
+            | IBV_SRQ_INIT_ATTR_PD
+            | IBV_SRQ_INIT_ATTR_XRCD
+            | IBV_SRQ_INIT_ATTR_CQ;
+        init.srq_type = IBV_SRQT_XRC;
+        init.pd = pd.pointer.cast();
+        init.xrcd = xrcd.pointer.cast();
+        init.cq = cq.pointer.cast();
+        // SAFETY: any handle is allowed; `init` is a local.
+        let srq = unsafe { srq::create_srq_ex(context.pointer.cast(), &raw mut init) };
+        if self.model.made(Kind::Srq, srq, &[pd, xrcd, cq]) {
+            self.traffic.note_queue(srq);
+        }
+    }
+
+    fn create_target(&mut self, input: &mut Input<'_>) {
+        let [context, xrcd] = [Kind::Context, Kind::Xrcd].map(|kind| self.model.any(kind, input));
+        // SAFETY: a C structure of numbers and of pointers that may be NULL, for which zeros are
+        // valid.
+        let mut init: ibv_qp_init_attr_ex = unsafe { std::mem::zeroed() };
+        init.qp_type = IBV_QPT_XRC_RECV;
+        init.comp_mask = input.pick(&[IBV_QP_INIT_ATTR_XRCD, IBV_QP_INIT_ATTR_XRCD, 0]);
+        init.xrcd = xrcd.pointer.cast();
+        // SAFETY: any handle is allowed; `init` is a local.
+        let qp = unsafe { qp::create_qp_ex(context.pointer.cast(), &raw mut init) };
+        self.model.made(Kind::Qp, qp, &[xrcd]);
+    }
+
+    /// Opens an XRC target again by its number. Each handle is an object of its own.
+    fn open_qp(&mut self, input: &mut Input<'_>) {
+        let [context, xrcd] = [Kind::Context, Kind::Xrcd].map(|kind| self.model.any(kind, input));
+        let target = self.model.own(Kind::Qp, input);
+        let qp_num = match target.thing {
+            // SAFETY: the queue pair is live, so its structure is ours.
+            Some(_) => unsafe { (*target.pointer.cast::<ibv_qp>()).qp_num },
+            None => input.u32(),
+        };
+        let needed = IBV_QP_OPEN_ATTR_NUM | IBV_QP_OPEN_ATTR_XRCD | IBV_QP_OPEN_ATTR_TYPE;
+        let mut attr = ibv_qp_open_attr {
+            comp_mask: input.pick(&[needed, needed | IBV_QP_OPEN_ATTR_CONTEXT, needed, u32::MAX]),
+            qp_num,
+            xrcd: xrcd.pointer.cast(),
+            qp_context: target.pointer,
+            qp_type: input.pick(&[IBV_QPT_XRC_RECV, IBV_QPT_XRC_RECV, IBV_QPT_RC]),
+        };
+        // SAFETY: any handle is allowed; `attr` is a local.
+        let qp = unsafe { xrcd::open_qp(context.pointer.cast(), &raw mut attr) };
+        if self.model.made(Kind::Qp, qp, &[xrcd]) {
+            assert!(target.thing.is_some() && qp.addr() != target.pointer.addr());
         }
     }
 
@@ -283,6 +369,7 @@ impl Walk {
                 Kind::Srq => srq::ibv_destroy_srq(pointer.cast()),
                 Kind::Qp => qp::ibv_destroy_qp(pointer.cast()),
                 Kind::Ah => ah::ibv_destroy_ah(pointer.cast()),
+                Kind::Xrcd => xrcd::close_xrcd(pointer.cast()),
             }
         };
         assert_eq!(code, self.model.verdict(handle), "{kind:?} {handle:?}");
@@ -295,6 +382,7 @@ impl Walk {
         let order = [
             Kind::Qp,
             Kind::Srq,
+            Kind::Xrcd,
             Kind::Ah,
             Kind::Mw,
             Kind::Mr,
@@ -311,6 +399,7 @@ impl Walk {
         assert_eq!(self.model.len(), 0);
         assert!(objects::qp::Qp::registry().all().is_empty());
         assert!(objects::cq::Cq::registry().all().is_empty());
+        assert!(objects::xrcd::Xrcd::registry().all().is_empty());
         assert!(objects::context::Context::registry().all().is_empty());
     }
 }

@@ -11,7 +11,7 @@ use uroce_transport::{
     RtsAttr, SelectiveRepeat, Sge, SharedReceives, Side, TransmitError,
 };
 use uroce_wire::{
-    Bth, Encap, ExtHeaders, Lkey, OpCode, Operation, PathMtu, Psn, Qkey, Qpn, Rkey, Va,
+    Bth, Encap, ExtHeaders, Lkey, OpCode, Operation, PathMtu, Psn, Qkey, Qpn, Rkey, Srqn, Va,
     emit_headers,
 };
 
@@ -28,6 +28,10 @@ pub(super) const OPEN: (u32, u64) = (0x0100_0000, 0x7000_0000);
 pub(super) const CLOSED: (u32, u64) = (0x0200_0000, 0x7000_0000 + LEN);
 /// Key and address of the region with the buffers of the application's work requests.
 pub(super) const LOCAL: (u32, u64) = (0x0300_0000, 0x9000_0000);
+
+/// Number of the only shared receive queue in the XRC domain of a target; its receives are those of
+/// [`World::srq`].
+pub(super) const QUEUE: Srqn = Srqn::new(0x1001);
 
 /// A packet that the QP has sent.
 #[derive(Clone, Debug)]
@@ -221,6 +225,15 @@ impl SharedReceives for World {
         place(&RecvWr { wr_id }, &[sge]);
         self.srq.pop_front();
         Found::Receive
+    }
+
+    fn queue_named(&self, srqn: Srqn) -> Option<Pd> {
+        (srqn == QUEUE).then_some(PD)
+    }
+
+    fn take_named(&mut self, srqn: Srqn, room: u32, place: impl FnOnce(&RecvWr, &[Sge])) -> Found {
+        assert_eq!(srqn, QUEUE, "a queue that was not found");
+        self.take_receive(room, place)
     }
 
     fn receives_waiting(&self) -> u32 {

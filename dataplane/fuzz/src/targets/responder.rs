@@ -6,14 +6,16 @@
 //!   word, a SEND to the oldest receive; nothing else is written.
 //! - Receives complete once each, in order, and at most one per packet except for flushes.
 //! - No datagram changes a UD QP's state or fails a receive.
-//! - RC answers with packets that a responder may send, with at most one acknowledgement per
-//!   packet, and goes to ERR after a NAK that ends the connection. UC and UD answer nothing.
+//! - RC, and an XRC target, answers with packets that a responder may send, with at most one
+//!   acknowledgement per packet, and goes to ERR after a NAK that ends the connection. UC and UD
+//!   answer nothing.
+//! - An XRC target serves only requests that name its domain's queue.
 //! - With selective repeat a packet that comes early has no effect before its turn. The packets
 //!   held, and those that answers list, are the ones that were taken and not given back.
 
 use super::peer::{
-    CLOSED, LEN, LOCAL, MTU, OPEN, OURS, QKEY, Sent, THEIRS, Terms, World, buffer, carries_data,
-    first_psn, packet_bytes, path, qp_in,
+    CLOSED, LEN, LOCAL, MTU, OPEN, OURS, QKEY, QUEUE, Sent, THEIRS, Terms, World, buffer,
+    carries_data, first_psn, packet_bytes, path, qp_in,
 };
 use crate::Input;
 use std::collections::{BTreeMap, VecDeque};
@@ -21,7 +23,7 @@ use uroce_transport::{
     DropReason, Handled, Inbound, Instant, Qp, QpState, QpType, RecvWr, Side, WcStatus,
 };
 use uroce_wire::{
-    Bth, ExtHeaders, Feth, Header, NakCode, OpCode, Operation, Packet, Pkey, Psn, Qkey, Rkey,
+    Bth, ExtHeaders, Feth, Header, NakCode, OpCode, Operation, Packet, Pkey, Psn, Qkey, Rkey, Srqn,
     Syndrome, Va,
 };
 
@@ -59,6 +61,9 @@ pub(super) fn run(input: &mut Input<'_>) {
     let state = input.pick(&STATES);
     let (uses_srq, psn) = (input.below(2) == 1, first_psn(input));
     let choice = input.u8();
+    let is_extended = qp_type == QpType::Rc && choice & 0xe0 == 0x20;
+    let qp_type = if is_extended { QpType::XrcRecv } else { qp_type };
+    let uses_srq = uses_srq || is_extended;
     let rd_atomic = choice & 3;
     let selective_repeat = qp_type == QpType::Rc && choice & 0xc0 != 0;
     let (retries, keepalive_ms) = (1, 0);
@@ -104,6 +109,7 @@ impl Siege {
     fn attack(&mut self, input: &mut Input<'_>) {
         let (bth, ext, payload) = self.craft(input);
         let bytes = packet_bytes(&bth, &ext, &payload);
+        let is_foreign = self.qp.qp_type().is_xrc() && ext.xrceth.srqn != QUEUE;
         let before = (self.qp.state(), self.posted.len());
         self.world.written.clear();
         self.world.sent.clear();
@@ -132,9 +138,10 @@ impl Siege {
             self.check_answer(&ext, before.0);
             return;
         }
-        if self.qp.qp_type() != QpType::Rc && result.is_ok() {
+        if !self.qp.qp_type().is_reliable() && result.is_ok() {
             self.expected = bth.psn.next();
         }
+        assert!(!is_foreign || self.world.written.is_empty(), "of another queue, but executed");
         self.check_handled(&(bth, ext, payload), result.map(|_| ()), before);
     }
 
@@ -302,6 +309,10 @@ impl Siege {
         ext.feth = Feth::parse(&[0, 0, 0, byte]);
         ext.deth.qkey = if input.below(8) == 1 { Qkey(!QKEY.0) } else { QKEY };
         ext.deth.src_qpn = THEIRS;
+        if self.qp.qp_type().is_xrc() {
+            let other = Srqn::new(QUEUE.value() ^ 1 << (byte % 24));
+            ext.xrceth.srqn = if input.below(16) == 1 { other } else { QUEUE };
+        }
         ext
     }
 
@@ -363,9 +374,11 @@ impl Siege {
         let now = Instant::from_nanos(2_000_000);
         self.qp.poll_transmit(now, 64, &mut self.world);
         let sent = std::mem::take(&mut self.world.sent);
-        let is_stuck = self.qp.qp_type() == QpType::Rc && self.world.room == 0;
+        let (is_reliable, is_extended) =
+            (self.qp.qp_type().is_reliable(), self.qp.qp_type().is_xrc());
+        let is_stuck = is_reliable && self.world.room == 0;
         assert!(!self.has_failed || is_stuck || self.qp.state() == QpState::Err, "goes on");
-        if self.qp.qp_type() != QpType::Rc || matches!(before, QpState::Reset | QpState::Init) {
+        if !is_reliable || matches!(before, QpState::Reset | QpState::Init) {
             assert!(sent.is_empty(), "an answer where there is none: {sent:?}");
             return;
         }
@@ -374,6 +387,7 @@ impl Siege {
         for Sent { bth, ext, len, bytes } in &sent {
             let row = bth.opcode.info().expect("a known opcode");
             assert!(row.is_response(), "{}", row.name);
+            assert_eq!(bth.opcode.is_of_xrc(), is_extended, "{}", row.name);
             assert_eq!(bth.dest_qpn, THEIRS);
             assert!(*len as usize <= MTU);
             match row.operation {
@@ -394,7 +408,8 @@ impl Siege {
                 }
                 Syndrome::Nak(NakCode::PsnSequenceError) => self.expected = bth.psn,
                 Syndrome::Nak(code) => {
-                    assert!(!matches!(code, NakCode::Reserved(_) | NakCode::InvalidRdRequest));
+                    assert!(!matches!(code, NakCode::Reserved(_)));
+                    assert!(is_extended || code != NakCode::InvalidRdRequest);
                     is_refused = true;
                 }
                 Syndrome::Reserved(byte) => panic!("syndrome {byte:02x}"),
