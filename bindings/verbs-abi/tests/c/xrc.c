@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <infiniband/verbs.h>
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -228,10 +229,62 @@ static void a_domain_is_opened_again_by_its_file(void)
 	NONE(open_xrcd(lab.context, fd, 0), EAGAIN);
 	CHECK(open_xrcd(lab.context, fd, O_CREAT | O_EXCL));
 	NONE(open_xrcd(lab.context, 9999, O_CREAT), EBADF);
-	NONE(open_xrcd(lab.context, -1, 0), EINVAL);
+	NONE(open_xrcd(lab.context, -2, O_CREAT), EBADF);
 }
 
-static void another_process_cannot_open_the_domain_of_a_file(void)
+static void flags_matter_for_a_file_only_and_others_are_ignored(void)
+{
+	struct ibv_context *context = open_first();
+	int fd = memfd_create("domain", 0);
+	CHECK(fd >= 0);
+	CHECK(open_xrcd(context, -1, 0));
+	CHECK(open_xrcd(context, -1, O_CREAT | O_EXCL));
+	NONE(open_xrcd(context, fd, O_RDWR), EAGAIN);
+	CHECK(open_xrcd(context, fd, O_CREAT | O_RDWR | O_APPEND));
+	CHECK(open_xrcd(context, fd, O_NONBLOCK));
+}
+
+/* A file of no domain may get the number of one that is gone. */
+static void a_domain_keeps_its_file_when_the_program_does_not(void)
+{
+	struct ibv_context *context = open_first();
+	char name[] = "/tmp/uroce-xrcd-XXXXXX";
+	int fd = mkstemp(name);
+	CHECK(fd >= 0 && !unlink(name));
+	struct ibv_xrcd *xrcd = open_xrcd(context, fd, O_CREAT);
+	int again = dup(fd);
+	CHECK(xrcd && !close(fd));
+	struct ibv_xrcd *second = open_xrcd(context, again, 0);
+	CHECK(second && !close(again));
+	for (int round = 0; round < 50; round++) {
+		char other[] = "/tmp/uroce-xrcd-XXXXXX";
+		fd = mkstemp(other);
+		CHECK(fd >= 0 && !unlink(other));
+		NONE(open_xrcd(context, fd, 0), EAGAIN);
+		CHECK(!close(fd));
+	}
+	CODE(ibv_close_xrcd(xrcd), 0);
+	CODE(ibv_close_xrcd(second), 0);
+}
+
+/* Locks on a file are a process's own; another descriptor that is closed would end them. */
+static void a_domain_leaves_the_locks_on_its_file(void)
+{
+	struct ibv_context *context = open_first();
+	int fd = memfd_create("domain", 0), status;
+	struct flock lock = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
+	CHECK(fd >= 0 && !fcntl(fd, F_SETLK, &lock));
+	struct ibv_xrcd *xrcd = open_xrcd(context, fd, O_CREAT);
+	CHECK(xrcd);
+	CODE(ibv_close_xrcd(xrcd), 0);
+	pid_t child = fork();
+	CHECK(child >= 0);
+	if (!child)
+		_exit(fcntl(fd, F_GETLK, &lock) || lock.l_type != F_WRLCK);
+	CHECK(waitpid(child, &status, 0) == child && status == 0);
+}
+
+static void each_process_has_its_own_domain_of_a_file(void)
 {
 	int fd = memfd_create("domain", 0), ready[2], done[2];
 	CHECK(fd >= 0 && !pipe(ready) && !pipe(done));
@@ -240,41 +293,270 @@ static void another_process_cannot_open_the_domain_of_a_file(void)
 	char byte = 0;
 	if (!child) {
 		struct ibv_context *context = open_first();
-		CHECK(open_xrcd(context, fd, O_CREAT));
+		CHECK(open_xrcd(context, fd, O_CREAT | O_EXCL));
 		CHECK(write(ready[1], &byte, 1) == 1);
 		CHECK(read(done[0], &byte, 1) == 1);
 		_exit(0);
 	}
 	CHECK(read(ready[0], &byte, 1) == 1);
 	struct ibv_context *context = open_first();
-	NONE(open_xrcd(context, fd, 0), EOPNOTSUPP);
-	NONE(open_xrcd(context, fd, O_CREAT | O_EXCL), EINVAL);
-	/* One that may be made is this process's own. */
-	struct ibv_xrcd *own = open_xrcd(context, fd, O_CREAT);
-	CHECK(own && open_xrcd(context, fd, 0));
+	NONE(open_xrcd(context, fd, 0), EAGAIN);
+	CHECK(open_xrcd(context, fd, O_CREAT | O_EXCL));
+	CHECK(open_xrcd(context, fd, 0));
 	CHECK(write(done[1], &byte, 1) == 1);
 	int status;
 	CHECK(waitpid(child, &status, 0) == child && status == 0);
 }
 
-static void a_target_is_opened_again_by_its_number(void)
+/* Two contexts with a domain of one file: a target of the first, and another handle of it. */
+struct shared {
+	struct lab lab;
+	struct ibv_context *other;
+	struct ibv_xrcd *first, *second;
+	struct ibv_qp *again;
+};
+
+static struct ibv_qp_open_attr open_attr(struct ibv_qp *target, struct ibv_xrcd *xrcd)
 {
-	struct lab lab = make();
-	struct ibv_qp_open_attr attr = { .qp_num = lab.target->qp_num, .xrcd = lab.xrcd };
+	struct ibv_qp_open_attr attr = { .qp_num = target->qp_num, .xrcd = xrcd };
 	attr.comp_mask = IBV_QP_OPEN_ATTR_NUM | IBV_QP_OPEN_ATTR_XRCD | IBV_QP_OPEN_ATTR_TYPE;
 	attr.qp_type = IBV_QPT_XRC_RECV;
-	struct ibv_qp *again = ibv_open_qp(lab.context, &attr);
-	CHECK(again && again->qp_num == lab.target->qp_num);
-	/* It lives on with either handle. */
-	CODE(ibv_destroy_qp(lab.target), 0);
-	receive(&lab, 0, 4);
-	send(&lab, lab.srqn[0], 10);
-	CHECK(next(lab.srq_cq[0]).wr_id == 4);
+	return attr;
+}
+
+static struct shared share(void)
+{
+	struct shared it = { .lab = make(), .other = open_first() };
+	struct lab *lab = &it.lab;
+	int fd = memfd_create("domain", 0);
+	CHECK(fd >= 0);
+	CHECK(it.first = open_xrcd(lab->context, fd, O_CREAT | O_EXCL));
+	CHECK(it.second = open_xrcd(it.other, fd, 0));
+	struct ibv_srq_init_attr_ex srq = srq_attr(lab->pd, it.first, lab->srq_cq[0]);
+	CHECK(lab->srq[0] = ibv_create_srq_ex(lab->context, &srq));
+	CODE(ibv_get_srq_num(lab->srq[0], &lab->srqn[0]), 0);
+	struct ibv_qp_init_attr_ex target = target_attr(it.first), initiator = initiator_attr(lab);
+	CHECK(lab->target = ibv_create_qp_ex(lab->context, &target));
+	CHECK(lab->initiator = ibv_create_qp_ex(lab->context, &initiator));
+	to_rts(lab->target, lab->initiator->qp_num);
+	to_rts(lab->initiator, lab->target->qp_num);
+	struct ibv_qp_open_attr attr = open_attr(lab->target, it.second);
+	attr.comp_mask |= IBV_QP_OPEN_ATTR_CONTEXT;
+	attr.qp_context = lab->memory;
+	CHECK(it.again = ibv_open_qp(it.other, &attr));
+	return it;
+}
+
+static void a_target_is_opened_again_from_another_context(void)
+{
+	struct shared it = share();
+	struct lab *lab = &it.lab;
+	struct ibv_qp *again = it.again;
+	CHECK(again != lab->target && again->qp_num == lab->target->qp_num);
+	CHECK(again->context == it.other && again->qp_context == lab->memory);
+	CHECK(again->qp_type == IBV_QPT_XRC_RECV && again->state == IBV_QPS_UNKNOWN);
+	CHECK(!again->pd && !again->send_cq && !again->recv_cq && !again->srq);
+	struct ibv_qp_attr attr;
+	struct ibv_qp_init_attr init;
+	CODE(ibv_query_qp(again, &attr, IBV_QP_STATE, &init), 0);
+	CHECK(attr.qp_state == IBV_QPS_RTS && again->state == IBV_QPS_RTS);
+	CHECK(attr.dest_qp_num == lab->initiator->qp_num && init.qp_context == lab->memory);
+	struct ibv_recv_wr wr = { .wr_id = 1 }, *bad;
+	CODE(ibv_post_recv(again, &wr, &bad), EINVAL);
+
+	/* Each handle keeps its own domain's busy, and the target lives on with either. */
+	CODE(ibv_close_xrcd(it.second), EBUSY);
+	CODE(ibv_destroy_qp(lab->target), 0);
+	CODE(ibv_destroy_qp(lab->target), EINVAL);
+	receive(lab, 0, 4);
+	send(lab, lab->srqn[0], 10);
+	CHECK(next(lab->srq_cq[0]).wr_id == 4);
+	struct ibv_qp_open_attr open = open_attr(again, it.second);
+	struct ibv_qp *third = ibv_open_qp(it.other, &open);
+	CHECK(third && third != again && !third->qp_context);
 	CODE(ibv_destroy_qp(again), 0);
-	CODE(ibv_destroy_qp(again), EINVAL);
-	NONE(ibv_open_qp(lab.context, &attr), EINVAL);
+	receive(lab, 0, 5);
+	send(lab, lab->srqn[0], 10);
+	CHECK(next(lab->srq_cq[0]).wr_id == 5);
+	CODE(ibv_destroy_qp(third), 0);
+	NONE(ibv_open_qp(it.other, &open), EINVAL);
+	CODE(ibv_close_xrcd(it.second), 0);
+	CODE(ibv_close_xrcd(it.first), EBUSY);
+	CODE(ibv_destroy_srq(lab->srq[0]), 0);
+	CODE(ibv_close_xrcd(it.first), 0);
+}
+
+static void wrong_attributes_open_no_target(void)
+{
+	struct shared it = share();
+	struct ibv_qp_open_attr attr = open_attr(it.lab.target, it.second);
+	/* The domain's handle is of the other context, the domain another one, the queue pair none. */
+	NONE(ibv_open_qp(it.lab.context, &attr), EINVAL);
+	attr.xrcd = it.lab.xrcd;
+	NONE(ibv_open_qp(it.lab.context, &attr), EINVAL);
+	attr.xrcd = NULL;
+	NONE(ibv_open_qp(it.other, &attr), EINVAL);
+	attr = open_attr(it.lab.initiator, it.second);
+	NONE(ibv_open_qp(it.other, &attr), EINVAL);
+	attr = open_attr(it.lab.target, it.second);
 	attr.qp_type = IBV_QPT_RC;
-	NONE(ibv_open_qp(lab.context, &attr), EINVAL);
+	NONE(ibv_open_qp(it.other, &attr), EINVAL);
+	attr = open_attr(it.lab.target, it.second);
+	attr.comp_mask |= IBV_QP_OPEN_ATTR_RESERVED;
+	NONE(ibv_open_qp(it.other, &attr), EOPNOTSUPP);
+	for (int bit = 0; bit < 4; bit++) {
+		attr = open_attr(it.lab.target, it.second);
+		attr.comp_mask &= ~(1u << bit);
+		if (1 << bit != IBV_QP_OPEN_ATTR_CONTEXT)
+			NONE(ibv_open_qp(it.other, &attr), EINVAL);
+	}
+	CODE(ibv_destroy_qp(it.again), 0);
+	CODE(ibv_close_xrcd(it.second), 0);
+}
+
+/* Takes events until one of this type has come, which must be of that queue pair. */
+static void await_event(struct ibv_context *context, enum ibv_event_type type, struct ibv_qp *qp)
+{
+	struct ibv_async_event event;
+	do {
+		CODE(ibv_get_async_event(context, &event), 0);
+		ibv_ack_async_event(&event);
+	} while (event.event_type != type);
+	CHECK(event.element.qp == qp);
+}
+
+static void each_handle_of_a_target_gets_its_events(void)
+{
+	struct shared it = share();
+	send(&it.lab, 4711, 10);
+	CHECK(next(it.lab.cq).status == IBV_WC_REM_INV_RD_REQ_ERR);
+	struct ibv_context *contexts[] = { it.lab.context, it.other };
+	struct ibv_qp *handles[] = { it.lab.target, it.again };
+	for (int at = 0; at < 2; at++) {
+		await_event(contexts[at], IBV_EVENT_QP_REQ_ERR, handles[at]);
+		await_event(contexts[at], IBV_EVENT_QP_LAST_WQE_REACHED, handles[at]);
+		CODE(ibv_destroy_qp(handles[at]), 0);
+	}
+}
+
+/* Opens and destroys in turn with a thread that destroys the first handle. */
+static void *destroy(void *qp)
+{
+	CODE(ibv_destroy_qp(qp), 0);
+	return NULL;
+}
+
+static void a_target_is_opened_while_it_is_destroyed(void)
+{
+	struct lab lab = make();
+	for (int round = 0; round < 100; round++) {
+		struct ibv_qp_init_attr_ex init = target_attr(lab.xrcd);
+		struct ibv_qp *target = ibv_create_qp_ex(lab.context, &init);
+		CHECK(target);
+		struct ibv_qp_open_attr attr = open_attr(target, lab.xrcd);
+		pthread_t thread;
+		CHECK(!pthread_create(&thread, NULL, destroy, target));
+		struct ibv_qp *again = ibv_open_qp(lab.context, &attr);
+		CHECK(again || errno == EINVAL);
+		CHECK(!pthread_join(thread, NULL));
+		if (again) {
+			struct ibv_qp_attr now;
+			struct ibv_qp_init_attr made;
+			CODE(ibv_query_qp(again, &now, IBV_QP_STATE, &made), 0);
+			CODE(ibv_destroy_qp(again), 0);
+		}
+		NONE(ibv_open_qp(lab.context, &attr), EINVAL);
+	}
+	CODE(ibv_destroy_qp(lab.target), 0);
+	CODE(ibv_destroy_srq(lab.srq[0]), 0);
+	CODE(ibv_destroy_srq(lab.srq[1]), 0);
+	CODE(ibv_close_xrcd(lab.xrcd), 0);
+}
+
+static void a_forked_child_destroys_without_waiting_and_makes_nothing(void)
+{
+	struct lab lab = make();
+	int fd = memfd_create("domain", 0);
+	struct ibv_xrcd *named = open_xrcd(lab.context, fd, O_CREAT);
+	CHECK(fd >= 0 && named);
+	pid_t child = fork();
+	CHECK(child >= 0);
+	if (!child) {
+		alarm(20);
+		NONE(open_xrcd(lab.context, -1, O_CREAT), EOPNOTSUPP);
+		NONE(open_xrcd(lab.context, fd, 0), EOPNOTSUPP);
+		struct ibv_qp_open_attr attr = open_attr(lab.target, lab.xrcd);
+		NONE(ibv_open_qp(lab.context, &attr), EOPNOTSUPP);
+		struct ibv_qp_init_attr_ex init = target_attr(lab.xrcd);
+		NONE(ibv_create_qp_ex(lab.context, &init), EOPNOTSUPP);
+		struct ibv_srq_init_attr_ex srq = srq_attr(lab.pd, lab.xrcd, lab.srq_cq[0]);
+		NONE(ibv_create_srq_ex(lab.context, &srq), EOPNOTSUPP);
+		CODE(ibv_destroy_qp(lab.target), 0);
+		CODE(ibv_destroy_srq(lab.srq[0]), 0);
+		CODE(ibv_destroy_srq(lab.srq[1]), 0);
+		CODE(ibv_close_xrcd(lab.xrcd), 0);
+		CODE(ibv_close_xrcd(named), 0);
+		_exit(0);
+	}
+	int status;
+	CHECK(waitpid(child, &status, 0) == child && status == 0);
+	receive(&lab, 1, 8);
+	send(&lab, lab.srqn[1], 10);
+	CHECK(next(lab.srq_cq[1]).wr_id == 8);
+	CODE(ibv_close_xrcd(named), 0);
+}
+
+/* A target's last message has completed in a queue that is destroyed. */
+static void a_completion_queue_goes_with_its_shared_receive_queue(void)
+{
+	struct lab lab = make();
+	for (uint64_t round = 0; round < 20; round++) {
+		struct ibv_comp_channel *channel = ibv_create_comp_channel(lab.context);
+		struct ibv_cq *cq = ibv_create_cq(lab.context, DEPTH, NULL, channel, 0), *of;
+		CHECK(channel && cq);
+		CODE(ibv_destroy_srq(lab.srq[0]), 0);
+		struct ibv_srq_init_attr_ex attr = srq_attr(lab.pd, lab.xrcd, cq);
+		CHECK(lab.srq[0] = ibv_create_srq_ex(lab.context, &attr));
+		CODE(ibv_get_srq_num(lab.srq[0], &lab.srqn[0]), 0);
+		CODE(ibv_req_notify_cq(cq, 0), 0);
+		receive(&lab, 0, round);
+		send(&lab, lab.srqn[0], 10);
+		void *its;
+		CODE(ibv_get_cq_event(channel, &of, &its), 0);
+		CHECK(of == cq && next(cq).wr_id == round);
+		ibv_ack_cq_events(cq, 1);
+		CHECK(next(lab.cq).status == IBV_WC_SUCCESS);
+		CODE(ibv_req_notify_cq(cq, 0), 0);
+		CODE(ibv_destroy_cq(cq), EBUSY);
+		CODE(ibv_destroy_srq(lab.srq[0]), 0);
+		CODE(ibv_destroy_cq(cq), 0);
+		CODE(ibv_destroy_comp_channel(channel), 0);
+		attr = srq_attr(lab.pd, lab.xrcd, lab.srq_cq[0]);
+		CHECK(lab.srq[0] = ibv_create_srq_ex(lab.context, &attr));
+		receive(&lab, 1, round);
+		send(&lab, lab.srqn[1], 10);
+		CHECK(next(lab.srq_cq[1]).wr_id == round);
+		CHECK(next(lab.cq).status == IBV_WC_SUCCESS);
+	}
+}
+
+static void both_ends_show_their_attributes(void)
+{
+	struct lab lab = make();
+	struct ibv_qp_attr attr;
+	struct ibv_qp_init_attr init;
+	CODE(ibv_query_qp(lab.target, &attr, IBV_QP_STATE, &init), 0);
+	CHECK(attr.qp_state == IBV_QPS_RTS && attr.dest_qp_num == lab.initiator->qp_num);
+	CHECK(attr.max_dest_rd_atomic == 4 && attr.min_rnr_timer == 12 && attr.timeout == 14);
+	CHECK(attr.rq_psn == 7 && attr.path_mtu == IBV_MTU_1024);
+	CHECK(init.qp_type == IBV_QPT_XRC_RECV && !init.send_cq && !init.recv_cq && !init.srq);
+	CHECK(!init.cap.max_send_wr && !init.cap.max_recv_wr && !init.cap.max_recv_sge);
+	CODE(ibv_query_qp(lab.initiator, &attr, IBV_QP_STATE, &init), 0);
+	CHECK(attr.qp_state == IBV_QPS_RTS && attr.dest_qp_num == lab.target->qp_num);
+	CHECK(attr.max_rd_atomic == 4 && attr.retry_cnt == 7 && attr.rnr_retry == 7);
+	CHECK(attr.sq_psn == 7 && !attr.max_dest_rd_atomic);
+	CHECK(init.qp_type == IBV_QPT_XRC_SEND && init.send_cq == lab.cq && !init.recv_cq);
+	CHECK(init.cap.max_send_wr >= DEPTH && !init.cap.max_recv_wr);
 }
 
 static void work_requests_built_call_by_call_name_a_queue(void)
@@ -384,8 +666,17 @@ static const struct claim claims[] = {
 	CLAIM(messages_reach_the_queue_that_they_name),
 	CLAIM(a_queue_of_another_domain_is_refused),
 	CLAIM(a_domain_is_opened_again_by_its_file),
-	CLAIM(another_process_cannot_open_the_domain_of_a_file),
-	CLAIM(a_target_is_opened_again_by_its_number),
+	CLAIM(flags_matter_for_a_file_only_and_others_are_ignored),
+	CLAIM(a_domain_keeps_its_file_when_the_program_does_not),
+	CLAIM(a_domain_leaves_the_locks_on_its_file),
+	CLAIM(each_process_has_its_own_domain_of_a_file),
+	CLAIM(a_target_is_opened_again_from_another_context),
+	CLAIM(wrong_attributes_open_no_target),
+	CLAIM(each_handle_of_a_target_gets_its_events),
+	CLAIM(a_target_is_opened_while_it_is_destroyed),
+	CLAIM(a_forked_child_destroys_without_waiting_and_makes_nothing),
+	CLAIM(a_completion_queue_goes_with_its_shared_receive_queue),
+	CLAIM(both_ends_show_their_attributes),
 	CLAIM(work_requests_built_call_by_call_name_a_queue),
 	CLAIM(what_is_in_use_is_busy),
 	CLAIM(wrong_attributes_are_refused),

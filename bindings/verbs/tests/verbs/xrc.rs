@@ -1,5 +1,7 @@
 //! Extended reliable connections: one connection, several shared receive queues.
 
+use std::time::Duration;
+
 use crate::common::{SOON, Setup, Side, pattern, post};
 use uroce::{
     CompletionQueue, ConnectOptions, ControlError, ImmDt, PostError, QpInit, QpState, QpType,
@@ -176,4 +178,37 @@ fn each_end_refuses_what_the_other_is_for() {
         let is_named = matches!(refused, Err(RequestError::Control(ControlError::XrcDomain)));
         assert!(is_named, "{refused:?}");
     }
+}
+
+/// A message of many packets to a queue that is destroyed, with its completion queue, meanwhile.
+#[test] //= check X3 test
+fn a_queue_is_destroyed_in_the_middle_of_a_message() {
+    const LEN: usize = 64 << 10;
+    let lab = Lab::new(2);
+    let message = [lab.left.memory.slice(..LEN).unwrap()];
+    let room = [lab.right.memory.slice(..LEN).unwrap()];
+    let (kept, kept_cq, kept_number) = lab.queue();
+    let mut ends = [0; 2];
+    for round in 0..200_u64 {
+        let (mut initiator, target) = connection(&lab.left, &lab.domain);
+        let (srq, cq, number) = lab.queue();
+        srq.post_recv(&RecvWr::new(&room).id(round)).unwrap();
+        post(&mut initiator, SendWr::send(&message).to_srq(number).id(round));
+        // From before the first packet to after the last one.
+        std::thread::sleep(Duration::from_micros(round % 40 * 5));
+        drop(srq);
+        drop(cq);
+        let status = lab.left.completion().status;
+        let is_refused = status == WcStatus::RemInvRdReqErr;
+        assert!(is_refused || status == WcStatus::Success, "round {round}: {status:?}");
+        ends[usize::from(is_refused)] += 1;
+        if !is_refused {
+            // The target still has the queue that is gone, and takes another one.
+            lab.receive(&kept, 1);
+            post(&mut initiator, SendWr::send(&[]).to_srq(kept_number));
+            assert_eq!(next(&kept_cq).qpn, target.qpn());
+            lab.left.completion().ok().unwrap();
+        }
+    }
+    assert!(ends[1] > 0, "never in the middle: {ends:?}");
 }

@@ -120,21 +120,19 @@ fn a_queue_without_receives_is_an_rnr_nak_and_holds_up_only_until_one_is_posted(
 fn memory_is_that_of_the_named_queue_s_protection_domain() {
     // The target itself is in a domain without memory. A queue of another domain than the memory's
     // does not grant it.
-    let posts: [fn(&mut Pair, SendOp) -> u64; 1] = [|pair, op| {
-        let sge = pair.local(A).sge(pair.landing(), 8);
-        pair.post_as(A, op, &[sge], |wr| wr.srqn = Srqn::new(3))
-    }];
-    for (post, far_pd) in posts.into_iter().flat_map(|post| [(post, PD), (post, Pd(2))]) {
+    const FAR: Srqn = Srqn::new(3);
+    for far_pd in [PD, Pd(2)] {
         for kind in 0..3 {
             let mut pair = xrc();
-            pair.world.node_mut(1).add_named_queue(Srqn::new(3), XRCD, far_pd);
+            pair.world.node_mut(1).add_named_queue(FAR, XRCD, far_pd);
             let (va, rkey) = (pair.remote(B).va(0), pair.remote(B).rkey());
             let op = match kind {
                 0 => SendOp::Write { va, rkey, imm: None },
                 1 => SendOp::Read { va, rkey },
                 _ => SendOp::FetchAdd { va, rkey, add: 1 },
             };
-            post(&mut pair, op);
+            let sge = pair.local(A).sge(pair.landing(), 8);
+            pair.post_as(A, op, &[sge], |wr| wr.srqn = FAR);
             pair.run();
             let status = statuses(&mut pair, A, Side::Send)[0].1;
             let expected = if far_pd == PD { WcStatus::Success } else { WcStatus::RemAccessErr };
@@ -146,7 +144,8 @@ fn memory_is_that_of_the_named_queue_s_protection_domain() {
 #[test] //= check X2 test
 fn a_read_is_answered_from_its_own_queue_s_domain_also_when_it_is_repeated() {
     const FAR: Srqn = Srqn::new(3);
-    for lost in 0..4 {
+    // The responses of both READs, each of four packets, and the ACK of the WRITE.
+    for lost in 0..=9 {
         let mut pair = xrc();
         let node = pair.world.node_mut(1);
         node.add_named_queue(FAR, XRCD, Pd(2));
@@ -164,6 +163,8 @@ fn a_read_is_answered_from_its_own_queue_s_domain_also_when_it_is_repeated() {
         assert_all_succeeded(&mut pair, A, Side::Send, &[near, other, last]);
         let landing = pair.landing();
         assert_eq!(pair.slice(A, pair.local(A), landing, 1000), [0x3c; 1000]);
+        let is_repeated = pair.count(B, Counter::DuplicateRequest) > 0;
+        assert_eq!(is_repeated, lost > 0, "without packet {lost} of the target");
         assert_eq!(pair.world.take_flaw(), None);
     }
 }
