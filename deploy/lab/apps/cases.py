@@ -18,6 +18,8 @@ from . import programs as apps
 # their output with that over uroce; a program without a peer.
 PAIRINGS = PAIR, GUEST, ORACLE, ALONE = "pair", "guest", "oracle", "alone"
 NOBODY = "-"
+# perftest's name of the service that Soft-RoCE does not have.
+XRC = "XRC"
 SERVES = (("uroce", "rxe"), ("rxe", "uroce"))
 SECONDS = 40
 # perftest measures the processor's clock again for each size.
@@ -154,6 +156,9 @@ def pingpongs(pairing):
     yield case("ud", "-n 20 -e", 6)
     yield case("srq", "-n 20")
     yield case("srq", "-n 20 -e", 6)
+    # Soft-RoCE does not support XRC.
+    yield case("xsrq", "-n 20", stock=False)
+    yield case("xsrq", "-n 20 -e -m 4096", 6, stock=False)
 
 
 # For each program and service, a covering of its options: -a and IPv6, several queue pairs and
@@ -177,6 +182,15 @@ PERFTESTS = (
     ("write_lat", UC, ("-n 16 -a", "-n 20")),
     ("read_lat", RC, ("-n 16 -a -m 1024", "-D 2 --use_old_post_send", "-n 20 -R")),
     ("atomic_lat", RC, ("-n 20 -e -m 1024", "-D 2 --use_old_post_send", "-n 20 -R")),
+    ("send_bw", XRC, ("-n 16 -a", "-n 32 -b -q 8 -l 16 -m 1024", "-n 20 -e -m 4096",
+                      "-D 2 --use_old_post_send")),
+    ("write_bw", XRC, ("-n 16 -a", "-n 32 -b -q 8 -l 16 -m 1024", "-D 2 --use_old_post_send")),
+    ("read_bw", XRC, ("-n 32 -b -q 8 -m 1024", "-n 20 -e")),
+    ("atomic_bw", XRC, ("-n 32 -q 8 -m 1024", "-n 20 -A CMP_AND_SWAP")),
+    ("send_lat", XRC, ("-n 16 -a", "-n 20 -e -m 1024")),
+    ("write_lat", XRC, ("-n 16 -a", "-n 20 -m 1024")),
+    ("read_lat", XRC, ("-n 16 -a", "-n 20 -m 1024")),
+    ("atomic_lat", XRC, ("-n 20 -e -m 1024",)),
 )
 TAKES_VALUE = {"-n", "-q", "-l", "-m", "-D", "-A"}
 
@@ -195,6 +209,7 @@ def perftests(pairing, everything=False):
             # them again.
             compared = service == RC and "-D" not in words and "-a" not in words
             yield Case(apps.PERFTEST[name], given, pairing, family=family, compared=compared,
+                       stock=service != XRC,
                        seconds=ALL_SIZES_SECONDS if "-a" in words else SECONDS)
 
 

@@ -8,6 +8,7 @@ Observed with Debian's programs on Soft-RoCE:
   SEND, `-a` for atomics, and IPv6 with `-R`;
 - UC and UD tests with several queue pairs and `--use-srq` send more messages than the shared queue
   has receives, and wait for the lost ones;
+- it has no XRC;
 - of a READ or ATOMIC latency test only the client prints a result, not the server;
 - the server of `cmtime` and of `rping -P` runs until it is killed.
 """
@@ -66,6 +67,15 @@ def pingpong_fault(_, text, __):
     if "invalid data" in text:
         return programs.complaint(text)
     return "" if re.search(r"^\d+ bytes in ", text, re.MULTILINE) else "did not report its bytes"
+
+
+def xsrq_pingpong_fault(_, text, __):
+    """Checks that the ends connected and that the program complained of nothing. It reports no
+    bytes."""
+    lines = [line for line in text.splitlines() if not re.match(r" *(local|remote): LID ", line)]
+    if lines:
+        return ", ".join(lines)
+    return "" if re.search(r"^ *remote: LID ", text, re.MULTILINE) else "did not connect"
 
 
 def perftest(case, here, there, serving):
@@ -230,6 +240,7 @@ DEVINFO = Program("ibv_devinfo", verbose, devinfo_fault)
 UCX_INFO = Program("ucx_info", transports, transports_fault)
 PINGPONG = {kind: Program(f"ibv_{kind}_pingpong", pingpong, pingpong_fault, PERFTEST_PORT)
             for kind in ("rc", "uc", "ud", "srq")}
+PINGPONG["xsrq"] = Program("ibv_xsrq_pingpong", pingpong, xsrq_pingpong_fault, PERFTEST_PORT)
 PERFTEST = {name: Program(f"ib_{name}", perftest, perftest_fault, PERFTEST_PORT)
             for name in ("send_bw", "write_bw", "read_bw", "atomic_bw",
                          "send_lat", "write_lat", "read_lat", "atomic_lat")}
