@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use crate::common::{SOON, Setup, Side, pattern, post};
+use crate::common::{SOON, Setup, Side, join, pattern, post};
 use uroce::{
-    CompletionQueue, ConnectOptions, ControlError, ImmDt, PostError, QpInit, QpState, QpType,
-    QueuePair, RecvWr, RequestError, SendWr, SharedReceiveQueue, Srqn, WcOpcode, WcStatus,
-    WorkCompletion, XrcDomain,
+    AccessFlags, CompletionQueue, ConnectOptions, ControlError, ImmDt, MemoryWindow, MwType,
+    PostError, QpInit, QpState, QpType, QueuePair, RecvWr, RequestError, SendWr,
+    SharedReceiveQueue, Srqn, WcOpcode, WcStatus, WorkCompletion, XrcDomain,
 };
 
 const SLOT: usize = 4096;
@@ -211,4 +211,50 @@ fn a_queue_is_destroyed_in_the_middle_of_a_message() {
         }
     }
     assert!(ends[1] > 0, "never in the middle: {ends:?}");
+}
+
+/// A window that an RC QP of the right side has bound to 64 bytes.
+fn window(lab: &mut Lab, kind: MwType) -> MemoryWindow {
+    let mut window = lab.right.pd.allocate_mw(kind).unwrap();
+    let slice = lab.right.memory.slice(1000..1064).unwrap();
+    post(&mut lab.right.qp, SendWr::bind_mw(&mut window, &slice, AccessFlags::REMOTE_WRITE));
+    lab.right.done();
+    window
+}
+
+#[test] //= check F8 test
+fn a_window_of_the_queue_s_domain_is_reached_unless_it_is_another_qp_s_own() {
+    let mut lab = Lab::new(1);
+    join(&mut lab.left, &mut lab.right, &ConnectOptions::default());
+    let (_srq, _cq, number) = lab.queue();
+    for (kind, expected) in
+        [(MwType::Type1, WcStatus::Success), (MwType::Type2, WcStatus::RemAccessErr)]
+    {
+        let window = window(&mut lab, kind);
+        let (mut initiator, _target) = connection(&lab.left, &lab.domain);
+        let message = [lab.left.memory.slice(..18).unwrap()];
+        post(&mut initiator, SendWr::write(&message, window.remote()).to_srq(number));
+        assert_eq!(lab.left.completion().status, expected, "{kind:?}");
+    }
+}
+
+#[test] //= check F9 test
+fn a_send_that_may_not_invalidate_fails_its_receive_and_invalidates_nothing() {
+    let mut lab = Lab::new(1);
+    join(&mut lab.left, &mut lab.right, &ConnectOptions::default());
+    let window = window(&mut lab, MwType::Type2);
+    let (srq, cq, number) = lab.queue();
+    lab.receive(&srq, 1);
+    let send = SendWr::send_with_invalidate(&[], window.rkey()).to_srq(number);
+    post(&mut lab.initiator, send);
+    let received = next(&cq);
+    assert_eq!(received.wr_id, 1);
+    assert_ne!(received.status, WcStatus::Success);
+    assert_eq!(lab.target.control().query().unwrap().attr.state, QpState::Err);
+    let message = [lab.left.memory.slice(..18).unwrap()];
+    post(&mut lab.left.qp, SendWr::write(&message, window.remote()).id(9));
+    // The initiator fails too.
+    let all = std::iter::repeat_with(|| lab.left.completion());
+    let written = all.take(2).find(|completion| completion.wr_id == 9);
+    assert_eq!(written.map(|completion| completion.status), Some(WcStatus::Success));
 }
