@@ -331,13 +331,13 @@ mod tests {
         let (_sq, sq) = send_queue(ring.clone(), SendSpec { qp_type: QpType::Rc, max_inline: 0 });
         let (_rq, rq) = recv_queue(ring, true);
         let cqs = [Arc::clone(&cq), cq];
-        let completions = Completions::new(cqs, 0, None);
+        let completions = Completions::new(cqs, 0);
         let qp_events = QpEvents { raiser: guard.raiser(), notices: None };
         let init = QpInit { srq: Some(Pd(1)), ..QpInit::new(QpType::Rc, CAPS) };
         let queues = Queues { sq, rq: RefCell::new(rq) };
         let qp = Qp::new(qpn, Pd(1), &init);
         let context =
-            Box::new(QpContext::new(qp, queues, shared, completions, qp_events, Some(srq)));
+            Box::new(QpContext::new(qp, queues, shared, completions, qp_events, Some(srq), None));
         sender.commands.push(Command::from(CreateQp { index: 0, context })).unwrap();
         assert_eq!(lcore.run_turn(), Work::Done);
         assert!(events.try_next().unwrap().is_none());

@@ -119,8 +119,7 @@ impl Control {
             self.build_queues(place, places, *qp_type, caps, has_no_receives(spec));
         let cqs = [send_cq, recv_cq].map(Arc::clone);
         cqs.iter().for_each(|cq| cq.add_lcore(lcore));
-        let xrcd = xrcd.as_ref().map(|domain| domain.number());
-        let completions = Completions::new(cqs, index, xrcd);
+        let completions = Completions::new(cqs, index);
         let events = QpEvents { raiser: events, notices: spec.notices.then_some(index) };
         let init = QpInit {
             srq: srq.as_ref().map(|srq| srq.pd()),
@@ -129,7 +128,8 @@ impl Control {
             ..QpInit::new(*qp_type, core_caps(caps))
         };
         let qp = Qp::new(qpn, *pd, &init);
-        let context = QpContext::new(qp, queues, shared, completions, events, srq.clone());
+        let xrcd = xrcd.as_ref().map(|domain| domain.number());
+        let context = QpContext::new(qp, queues, shared, completions, events, srq.clone(), xrcd);
         (Box::new(context), sq, rq)
     }
 

@@ -5,7 +5,6 @@
 use crate::counters::{CounterBlock, EngineCounter};
 use std::sync::Arc;
 use uroce_shared::queue::CompletionQueue;
-use uroce_shared::queue::xrc::Xrcd;
 use uroce_transport::{Cqe, Instant, Side};
 
 /// The destinations of a QP's completions.
@@ -15,8 +14,6 @@ pub(crate) struct Completions {
     recv_cq: Arc<CompletionQueue>,
     /// The QP's slot.
     slot: u32,
-    /// The domain of an XRC target: each receive completes in the CQ of its domain's queue.
-    xrcd: Option<Xrcd>,
     /// For each [`Side`], the difference between the requests' positions and the core's count.
     pub(super) leads: [u32; 2],
     pending: PendingNotify,
@@ -35,19 +32,9 @@ struct PendingNotify {
 
 impl Completions {
     /// Makes the destinations of the completions of the QP in `slot`: its send CQ and receive CQ.
-    /// `xrcd` is the domain of an XRC target.
-    pub(crate) fn new(
-        [send_cq, recv_cq]: [Arc<CompletionQueue>; 2],
-        slot: u32,
-        xrcd: Option<Xrcd>,
-    ) -> Completions {
+    pub(crate) fn new([send_cq, recv_cq]: [Arc<CompletionQueue>; 2], slot: u32) -> Completions {
         let pending = PendingNotify::default();
-        Completions { send_cq, recv_cq, slot, xrcd, leads: [0; 2], pending, overrun: false }
-    }
-
-    /// Returns the domain of an XRC target.
-    pub(crate) fn xrcd(&self) -> Option<Xrcd> {
-        self.xrcd
+        Completions { send_cq, recv_cq, slot, leads: [0; 2], pending, overrun: false }
     }
 
     /// Returns the QP's slot.
@@ -128,7 +115,7 @@ mod tests {
         let cqs = [(); 3].map(|()| CompletionQueue::new(4, Some(&channel)).unwrap());
         let [sends, first, second] = &cqs;
         cqs.iter().for_each(|cq| cq.arm(Arm::Next));
-        let mut completions = Completions::new([sends, first].map(Arc::clone), 0, None);
+        let mut completions = Completions::new([sends, first].map(Arc::clone), 0);
         let counters = CounterBlock::new();
         let received = |wr_id| {
             let cqe = Cqe::new(wr_id, WcStatus::Success, WcOpcode::Recv, Qpn::new(2));

@@ -13,6 +13,7 @@ use crate::qp::completions::Completions;
 use crate::qp::env::{QpEnv, QpMemory, TurnContext};
 use std::cell::RefCell;
 use std::sync::Arc;
+use uroce_shared::queue::xrc::Xrcd;
 use uroce_shared::queue::{QpShared, RecvQueueFeed, SendQueueFeed, SharedReceiveQueue};
 use uroce_shared::wake::events::EventRaiser;
 use uroce_transport::{Cqe, Instant, Qp, QpState, Side, WorkQueues};
@@ -74,7 +75,8 @@ pub struct QpTraffic {
     pub rx_bytes: u64,
 }
 
-/// State of a QP's path, of the pacing of its packets, and their count.
+/// State of a QP's path, of the pacing of its packets, and their count; and the XRC domain of a
+/// target.
 #[derive(Debug, Default)]
 pub(crate) struct PathState {
     pub(crate) traffic: QpTraffic,
@@ -85,6 +87,8 @@ pub(crate) struct PathState {
     pub(crate) departure: Option<Instant>,
     /// Whether the last packet of the QP's turn used an address handle with a rate limit.
     pub(crate) is_paced: bool,
+    /// The domain of an XRC target, in which requests name shared receive queues.
+    pub(crate) xrcd: Option<Xrcd>,
 }
 
 /// The new queues of a QP that is resized.
@@ -138,6 +142,7 @@ impl QpContext {
         completions: Completions,
         events: QpEvents,
         srq: Option<Arc<SharedReceiveQueue>>,
+        xrcd: Option<Xrcd>,
     ) -> QpContext {
         let mut context = QpContext {
             published: qp.state(),
@@ -145,7 +150,7 @@ impl QpContext {
             queues,
             completions,
             events,
-            path: PathState::default(),
+            path: PathState { xrcd, ..PathState::default() },
             shared,
             srq,
             port: 0,

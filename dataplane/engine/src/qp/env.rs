@@ -172,7 +172,7 @@ impl<'a> QpEnv<'a> {
     /// The XRC shared receive queue with this number, if it is of the QP's XRC domain.
     fn find_named(&self, srqn: Srqn) -> Option<&'a XrcQueue> {
         let QpMemory { view, tables } = &self.memory;
-        tables.xrc.find(srqn, self.completions.xrcd()?, view.turn())
+        tables.xrc.find(srqn, self.path.xrcd?, view.turn())
     }
 
     /// Sends a packet of a connection with the UDP source port of this index.
