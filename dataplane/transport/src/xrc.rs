@@ -22,7 +22,8 @@
 //! ([`named`]). So the code of RC itself has no case for XRC.
 //!
 //! Not here: the queues and their numbers (the environment's,
-//! [`crate::SharedReceives::queue_named`]); selective repeat and keepalive, which XRC does not have.
+//! [`crate::SharedReceives::queue_named`]); selective repeat and keepalive, which XRC does not
+//! have.
 
 mod named;
 

@@ -47,8 +47,8 @@ fn make() -> Vec<u8> {
     [others, qp(0, &[1]), qp(0, &[1]), qp(3, &[1]), qp(0, &[0, LIVE, 0])].concat()
 }
 
-/// Makes an XRC domain by a file and a second handle of it, a shared receive queue, a target, another
-/// handle of the target, and an initiator; connects them and sends a message.
+/// Makes an XRC domain by a file and a second handle of it, a shared receive queue, a target,
+/// another handle of the target, and an initiator; connects them and sends a message.
 fn extended() -> Vec<u8> {
     let domain = [30, LIVE, 0, 0, 1, 0];
     let srq = [31, 0, LIVE, 0, LIVE, 0, LIVE, 0, LIVE, 0, 0, 0];

@@ -6,8 +6,8 @@
 //! ```
 //!
 //! An event of an object goes to the object's context, and an event of an XRC target to each of its
-//! handles; an event of a port or device goes to all contexts of the device. Whether the program's call blocks depends on the flags of the context's
-//! descriptor.
+//! handles; an event of a port or device goes to all contexts of the device. Whether the program's
+//! call blocks depends on the flags of the context's descriptor.
 //!
 //! Invariant: when the destruction of an object has returned, no queued event refers to it, because
 //! [`forget`] removes its events. So an event that the program has not taken does not make the

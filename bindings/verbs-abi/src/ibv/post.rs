@@ -184,7 +184,8 @@ unsafe fn datagram_of(wr: &ibv_send_wr) -> Result<SendOp, Errno> {
     })
 }
 
-/// The operation of a work request for an XRC initiator, and the shared receive queue that it names.
+/// The operation of a work request for an XRC initiator, and the shared receive queue that it
+/// names.
 ///
 /// # Safety
 ///

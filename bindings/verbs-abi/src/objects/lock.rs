@@ -1,8 +1,8 @@
 //! A lock that a thread of the program can hold from one call to another, for example between
 //! `ibv_wr_start` and `ibv_wr_complete`.
 //!
-//! It records its owner, so a thread that locks it twice gets an error instead of a deadlock. A lock
-//! without a value is owned by no thread for ever.
+//! It records its owner, so a thread that locks it twice gets an error instead of a deadlock. A
+//! lock without a value cannot be taken.
 
 use std::cell::UnsafeCell;
 use std::mem::MaybeUninit;
@@ -106,8 +106,8 @@ impl<T> Locked<T> {
         if self.owner.load(Ordering::Relaxed) != me() {
             return None;
         }
-        // SAFETY: this thread is the owner, so there is a value, and `work` does not call methods of
-        // this lock, so no other reference to the value exists.
+        // SAFETY: this thread is the owner, so there is a value, and `work` does not call methods
+        // of this lock, so no other reference to the value exists.
         Some(work(unsafe { &mut *self.value.get().cast::<T>() }))
     }
 
@@ -121,8 +121,8 @@ impl<T> Locked<T> {
             return None;
         }
         let _release = Release(&self.owner);
-        // SAFETY: this thread is the owner, so there is a value, and `work` does not call methods of
-        // this lock, so no other reference to the value exists.
+        // SAFETY: this thread is the owner, so there is a value, and `work` does not call methods
+        // of this lock, so no other reference to the value exists.
         Some(work(unsafe { &mut *self.value.get().cast::<T>() }))
     }
 

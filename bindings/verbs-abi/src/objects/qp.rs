@@ -44,7 +44,7 @@ pub(crate) struct Qp {
     /// receive queues that requests name.
     pub(crate) recv_cq: Option<Held<Cq>>,
     pub(crate) srq: Option<Held<Srq>>,
-    /// Of an XRC target only, which may have several handles.
+    /// `Some` for an XRC target only, which may have several handles.
     pub(crate) share: Option<Share>,
 }
 

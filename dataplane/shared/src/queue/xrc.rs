@@ -117,8 +117,8 @@ impl XrcTable {
             }
             false => places.free.pop_front().ok_or(SrqError::NoneLeft)?,
         };
-        // The next generation. The first is 1, so no queue has number 0 before its place has had all
-        // generations.
+        // The next generation. The first is 1, so no queue has number 0 before its place has had
+        // all generations.
         let number = Srqn::new(places.numbers[index] + (1 << INDEX_BITS));
         places.numbers[index] = number.value();
         domain.keep(cq);

@@ -1,5 +1,5 @@
-//! The environment of the roles of RC in an XRC QP: packets get XRC's opcodes, and receives come from
-//! the queue that a request names.
+//! The environment of the roles of RC in an XRC QP: packets get XRC's opcodes, and receives come
+//! from the queue that a request names.
 
 use uroce_wire::{OpCodeRange, Srqn};
 
