@@ -159,11 +159,16 @@ impl CompletionQueue {
         if !self.is_overrun() {
             return Ok(None);
         }
-        // The last good entry may have been added between the two checks.
+        self.last()
+    }
+
+    /// Takes the last good entry before an overrun, if it was added just before.
+    #[cold]
+    fn last(&self) -> Result<Option<Cqe>, CqError> {
         self.pop().map(Some).ok_or(CqError::Overrun)
     }
 
-    #[inline]
+    #[inline(always)]
     fn pop(&self) -> Option<Cqe> {
         let cqe = self.entries.pop()?;
         if let Some(places) = &self.parts.places {

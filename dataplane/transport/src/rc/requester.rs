@@ -480,7 +480,7 @@ impl Requester {
     }
 
     /// The packet of `wqe` that has PSN `next_psn`.
-    #[inline]
+    #[inline(always)]
     fn packet<'a>(&'a self, wqe: &SendWqe, ack_req: bool, context: &Context<'a>) -> Outbound<'a> {
         match wqe.op {
             SendOp::Read { va, rkey } => self.read_packet(wqe, context, va, rkey),
