@@ -99,8 +99,9 @@ def parse():
     parser.add_argument(
         "suite", nargs="?", default="all",
         choices=["dataplane", "cm", "apps", "engines", "switch", "all", "selftest", "vectors"],
-        help="all: every suite, dataplane without half of its cases without loss, apps without -D "
-             "and the slow cases of -a (default); selftest: the laboratory without uroce; cm: "
+        help="all: every suite, dataplane with a third of its cases without loss, apps without "
+             "-D, the slow cases of -a, Soft-RoCE alone and one of the two roles beside it "
+             "(default); selftest: the laboratory without uroce; cm: "
              "connection management; apps: Debian's programs, unmodified, over uroce, and the "
              "tests of pyverbs; engines: MPI, UCX, libfabric, Mooncake and NIXL, each beside its "
              "own TCP; switch: several programs and Soft-RoCE on Open vSwitch with DPDK; vectors: "

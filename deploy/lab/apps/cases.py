@@ -78,13 +78,13 @@ class Case:
     @property
     def is_brief(self):
         """Whether a brief run includes the case. It does not if the case runs for a fixed time,
-        sends messages of all sizes one by one, to the guest, by UC or over IPv6, or is of one of
-        perftest's options without uroce-perf as the server."""
+        sends messages of all sizes one by one, to the guest, by UC or over IPv6, is of one of
+        perftest's options without uroce-perf as the server, or only tells what Soft-RoCE prints."""
         slow_sizes = (self.pairing == GUEST or self.program.name.endswith("_lat")
                       or "-c" in self.options or self.family == 6)
         other_ends = self.group.startswith(options.GROUP) and self.program.name != options.OURS
         return ("-D" not in self.options and not ("-a" in self.options and slow_sizes)
-                and not other_ends)
+                and not other_ends and self.pairing != ORACLE)
 
     def over_uroce(self):
         """The case with its session between processes over uroce."""
@@ -97,12 +97,13 @@ class Case:
                 "family": self.family, "pairing": self.pairing}
 
 
-def table(everything=False):
-    """All cases, grouped by place, the quickest place first."""
+def table(everything=False, brief=False):
+    """All cases, or those of a brief run, grouped by place, the quickest place first."""
     pairs = [*between_two(everything)]
     oracle = [again(case, ORACLE, "rxe", "rxe" if case.client == "uroce" else NOBODY)
               for case in pairs if case.stock and case.compared]
-    return [*pairs, *with_guest(everything), *oracle]
+    every = [*pairs, *with_guest(everything, brief), *oracle]
+    return [case for case in every if case.is_brief or not brief]
 
 
 def again(case, pairing, server, client):
@@ -267,16 +268,16 @@ def others():
                 f"UCX_TLS={transport},self", f"UCX_NET_DEVICES={DEVICE}:1", "UCX_IB_GID_INDEX=0"))
 
 
-def with_guest(everything):
-    """Cases against Soft-RoCE with each end as the server. The guest's processor is slow, so they
-    send few messages and no long ones."""
+def with_guest(everything, brief):
+    """Cases against Soft-RoCE with each end as the server, in a brief run with one of them. The
+    guest's processor is slow, so they send few messages and no long ones."""
     # With fewer messages some cases are equal.
     measured = dict.fromkeys(slow(perftests(GUEST, everything)))
-    cases = [*pingpongs(GUEST), *measured, *managed(GUEST)]
-    for server, client in SERVES:
-        for case in cases:
-            if case.stock:
-                yield again(case, GUEST, server, client)
+    cases = [case for case in (*pingpongs(GUEST), *measured, *managed(GUEST)) if case.stock]
+    for at, case in enumerate(cases):
+        # The IP versions alternate, so every two cases have the same server.
+        for server, client in SERVES if not brief else [SERVES[at // 2 % 2]]:
+            yield again(case, GUEST, server, client)
 
 
 def slow(cases):

@@ -189,8 +189,7 @@ def run(context, guests, brief):
 
 def table(everything, brief):
     """All cases, or those of a brief run."""
-    chosen = [case for case in cases.table(everything) if case.is_brief or not brief]
-    return [*chosen, *pyverbs_suite.table()]
+    return [*cases.table(everything, brief), *pyverbs_suite.table()]
 
 
 def loopback_addresses():
