@@ -150,7 +150,10 @@ pub enum ControlError {
     QpType(QpType),
     /// An XRC target without an XRC domain, another QP with one, or an XRC QP with a shared receive
     /// queue of its own.
-    #[error("an XRC target has an XRC domain; no other QP has one, and no XRC QP has an SRQ")]
+    #[error(
+        "an XRC target has an XRC domain; no other QP has one, or an SRQ of one, and no XRC QP has \
+         an SRQ"
+    )]
     XrcDomain,
     /// The queue that is to be resized has work requests.
     #[error("work requests are outstanding")]
@@ -374,7 +377,8 @@ impl Control {
             attr,
             caps,
             qp_type,
-            has_srq,
+            // An initiator has no receives at all.
+            has_srq: has_srq && qp_type != QpType::XrcSend,
             sq_draining,
             sends,
             migration,
@@ -420,11 +424,14 @@ impl Control {
         if self.abandoned.remove(&qpn) {
             return Ok(());
         }
-        let Record { index, lcore, .. } = self.record(qpn)?;
+        let Record { index, lcore, qp_type, .. } = self.record(qpn)?;
         let lcore = usize::from(lcore);
         self.groups.forget(qpn);
         drop(self.call(lcore, DestroyQp { index })?);
         // If the reply comes too late, the context is freed with that reply.
+        if qp_type == QpType::XrcRecv {
+            self.shared.tables.xrc.sweep();
+        }
         self.drop_notices(qpn);
         self.qps.forget(index);
         self.shared.places.end(index);

@@ -65,6 +65,7 @@ pub(crate) struct Fatal {
 /// A turn in progress. If it is dropped before [`end`](Turning::end), the turn has panicked.
 struct Turning<'l> {
     duties: &'l mut Duties,
+    memory: &'l MrView<'l>,
     fatal: Option<&'l Fatal>,
 }
 
@@ -96,7 +97,8 @@ impl Lcore {
     /// Runs one turn. Returns whether there was anything to do, and whether any of it was done.
     pub(crate) fn run_turn(&mut self) -> Work {
         let memory = self.regions.enter();
-        let turning = Turning { duties: &mut self.duties, fatal: self.fatal.as_ref() };
+        let fatal = self.fatal.as_ref();
+        let turning = Turning { duties: &mut self.duties, memory: &memory, fatal };
         let duties = &mut *turning.duties;
         let now = Instant::from_nanos(duties.clock.now());
         let work = match self.profile.is_asked(now) {
@@ -132,7 +134,8 @@ impl Drop for Turning<'_> {
     /// complete.
     #[cold]
     fn drop(&mut self) {
-        self.duties.shard.tell_lost_receives();
+        let Duties { shard, tables, .. } = &*self.duties;
+        shard.tell_lost_receives(&tables.xrc, self.memory.turn());
         self.fatal.into_iter().for_each(Fatal::raise);
     }
 }

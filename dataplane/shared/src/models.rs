@@ -202,6 +202,12 @@ pub(crate) const MODELS: &[Model] = &[
         run: channel::discard_beside_a_sleeper,
     },
     Model {
+        name: "channel-retire",
+        about: "a queue that is let go gives no event afterwards, and makes room",
+        preemptions: 3,
+        run: channel::retire_beside_an_lcore_and_a_taker,
+    },
+    Model {
         name: "srq-takers",
         about: "each shared receive is taken once, whole",
         preemptions: 2,

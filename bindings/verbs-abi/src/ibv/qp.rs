@@ -44,7 +44,7 @@ const LEAVE: Duration = Duration::from_millis(100);
 /// Interval at which a queue pair that is being destroyed is checked for unsent datagrams.
 const LOOK: Duration = Duration::from_micros(50);
 
-fn type_of(number: ibv_qp_type) -> Result<QpType, Errno> {
+pub(crate) fn type_of(number: ibv_qp_type) -> Result<QpType, Errno> {
     match number {
         IBV_QPT_RC => Ok(QpType::Rc),
         IBV_QPT_UC => Ok(QpType::Uc),
@@ -91,7 +91,8 @@ fn create(
     let its_srq = (!srq.is_null()).then(|| srq::hold(srq)).transpose()?;
     let receives = its_recv_cq.as_ref().unwrap_or(&its_send_cq);
     let context = context_of(&its_pd, [&its_send_cq, receives])?;
-    if its_srq.as_ref().is_some_and(|srq| srq.context.public() != context.public()) {
+    let is_fit = |srq: &Held<Srq>| srq.context.public() == context.public() && srq.xrc.is_none();
+    if !its_srq.as_ref().is_none_or(is_fit) {
         return Err(Errno::EINVAL);
     }
     if qp_ex::unknown(send_ops, qp_type) {

@@ -176,11 +176,14 @@ pub(crate) unsafe extern "C" fn open_qp(
         let found = Qp::registry().find(is_it);
         let again = found.as_ref().and_then(|qp| qp.share.as_ref()?.another(xrcd));
         let (Some(target), Some(share)) = (found, again) else {
-            say(&format!(
-                "ibv_open_qp: no XRC target of this process and domain has the number {:#08x}. \
-                 Targets of other processes cannot be opened",
-                attr.qp_num
-            ));
+            static ONCE: Once = Once::new();
+            ONCE.call_once(|| {
+                say(&format!(
+                    "ibv_open_qp: no XRC target of this process and domain has the number {:#08x}. \
+                     Targets of other processes cannot be opened",
+                    attr.qp_num
+                ));
+            });
             return Err(Errno::EINVAL);
         };
         let has_context = attr.comp_mask & IBV_QP_OPEN_ATTR_CONTEXT != 0;

@@ -655,6 +655,11 @@ static void wrong_attributes_are_refused(void)
 	qp.xrcd = lab.xrcd;
 	NONE(ibv_create_qp_ex(lab.context, &qp), EOPNOTSUPP);
 
+	struct ibv_qp_init_attr rc = { .qp_type = IBV_QPT_RC, .send_cq = lab.srq_cq[0] };
+	rc.recv_cq = lab.srq_cq[0], rc.srq = lab.srq[0];
+	rc.cap.max_send_wr = rc.cap.max_send_sge = 1;
+	NONE(ibv_create_qp(lab.pd, &rc), EINVAL);
+
 	struct ibv_recv_wr wr = { .wr_id = 1 }, *bad;
 	CODE(ibv_post_recv(lab.target, &wr, &bad), EINVAL);
 	CODE(ibv_post_recv(lab.initiator, &wr, &bad), EINVAL);

@@ -12,7 +12,7 @@ pub(crate) struct CqShared {
     /// Drives the lcores while the application polls. `None` unless the device is configured with
     /// `driver = "poller"`.
     pub(crate) poller: Option<Poller>,
-    _device: Arc<Device>,
+    device: Arc<Device>,
 }
 
 impl CqShared {
@@ -24,13 +24,25 @@ impl CqShared {
         let engine = device.engine();
         let cq = engine.create_cq(capacity, channel)?;
         let poller = engine.poller(&cq);
-        Ok(Arc::new(CqShared { cq, poller, _device: Arc::clone(device) }))
+        Ok(Arc::new(CqShared { cq, poller, device: Arc::clone(device) }))
+    }
+
+    /// A queue to which nothing completes. It gives no events.
+    pub(crate) fn unused(device: &Arc<Device>) -> Result<Arc<CqShared>, CqError> {
+        let cq = uroce_engine::CompletionQueue::new(1, None)?;
+        Ok(Arc::new(CqShared { cq, poller: None, device: Arc::clone(device) }))
+    }
+
+    pub(crate) fn is_of(&self, device: &Arc<Device>) -> bool {
+        Arc::ptr_eq(&self.device, device)
     }
 }
 
 impl Drop for CqShared {
     fn drop(&mut self) {
-        self.cq.retire();
+        // The poller has a reference, too.
+        drop(self.poller.take());
+        self.device.engine().retire_cq(&self.cq);
     }
 }
 
@@ -45,7 +57,7 @@ pub struct CqId {
 
 impl CqId {
     pub(crate) fn of(cq: &uroce_engine::CompletionQueue) -> CqId {
-        // Every queue made by this crate has an event source, so the default is not used.
+        // Only an unused queue has no event source.
         cq.events().map_or(CqId { channel: 0, number: 0 }, |events| {
             CqId::numbered(events.channel(), events.number())
         })

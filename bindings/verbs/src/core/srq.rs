@@ -34,6 +34,9 @@ impl SrqShared {
         capacity: u32,
         max_sge: u32,
     ) -> Result<Arc<SrqShared>, SrqError> {
+        if !(Arc::ptr_eq(&pd.device, &xrcd.pd.device) && cq.is_of(&pd.device)) {
+            return Err(SrqError::OtherDevice);
+        }
         let engine = pd.device.engine();
         let srq = engine.create_srq(pd.pd, capacity, max_sge)?;
         let name = Some(engine.name_srq(&xrcd.domain, &srq, &cq.cq)?);

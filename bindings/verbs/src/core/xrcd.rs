@@ -22,7 +22,7 @@ impl XrcdShared {
         Ok(Arc::new(XrcdShared {
             domain: device.engine().open_xrc_domain(),
             pd: PdShared::new(device),
-            cq: CqShared::new(device, 1, None)?,
+            cq: CqShared::unused(device)?,
         }))
     }
 }

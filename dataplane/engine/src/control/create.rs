@@ -8,8 +8,8 @@ use std::cell::RefCell;
 use std::sync::Arc;
 use uroce_shared::queue::places::QpPlaces;
 use uroce_shared::queue::{
-    MAX_SGE, MAX_WR, QpShared, RecvQueueEnd, RingSpec, SendQueueEnd, SendSpec, core_caps,
-    recv_queue, send_queue,
+    MAX_SGE, MAX_WR, QpShared, RecvQueueEnd, RingSpec, SendQueueEnd, SendSpec, SharedReceiveQueue,
+    core_caps, recv_queue, send_queue,
 };
 use uroce_shared::table::qp_table::Place;
 use uroce_shared::wake::events::{EventRaiser, Subject};
@@ -38,7 +38,8 @@ impl Control {
             return Err(ControlError::QpType(spec.qp_type));
         }
         let is_target = spec.qp_type == QpType::XrcRecv;
-        if spec.xrcd.is_some() != is_target || spec.srq.is_some() && spec.qp_type.is_xrc() {
+        let misused = |srq: &Arc<SharedReceiveQueue>| spec.qp_type.is_xrc() || srq.is_named();
+        if spec.xrcd.is_some() != is_target || spec.srq.as_ref().is_some_and(misused) {
             return Err(ControlError::XrcDomain);
         }
         let caps = caps_of(spec)?;

@@ -222,6 +222,13 @@ impl Engine {
         CompletionQueue::within(parts, depth, channel)
     }
 
+    /// Called when the application lets go a completion queue, of which it has no other reference:
+    /// the queue gives no event from now on, also if completions of XRC targets still come.
+    pub fn retire_cq(&self, cq: &Arc<CompletionQueue>) {
+        cq.retire();
+        self.shared.tables.xrc.let_go(cq);
+    }
+
     /// Makes a shared receive queue for `depth` receives of `max_sge` scatter elements.
     ///
     /// # Errors

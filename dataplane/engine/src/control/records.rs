@@ -12,6 +12,7 @@ pub(super) struct Record {
     /// The lcore that owns it; below 64.
     pub(super) lcore: u8,
     pub(super) qp_type: QpType,
+    /// Whether it has no receive queue of its own.
     pub(super) has_srq: bool,
     /// Whether automatic path migration was requested and not cancelled.
     pub(super) migrates: bool,

@@ -18,7 +18,9 @@ use crate::qp::env::{QpEnv, TurnContext};
 use crate::qp::schedule::Schedule;
 use std::sync::Arc;
 use uroce_shared::queue::cq::CompletionQueue;
+use uroce_shared::queue::xrc::XrcTable;
 use uroce_shared::table::qp_table::{Place, QpTable};
+use uroce_shared::table::qsbr::InTurn;
 use uroce_shared::time::timer_wheel::TimerWheel;
 use uroce_transport::{
     AltPath, Cqe, Instant, PathMigState, Qp, QpChange, QpState, SelectiveRepeat, Side,
@@ -133,10 +135,14 @@ impl Shard {
 
     /// Called when the lcore has ended: raises an event for each shared receive queue that may have
     /// lost receives.
-    pub(crate) fn tell_lost_receives(&self) {
+    pub(crate) fn tell_lost_receives(&self, xrc: &XrcTable, turn: &InTurn<'_>) {
         for context in self.qps.iter().flatten() {
             if let Some(srq) = &context.srq {
                 srq.lose();
+            }
+            // Any queue of the domain, as several may complete where the target does.
+            if let Some(xrcd) = context.path.xrcd.filter(|_| context.qp.recv_wrs() > 0) {
+                xrc.of_domain(xrcd, turn).for_each(|queue| queue.srq.lose());
             }
         }
     }

@@ -92,6 +92,27 @@ pub(crate) fn discard_beside_a_sleeper() {
     sleeper.join().expect("no panic");
 }
 
+/// The application lets go a queue while an lcore completes there and a thread takes events.
+pub(crate) fn retire_beside_an_lcore_and_a_taker() {
+    let channel = CompletionChannel::new(1).expect("a channel");
+    let cq = cq_on(&channel);
+    cq.arm(Arm::Next);
+    let lcore = thread::spawn({
+        let cq = Arc::clone(&cq);
+        move || complete(&cq, 7)
+    });
+    let taker = thread::spawn({
+        let channel = Arc::clone(&channel);
+        move || drop(channel.try_next().expect("the system does not fail"))
+    });
+    cq.retire();
+    lcore.join().expect("no panic");
+    taker.join().expect("no panic");
+    assert!(channel.try_next().expect("the system does not fail").is_none());
+    assert_eq!(Arc::strong_count(&cq), 1, "nothing keeps the queue");
+    assert!(CompletionQueue::new(1, Some(&channel)).is_ok(), "it has made room");
+}
+
 /// A completion is added in a turn, while one thread grows the queue and another sleeps.
 pub(crate) fn grow_beside_a_sleeper() {
     let channel = CompletionChannel::new(1).expect("a channel");

@@ -6,14 +6,17 @@
 //! Invariants
 //! - A completion queue is in `ready` at most once, by its flag: a queue that has an event which
 //!   was not taken gives no other. So `ready` has room for each queue of the channel, and raising
-//!   an event neither allocates nor waits. A queue that was expelled has the flag without an entry.
+//!   an event neither allocates nor waits. A queue that was expelled has the flag without an entry,
+//!   for ever.
+//! - A thread that has the flag, or an entry, of a queue that is retired meanwhile looks for that
+//!   when it has put back what it had, and expels the queue. So one of the threads does.
 //! - Each entry of `ready` is followed by a token in the eventfd, and a thread takes a token before
 //!   it takes an entry. So the token of an entry without one is about to come, and no sleeper
 //!   misses it. A token without an entry only wakes a sleeper for nothing.
 
 use super::{CompletionQueue, CqError};
 use crate::sync::tokens::Tokens;
-use crate::sync::{ArrayQueue, AtomicU32, Backoff, Ordering};
+use crate::sync::{ArrayQueue, AtomicU32, Ordering, fence};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -93,11 +96,20 @@ impl CompletionChannel {
     pub fn event_read(&self) -> Option<Arc<CompletionQueue>> {
         let cq = self.ready.pop()?;
         cq.has_event.store(false, Ordering::Release);
-        Some(cq)
+        if self.has_expelled(&cq) { None } else { Some(cq) }
     }
 
     /// Discards the event of a queue that is about to be destroyed, and of no other queue.
     pub fn discard(&self, cq: &Arc<CompletionQueue>) {
+        if self.take_out(cq) {
+            cq.has_event.store(false, Ordering::Release);
+            self.has_expelled(cq);
+        }
+    }
+
+    /// Takes the event of a queue out, and of no other queue. The queue's flag stays set. False if
+    /// the queue has no event, or another thread is about to take it or to put it there.
+    fn take_out(&self, cq: &Arc<CompletionQueue>) -> bool {
         // One round is enough: each queue is there at most once.
         for _ in 0..self.ready.len() {
             // A token is taken before an entry, as everywhere. If there is none, the entries that
@@ -105,37 +117,43 @@ impl CompletionChannel {
             // the descriptor, no token is ever taken, and the entry would keep queue and channel
             // alive for ever.
             if !matches!(self.tokens.take(), Ok(true)) && !self.tokens.are_gone() {
-                return;
+                return false;
             }
             match self.ready.pop() {
-                Some(other) if Arc::ptr_eq(&other, cq) => {
-                    cq.has_event.store(false, Ordering::Release);
-                    return;
-                }
+                Some(other) if Arc::ptr_eq(&other, cq) => return true,
                 Some(other) => {
-                    self.put_ready(other);
+                    self.put_ready(Arc::clone(&other));
                     self.tokens.add();
+                    self.has_expelled(&other);
                 }
-                None => return,
+                None => return false,
             }
-        }
-    }
-
-    /// Ends the events of a queue that nothing polls any more, though completions may still come to
-    /// it: discards the one that waits, and no other follows. False if a thread that has taken a
-    /// token is about to take that event; then nothing else has changed.
-    pub(super) fn expel(&self, cq: &Arc<CompletionQueue>) -> bool {
-        // The flag of a queue without an entry means that there never is another one.
-        const ATTEMPTS: u32 = 100;
-        let backoff = Backoff::new();
-        for _ in 0..ATTEMPTS {
-            if !cq.has_event.swap(true, Ordering::AcqRel) {
-                return true;
-            }
-            self.discard(cq);
-            backoff.snooze();
         }
         false
+    }
+
+    /// Expels a queue if it is retired, and returns whether it is. To be called after each change
+    /// of the queue's flag or entry.
+    fn has_expelled(&self, cq: &Arc<CompletionQueue>) -> bool {
+        // Pairs with the fence in `retire`: this thread sees that the queue is retired, or the
+        // retiring thread sees what this one has changed.
+        fence(Ordering::SeqCst);
+        let is_retired = cq.is_retired();
+        if is_retired {
+            self.expel(cq);
+        }
+        is_retired
+    }
+
+    /// Ends the events of a retired queue, to which completions may still come: discards the one
+    /// that waits, and no other follows. If another thread has the queue's entry, or is adding it,
+    /// that thread does this.
+    #[cold]
+    pub(super) fn expel(&self, cq: &Arc<CompletionQueue>) {
+        // The flag of a queue without an entry means that there never is another one.
+        if !cq.has_event.swap(true, Ordering::AcqRel) || self.take_out(cq) {
+            cq.leave();
+        }
     }
 
     /// Counts a new completion queue. Fails if the channel has as many as it was made for.
@@ -157,6 +175,7 @@ impl CompletionChannel {
         }
         self.put_ready(Arc::clone(cq));
         self.tokens.add();
+        self.has_expelled(cq);
     }
 
     fn put_ready(&self, cq: Arc<CompletionQueue>) {

@@ -89,6 +89,8 @@ pub struct CompletionQueue {
     pub(super) has_event: AtomicBool,
     /// Whether the queue counts as one of its channel.
     is_member: AtomicBool,
+    /// Whether the application has let go the queue.
+    is_retired: AtomicBool,
     /// Bit *i*: QPs of lcore *i* complete here, or did so before.
     lcores: AtomicU64,
 }
@@ -142,6 +144,7 @@ impl CompletionQueue {
             channel: channel.cloned(),
             has_event: AtomicBool::new(false),
             is_member: AtomicBool::new(channel.is_some()),
+            is_retired: AtomicBool::new(false),
             lcores: AtomicU64::new(0),
         }))
     }
@@ -321,7 +324,21 @@ impl CompletionQueue {
     pub fn retire(self: &Arc<CompletionQueue>) {
         let Some(channel) = &self.channel else { return };
         self.armed.store(UNARMED, Ordering::Relaxed);
-        if channel.expel(self) && self.is_member.swap(false, Ordering::AcqRel) {
+        self.is_retired.store(true, Ordering::Relaxed);
+        // Pairs with the fence in `CompletionChannel::has_expelled`.
+        fence(Ordering::SeqCst);
+        channel.expel(self);
+    }
+
+    pub(super) fn is_retired(&self) -> bool {
+        self.is_retired.load(Ordering::Relaxed)
+    }
+
+    /// Makes room in the channel for another queue; only the first call does.
+    pub(super) fn leave(&self) {
+        if let Some(channel) = &self.channel
+            && self.is_member.swap(false, Ordering::AcqRel)
+        {
             channel.leave();
         }
     }
@@ -340,11 +357,7 @@ impl CompletionQueue {
 
 impl Drop for CompletionQueue {
     fn drop(&mut self) {
-        if let Some(channel) =
-            self.channel.as_ref().filter(|_| self.is_member.load(Ordering::Relaxed))
-        {
-            channel.leave();
-        }
+        self.leave();
     }
 }
 

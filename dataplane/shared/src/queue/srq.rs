@@ -20,7 +20,7 @@
 //! Not here: a receive after it was taken, which belongs to its QP until it completes.
 
 use super::MAX_SGE;
-use crate::sync::{AtomicU32, AtomicU64, Mutex, MutexGuard, Ordering};
+use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, MutexGuard, Ordering};
 use crate::wake::events::{EventGuard, EventKind};
 use crossbeam_utils::CachePadded;
 use std::sync::PoisonError;
@@ -51,6 +51,9 @@ pub enum SrqError {
     /// The engine has as many objects with asynchronous events as it can have.
     #[error("no shared receive queue is left")]
     NoneLeft,
+    /// The queue's protection domain, XRC domain and completion queue are of several devices.
+    #[error("protection domain, XRC domain and completion queue are of different devices")]
+    OtherDevice,
 }
 
 /// A queue of receives for any QP that was created with it. Any thread may post.
@@ -70,6 +73,8 @@ pub struct SharedReceiveQueue {
     limit: AtomicU32,
     posting: Mutex<()>,
     events: EventGuard,
+    /// Whether requests of XRC initiators name the queue.
+    is_named: AtomicBool,
 }
 
 impl SharedReceiveQueue {
@@ -100,7 +105,18 @@ impl SharedReceiveQueue {
             limit: AtomicU32::new(0),
             posting: Mutex::new(()),
             events,
+            is_named: AtomicBool::new(false),
         })
+    }
+
+    /// Makes the queue one of an XRC domain for ever.
+    pub(super) fn set_named(&self) {
+        self.is_named.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns whether the queue is of an XRC domain, so that no other QP may use it.
+    pub fn is_named(&self) -> bool {
+        self.is_named.load(Ordering::Relaxed)
     }
 
     /// Returns the protection domain of the memory that the queue's receives name.

@@ -6,9 +6,8 @@
 //! Invariants
 //! - A number finds its own queue or nothing, because it includes the generation of its place.
 //! - Only targets of the queue's own XRC domain find it.
-//! - A completion queue is freed after every target of the domain that may complete there has gone
-//!   or completes elsewhere: the domain keeps it until then, and its targets must not outlive the
-//!   domain. So an lcore never frees one.
+//! - The table keeps a completion queue until the application has let it go and no target has it.
+//!   So an lcore never frees one. It looks whether that is so when a queue, a name or a target goes.
 //!
 //! Not here: receives ([`SharedReceiveQueue`]).
 
@@ -34,35 +33,17 @@ pub struct Xrcd(pub NonZeroU32);
 #[derive(Debug)]
 pub struct XrcDomain {
     number: Xrcd,
-    /// The completion queues of the domain's shared receive queues, and former ones that a target
-    /// may have, by their addresses.
-    cqs: Mutex<HashMap<usize, Arc<CompletionQueue>>>,
 }
 
 impl XrcDomain {
     /// Makes a domain. `number` is that of no other domain of the engine.
     pub fn new(number: Xrcd) -> XrcDomain {
-        XrcDomain { number, cqs: Mutex::default() }
+        XrcDomain { number }
     }
 
     /// Returns the domain's number.
     pub fn number(&self) -> Xrcd {
         self.number
-    }
-
-    /// Keeps a completion queue, at least until the next [`sweep`](XrcDomain::sweep).
-    fn keep(&self, cq: &Arc<CompletionQueue>) {
-        self.cqs().insert(Arc::as_ptr(cq).addr(), Arc::clone(cq));
-    }
-
-    /// Lets go the completion queues that only the domain has. No lcore can get one of these again:
-    /// it finds them by the table alone, which has the queues of a name as long as that exists.
-    fn sweep(&self) {
-        self.cqs().retain(|_, cq| Arc::strong_count(cq) > 1);
-    }
-
-    fn cqs(&self) -> MutexGuard<'_, HashMap<usize, Arc<CompletionQueue>>> {
-        self.cqs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -82,6 +63,9 @@ pub struct XrcQueue {
 pub struct XrcTable {
     queues: Published<XrcQueue>,
     places: Mutex<Places>,
+    /// The completion queues of all names, and former ones that a target may have, by their
+    /// addresses.
+    cqs: Mutex<HashMap<usize, Arc<CompletionQueue>>>,
 }
 
 /// The places that were taken once and are free, oldest first, and the last number of each place.
@@ -95,7 +79,7 @@ impl XrcTable {
     /// Makes an empty table, read in these turns.
     pub fn new(turns: Arc<Turns>) -> XrcTable {
         let queues = Published::new(MAX_XRC_SRQS as usize, turns);
-        XrcTable { queues, places: Mutex::default() }
+        XrcTable { queues, places: Mutex::default(), cqs: Mutex::default() }
     }
 
     /// Gives a shared receive queue a number in a domain. Its receives complete in `cq`.
@@ -117,15 +101,19 @@ impl XrcTable {
             }
             false => places.free.pop_front().ok_or(SrqError::NoneLeft)?,
         };
-        // The next generation. The first is 1, so no queue has number 0 before its place has had
-        // all generations.
-        let number = Srqn::new(places.numbers[index] + (1 << INDEX_BITS));
+        // The next generation. Number 0 is what a request has that names no queue.
+        let next = |number: u32| Srqn::new(number + (1 << INDEX_BITS));
+        let number = match next(places.numbers[index]) {
+            none if none == Srqn::default() => next(0),
+            number => number,
+        };
         places.numbers[index] = number.value();
-        domain.keep(cq);
+        self.cqs().insert(Arc::as_ptr(cq).addr(), Arc::clone(cq));
+        srq.set_named();
         let (srq, cq) = (Arc::clone(srq), Arc::clone(cq));
         self.queues
             .replace(index, Some(Box::new(XrcQueue { number, domain: domain.number, srq, cq })));
-        Ok(XrcName { table: Arc::clone(self), domain: Arc::clone(domain), number })
+        Ok(XrcName { table: Arc::clone(self), number })
     }
 
     /// Returns the queue with this number if a target of this domain may use it.
@@ -138,6 +126,37 @@ impl XrcTable {
     ) -> Option<&'t XrcQueue> {
         let queue = self.queues.get(index_of(number), turn)?;
         (queue.number == number && queue.domain == domain).then_some(queue)
+    }
+
+    /// Called when the application has let go a completion queue, of which the caller has the only
+    /// other reference.
+    pub fn let_go(&self, cq: &Arc<CompletionQueue>) {
+        let mut cqs = self.cqs();
+        if Arc::strong_count(cq) <= 2 {
+            cqs.remove(&Arc::as_ptr(cq).addr());
+        }
+        drop(cqs);
+        self.sweep();
+    }
+
+    /// Lets go the completion queues that only the table has. No lcore can get one of these again:
+    /// it finds them by a name alone, which has its queues as long as it exists.
+    pub fn sweep(&self) {
+        self.cqs().retain(|_, cq| Arc::strong_count(cq) > 1);
+    }
+
+    fn cqs(&self) -> MutexGuard<'_, HashMap<usize, Arc<CompletionQueue>>> {
+        self.cqs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the queues of a domain.
+    pub fn of_domain<'t>(
+        &'t self,
+        domain: Xrcd,
+        turn: &'t InTurn<'_>,
+    ) -> impl Iterator<Item = &'t XrcQueue> {
+        let all = (0..MAX_XRC_SRQS as usize).filter_map(|at| self.queues.get(at, turn));
+        all.filter(move |queue| queue.domain == domain)
     }
 
     /// Takes a queue out of the table. Waits until no lcore uses it.
@@ -157,7 +176,6 @@ fn index_of(number: Srqn) -> usize {
 #[derive(Debug)]
 pub struct XrcName {
     table: Arc<XrcTable>,
-    domain: Arc<XrcDomain>,
     number: Srqn,
 }
 
@@ -171,7 +189,7 @@ impl XrcName {
 impl Drop for XrcName {
     fn drop(&mut self) {
         self.table.remove(self.number);
-        self.domain.sweep();
+        self.table.sweep();
     }
 }
 
@@ -242,28 +260,56 @@ mod tests {
         let freed = names.swap_remove(77).number();
         let again = name().unwrap().number();
         assert_eq!(again.value() - freed.value(), MAX_XRC_SRQS, "the place's next number");
-        assert_eq!(domain.cqs().len(), 1, "kept once");
+        assert_eq!(lab.table.cqs().len(), 1, "kept once");
     }
 
     #[test]
-    fn a_domain_keeps_a_completion_queue_as_long_as_a_target_has_it() {
+    fn no_number_is_that_of_a_request_that_names_no_queue() {
         let lab = Lab::new();
         let (domain, srq) = (domain(1), lab.srq());
-        let sweep = || drop(lab.table.name(&domain, &srq, &lab.cq).unwrap());
-        let cq = CompletionQueue::new(1, None).unwrap();
-        let is_kept = Arc::downgrade(&cq);
-        let name = lab.table.name(&domain, &srq, &cq).unwrap();
-        let target = {
-            let turn = lab.turns.enter(0);
-            let found = lab.table.find(name.number(), domain.number(), &turn).unwrap();
-            Arc::clone(&found.cq)
-        };
-        drop((name, cq));
-        sweep();
-        drop(target);
-        assert!(is_kept.upgrade().is_some(), "a target's is not the last reference");
-        sweep();
-        assert!(is_kept.upgrade().is_none());
-        assert!(domain.cqs().len() <= 1);
+        let last = (1 << 24) - MAX_XRC_SRQS;
+        *lab.table.places.lock().unwrap() =
+            Places { free: [0].into(), numbers: vec![last; MAX_XRC_SRQS as usize] };
+        let number = lab.table.name(&domain, &srq, &lab.cq).unwrap().number();
+        assert_eq!(number, Srqn::new(MAX_XRC_SRQS));
+    }
+
+    #[test]
+    fn a_completion_queue_is_kept_as_long_as_the_application_or_a_target_has_it() {
+        let lab = Lab::new();
+        let domains = [domain(1), domain(2)];
+        let srq = lab.srq();
+        for has_target in [false, true] {
+            let cq = CompletionQueue::new(1, None).unwrap();
+            let is_kept = Arc::downgrade(&cq);
+            let names = domains.each_ref().map(|domain| lab.table.name(domain, &srq, &cq).unwrap());
+            let target = has_target.then(|| {
+                let turn = lab.turns.enter(0);
+                let found = lab.table.find(names[0].number(), domains[0].number(), &turn);
+                Arc::clone(&found.unwrap().cq)
+            });
+            drop(names);
+            assert_eq!(lab.table.cqs().len(), 1);
+            lab.table.let_go(&cq);
+            drop(cq);
+            drop(target);
+            assert_eq!(is_kept.upgrade().is_some(), has_target, "not a target's last reference");
+            lab.table.sweep();
+            assert!(is_kept.upgrade().is_none());
+        }
+        assert!(lab.table.cqs().is_empty());
+    }
+
+    #[test]
+    fn the_queues_of_a_domain_are_its_own() {
+        let lab = Lab::new();
+        let domains = [domain(1), domain(2)];
+        let srqs = [lab.srq(), lab.srq()];
+        let _names: Vec<_> =
+            (0..2).map(|at| lab.table.name(&domains[at], &srqs[at], &lab.cq).unwrap()).collect();
+        let turn = lab.turns.enter(0);
+        let mut found = lab.table.of_domain(domains[1].number(), &turn);
+        assert!(Arc::ptr_eq(&found.next().unwrap().srq, &srqs[1]));
+        assert!(found.next().is_none());
     }
 }
