@@ -47,8 +47,17 @@ pub struct CmId(pub(crate) u64);
 /// Port space of a service ID. Numbers are those of Linux's `enum rdma_ucm_port_space`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum PortSpace {
-    /// Connections of RC and UC QPs, 0x0106.
+    /// Connections of RC, UC and XRC QPs, 0x0106.
     Tcp,
     /// Look-ups of UD QPs by port, 0x0111.
     Udp,
+    /// Connections, as of [`PortSpace::Tcp`], that Linux's programs use for XRC, 0x013f.
+    Ib,
+}
+
+impl PortSpace {
+    /// Returns whether its requests make connections; otherwise they look up UD QPs.
+    pub const fn connects(self) -> bool {
+        !matches!(self, PortSpace::Udp)
+    }
 }

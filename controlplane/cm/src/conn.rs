@@ -49,6 +49,8 @@ pub(crate) struct Conn {
     pub(crate) remote_guid: CaGuid,
     pub(crate) local_qpn: Option<Qpn>,
     pub(crate) remote_qpn: Option<Qpn>,
+    /// The connection is XRC's: its active side has the initiator, its passive side the target.
+    pub(crate) is_xrc: bool,
     /// Features that the connection's REQ offers, ours or the peer's.
     pub(crate) offered: Features,
     /// Features that the REP has accepted.
@@ -94,6 +96,7 @@ impl Conn {
             remote_guid: CaGuid::default(),
             local_qpn: None,
             remote_qpn: None,
+            is_xrc: false,
             offered: Features::NONE,
             agreed: Features::NONE,
             addr: primary.mad_addr(),

@@ -169,7 +169,8 @@ pub struct ConnectParams {
     pub local_qpn: Qpn,
     /// PSN of the first packet from the peer; see [`crate::Cm::starting_psn`].
     pub starting_psn: Psn,
-    /// [`TransportService::Rc`] or [`TransportService::Uc`].
+    /// Any service but [`TransportService::Rd`]. [`TransportService::Extended`] is XRC, of which
+    /// the local queue pair is the initiator.
     pub transport_service: TransportService,
     /// READs and ATOMICs of the peer that the local side executes at a time.
     pub responder_resources: u8,

@@ -177,7 +177,7 @@ impl Connection {
             Some(State::RepSent | State::MraRepRcvd) => Stage::Replied,
             Some(State::Established) => Stage::Established,
             // An accepted look-up stays in TimeWait, to answer copies of its request.
-            Some(State::TimeWait) if self.space == PortSpace::Udp && self.was_established => {
+            Some(State::TimeWait) if !self.space.connects() && self.was_established => {
                 Stage::Established
             }
             Some(State::DreqSent | State::DreqRcvd | State::TimeWait) => Stage::Ending,
@@ -187,7 +187,7 @@ impl Connection {
     /// Tells whether this is a peer's request that the application has not accepted; it may have
     /// rejected the request. Every other connection of [`PortSpace::Tcp`] has a QP.
     pub(super) fn is_unanswered_request(&self) -> bool {
-        self.space == PortSpace::Tcp && self.qp.is_none()
+        self.space.connects() && self.qp.is_none()
     }
 
     /// Tells whether neither the application nor `uroce-cm` uses the connection any more.

@@ -305,6 +305,7 @@ fn service_id(space: PortSpace, port: u16) -> ServiceId {
     match space {
         PortSpace::Tcp => ServiceId::tcp(port),
         PortSpace::Udp => ServiceId::udp(port),
+        PortSpace::Ib => ServiceId::ib(port),
     }
 }
 

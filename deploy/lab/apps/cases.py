@@ -242,6 +242,8 @@ def managed(pairing):
     # Linux only joins IPv4 groups: cma_igmp_send returns ENOTSUPP for others.
     yield case(apps.MCKEY, "", 6, stock=False)
     yield case(apps.ENDPOINT, "")
+    yield case(apps.EXTENDED, "-c r")
+    yield case(apps.EXTENDED, "-c x", stock=False)
 
 
 UCX_TESTS = ("tag_lat", "tag_bw -s 65536", "ucp_put_lat", "ucp_put_bw -s 65536", "ucp_get -s 4096",

@@ -247,6 +247,7 @@ CMTIME = Program("cmtime", bound, cmtime_fault, serves_for_ever=True)
 # The sender waits for three seconds after it has joined.
 MCKEY = Program("mckey", mckey, status_fault, ready_seconds=1)
 ENDPOINT = Program("rdma_server", endpoint, end_fault, client="rdma_client")
+EXTENDED = Program("rdma_xserver", endpoint, end_fault, client="rdma_xclient")
 QPERF = Program("qperf", qperf, qperf_fault, QPERF_PORT, serves_for_ever=True)
 FIO = Program("fio", fio, fio_fault)
 UCX = Program("ucx_perftest", ucx, ucx_fault, UCX_PORT)

@@ -52,6 +52,7 @@ PROGRAMS = [
     "ib_send_bw", "ib_write_bw", "ib_read_bw", "ib_atomic_bw",
     "ib_send_lat", "ib_write_lat", "ib_read_lat", "ib_atomic_lat",
     "rping", "ucmatose", "udaddy", "cmtime", "mckey", "rdma_client", "rdma_server",
+    "rdma_xclient", "rdma_xserver",
 ]
 # A guest loses packets with sch_prio, cls_u32 and sch_netem. CRC modules are found by name at run
 # time, so no module names them as a dependency.

@@ -3,7 +3,8 @@
 
 use std::ffi::c_int;
 
-use uroce::cm::raw::{MAX_INIT_RD_ATOMIC, MAX_RD_ATOMIC, PortSpace};
+use uroce::QpType;
+use uroce::cm::raw::{MAX_INIT_RD_ATOMIC, MAX_RD_ATOMIC};
 
 use super::address;
 use crate::abi::{
@@ -19,21 +20,35 @@ use crate::errno::Errno;
 use crate::handle::Entry;
 use crate::objects::id::{self, Id, State};
 
+/// Attributes of a requester, and of a responder, that only reliable services have.
+const REQUESTER: ibv_qp_attr_mask = IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
+const RESPONDER: ibv_qp_attr_mask = IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+
+/// The attributes that connected queue pairs of this type have.
+pub(super) fn attributes_of(qp_type: QpType) -> ibv_qp_attr_mask {
+    match qp_type {
+        QpType::Rc => !0,
+        QpType::XrcSend => !RESPONDER,
+        QpType::XrcRecv => !REQUESTER,
+        _ => !(REQUESTER | RESPONDER | IBV_QP_TIMEOUT),
+    }
+}
+
 /// Fills in the attributes for the transition to `attr.qp_state`, and returns their mask.
 pub(crate) fn init_attr(
     id: &Entry<Id>,
     state: &State,
     attr: &mut ibv_qp_attr,
 ) -> Result<ibv_qp_attr_mask, Errno> {
-    match (attr.qp_state, id.space) {
+    match (attr.qp_state, id.space.connects()) {
         (IBV_QPS_INIT, _) => to_init(id, state, attr),
-        (IBV_QPS_RTR, PortSpace::Udp) => Ok(IBV_QP_STATE),
-        (IBV_QPS_RTS, PortSpace::Udp) => {
+        (IBV_QPS_RTR, false) => Ok(IBV_QP_STATE),
+        (IBV_QPS_RTS, false) => {
             attr.sq_psn = id.psn.value();
             Ok(IBV_QP_STATE | IBV_QP_SQ_PSN)
         }
-        (IBV_QPS_RTR, PortSpace::Tcp) => to_rtr(id, state, attr),
-        (IBV_QPS_RTS, PortSpace::Tcp) => to_rts(state, attr),
+        (IBV_QPS_RTR, true) => to_rtr(id, state, attr),
+        (IBV_QPS_RTS, true) => to_rts(state, attr),
         _ => Err(Errno::EINVAL),
     }
 }
@@ -49,7 +64,7 @@ fn to_init(
     attr.port_num = id.view().port_num;
     attr.pkey_index = 0;
     let common = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT;
-    if id.space == PortSpace::Udp {
+    if !id.space.connects() {
         attr.qkey = RDMA_UDP_QKEY;
         return Ok(common | IBV_QP_QKEY);
     }
@@ -114,7 +129,8 @@ pub(crate) unsafe extern "C" fn rdma_init_qp_attr(
         }
         // SAFETY: the program passes NULL or a valid structure.
         let mut attr = unsafe { entry::read_sized(qp_attr, LEN) }?;
-        let mask = init_attr(&id, &id.state(), &mut attr)?;
+        let its = attributes_of(super::qp::type_of(&id)?);
+        let mask = init_attr(&id, &id.state(), &mut attr)? & its;
         // SAFETY: not NULL, as it was read above, and it has `LEN` bytes.
         unsafe { entry::write_sized(qp_attr.cast(), LEN, &attr) }?;
         // SAFETY: not NULL, so it is the program's room for a number.

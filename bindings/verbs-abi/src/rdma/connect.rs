@@ -7,9 +7,8 @@ use std::sync::Arc;
 use uroce::cm::RejectReason;
 use uroce::cm::raw::{
     ConnError, ConnParam, ConnQp, ConnectSpec, MAX_INIT_RD_ATOMIC, MAX_RD_ATOMIC, PathSpec,
-    PortSpace,
 };
-use uroce::{AccessFlags, QpType, Qpn, RequestError};
+use uroce::{AccessFlags, Qpn, RequestError};
 
 use super::{path, qp, sync};
 use crate::abi::{IBV_EVENT_COMM_EST, ibv_event_type, rdma_cm_id, rdma_conn_param};
@@ -115,8 +114,7 @@ fn conn_qp(
     if param.qp_num > 0xff_ffff {
         return Err(Errno::EINVAL);
     }
-    let qp_type = if id.space == PortSpace::Udp { QpType::Ud } else { QpType::Rc };
-    let (qpn, has_srq) = (Qpn::new(param.qp_num), param.srq != 0);
+    let (qp_type, qpn, has_srq) = (qp::type_of(id)?, Qpn::new(param.qp_num), param.srq != 0);
     Ok(ConnQp::Foreign { qpn, qp_type, psn: id.psn, has_srq, stops_with_peer: false })
 }
 
@@ -133,7 +131,7 @@ unsafe fn connect(id: &Entry<Id>, param: Option<&rdma_conn_param>) -> Result<(),
     let (Some(device), Some(local), Some(peer)) = (state.device, state.local, state.peer) else {
         return Err(Errno::EINVAL);
     };
-    let max = if id.space == PortSpace::Tcp { REQ_DATA } else { SIDR_REQ_DATA };
+    let max = if id.space.connects() { REQ_DATA } else { SIDR_REQ_DATA };
     // SAFETY: the caller passes valid private data.
     let brought = unsafe { conn_param(param, &state, max) }?;
     let resolved = state.path.ok_or(Errno::EINVAL)?;
@@ -148,10 +146,7 @@ unsafe fn connect(id: &Entry<Id>, param: Option<&rdma_conn_param>) -> Result<(),
         return Err(Errno::EINVAL);
     }
     // A request for a peer's UD queue pair needs no queue pair of its own.
-    let qp = match id.space {
-        PortSpace::Tcp => Some(conn_qp(id, device, param)?),
-        PortSpace::Udp => None,
-    };
+    let qp = id.space.connects().then(|| conn_qp(id, device, param)).transpose()?;
     let way = path::way_to(id, &mut state, device, to)?;
     let mut vector = way.vector;
     vector.traffic_class = state.options.tos.unwrap_or(vector.traffic_class);
@@ -182,28 +177,25 @@ unsafe fn accept(id: &Entry<Id>, param: Option<&rdma_conn_param>) -> Result<(), 
     }
     let (manager, cm) = state.connection()?;
     let device = state.device.ok_or(Errno::EINVAL)?;
-    let max = if id.space == PortSpace::Tcp { REP_DATA } else { SIDR_REP_DATA };
+    let max = if id.space.connects() { REP_DATA } else { SIDR_REP_DATA };
     // SAFETY: the caller passes valid private data.
     let brought = unsafe { conn_param(param, &state, max) }?;
     // The lower values of both sides apply.
     state.min_rnr_timer = brought.min_rnr_timer;
     state.agreed = state.agreed.map(|agreed| agreed.within(&brought));
     let qp = match conn_qp(id, device, param)? {
-        ConnQp::Begun(_) if id.space == PortSpace::Tcp => qp::begin(id, &state)?,
+        ConnQp::Begun(_) if id.space.connects() => qp::begin(id, &state)?,
         other => other,
     };
     manager.accept(cm, qp, brought).inspect_err(|_| {
         // The queue pair was modified in vain. A UD queue pair may serve other peers, so it is not
         // stopped.
-        if id.space == PortSpace::Tcp {
+        if id.space.connects() {
             id.stop_qp();
         }
     })?;
     // An answered request for a UD queue pair has no further events.
-    state.stage = match id.space {
-        PortSpace::Tcp => Stage::Accepted,
-        PortSpace::Udp => Stage::Connected,
-    };
+    state.stage = if id.space.connects() { Stage::Accepted } else { Stage::Connected };
     Ok(())
 }
 
@@ -241,7 +233,7 @@ pub(crate) unsafe extern "C" fn rdma_accept(
     entry::minus_one(|| {
         // SAFETY: the program passes NULL or valid parameters with their private data.
         let id = unsafe { with_param(id, conn_param, accept) }?;
-        if id.space == PortSpace::Tcp {
+        if id.space.connects() {
             return sync::complete(&id);
         }
         // There is no further event. The event of the request is acknowledged.
@@ -264,7 +256,7 @@ pub(crate) unsafe fn reject_for(
     len: u8,
 ) -> Result<(), Errno> {
     let id = id::get(id)?;
-    let max = if id.space == PortSpace::Tcp { REJ_DATA } else { SIDR_REP_DATA };
+    let max = if id.space.connects() { REJ_DATA } else { SIDR_REP_DATA };
     // SAFETY: the caller passes NULL or `len` bytes.
     let data = unsafe { private_data(data, len, max) }?;
     let mut state = id.state();

@@ -9,7 +9,7 @@
 use std::ffi::{c_char, c_int};
 use std::sync::Arc;
 
-use uroce::cm::raw::{CmId, ConnEvent, ConnectRequest, PortSpace, ResolvedPath};
+use uroce::cm::raw::{CmId, ConnEvent, ConnectRequest, ResolvedPath};
 use uroce::{QpState, RequestError};
 
 use super::id::{destroy, incoming};
@@ -145,7 +145,7 @@ fn address_resolved(
 /// queue pair is reported as unreachable.
 fn rejection(id: &Entry<Id>, state: &mut State) -> rdma_cm_event_type {
     ended(id, state);
-    if id.space == PortSpace::Udp { RDMA_CM_EVENT_UNREACHABLE } else { RDMA_CM_EVENT_REJECTED }
+    if !id.space.connects() { RDMA_CM_EVENT_UNREACHABLE } else { RDMA_CM_EVENT_REJECTED }
 }
 
 fn connect_error(id: &Entry<Id>, state: &mut State, error: &RequestError) -> Draft {
@@ -159,7 +159,7 @@ fn connect_error(id: &Entry<Id>, state: &mut State, error: &RequestError) -> Dra
 
 fn ended(id: &Entry<Id>, state: &mut State) {
     state.stage = Stage::Ended;
-    if id.space == PortSpace::Tcp {
+    if id.space.connects() {
         id.stop_qp();
     }
 }
@@ -171,10 +171,10 @@ fn requested(
     cm: CmId,
     request: ConnectRequest,
 ) -> Option<*mut rdma_cm_event> {
-    let param = match request.space {
-        PortSpace::Tcp => Param::Conn(Conn::from(&request)),
+    let param = match request.space.connects() {
+        true => Param::Conn(Conn::from(&request)),
         // The peer's queue pair is not known, and the answer needs no address handle.
-        PortSpace::Udp => Param::None,
+        false => Param::None,
     };
     let Ok(id) = incoming(listener, device, cm, &request) else {
         // The request cannot be answered, so it is destroyed.

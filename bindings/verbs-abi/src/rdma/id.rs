@@ -24,7 +24,8 @@ fn space_of(number: rdma_port_space) -> Result<(PortSpace, ibv_qp_type), Errno> 
     match number {
         RDMA_PS_TCP => Ok((PortSpace::Tcp, IBV_QPT_RC)),
         RDMA_PS_UDP => Ok((PortSpace::Udp, IBV_QPT_UD)),
-        RDMA_PS_IPOIB | RDMA_PS_IB => Err(Errno::EOPNOTSUPP),
+        RDMA_PS_IB => Ok((PortSpace::Ib, IBV_QPT_RC)),
+        RDMA_PS_IPOIB => Err(Errno::EOPNOTSUPP),
         _ => Err(Errno::EINVAL),
     }
 }
@@ -78,6 +79,7 @@ pub(crate) fn incoming(
     };
     let like = listener.view();
     let id = create(channel, like.context, like.ps)?;
+    id.update(|c| c.qp_type = like.qp_type);
     let manager = device.context()?.connection_manager();
     let set_up = || {
         manager.set_sink(cm, &id.post(device))?;

@@ -11,7 +11,6 @@
 use std::ffi::{c_int, c_void};
 use std::net::{IpAddr, SocketAddr};
 
-use uroce::cm::raw::PortSpace;
 use uroce::{AddressVector, Gid};
 
 use super::{address, sync};
@@ -69,7 +68,7 @@ fn join(
     {
         let mut state = id.state();
         let is_bound = !matches!(state.stage, Stage::Idle | Stage::Listening | Stage::Resolving);
-        if id.space != PortSpace::Udp || !is_bound || !group.ip().is_multicast() {
+        if id.space.connects() || !is_bound || !group.ip().is_multicast() {
             return Err(Errno::EINVAL);
         }
         let way = way(&id, &state, group.ip(), context)?;

@@ -5,15 +5,15 @@
 
 use std::ffi::c_int;
 
-use uroce::cm::raw::{ConnQp, PortSpace};
+use uroce::cm::raw::ConnQp;
 use uroce::{QpChange, QpState, QpType, Qpn};
 
-use super::attr::init_attr;
+use super::attr::{attributes_of, init_attr};
+use super::shared;
 use crate::abi::{
-    IBV_QP_INIT_ATTR_PD, IBV_QP_MAX_DEST_RD_ATOMIC, IBV_QP_MAX_QP_RD_ATOMIC, IBV_QP_MIN_RNR_TIMER,
-    IBV_QP_RETRY_CNT, IBV_QP_RNR_RETRY, IBV_QP_TIMEOUT, IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS,
-    ibv_comp_channel, ibv_cq, ibv_pd, ibv_qp_attr, ibv_qp_attr_mask, ibv_qp_init_attr,
-    ibv_qp_init_attr_ex, rdma_cm_id,
+    IBV_QP_INIT_ATTR_PD, IBV_QP_INIT_ATTR_XRCD, IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS,
+    IBV_QPT_XRC_RECV, IBV_QPT_XRC_SEND, ibv_comp_channel, ibv_cq, ibv_pd, ibv_qp_attr,
+    ibv_qp_init_attr, ibv_qp_init_attr_ex, rdma_cm_id,
 };
 use crate::entry;
 use crate::errno::Errno;
@@ -23,14 +23,6 @@ use crate::objects::id::{self, Id, State};
 use crate::objects::pd::Pd;
 use crate::objects::{context, qp};
 use crate::runtime::Device;
-
-/// Attributes that only RC has.
-const RELIABLE: ibv_qp_attr_mask = IBV_QP_MAX_DEST_RD_ATOMIC
-    | IBV_QP_MIN_RNR_TIMER
-    | IBV_QP_TIMEOUT
-    | IBV_QP_RETRY_CNT
-    | IBV_QP_RNR_RETRY
-    | IBV_QP_MAX_QP_RD_ATOMIC;
 
 /// The number of an id's queue pair. `None` if it has none.
 ///
@@ -47,6 +39,21 @@ pub(crate) fn of(id: &Entry<Id>, device: &'static Device) -> Result<Option<Qpn>,
         Ok(Some(qp.control.qpn()))
     } else {
         Err(Errno::EINVAL)
+    }
+}
+
+/// The type of an id's queue pair, also of one that the program manages itself.
+///
+/// # Errors
+///
+/// EINVAL if the program has written no type of a connection into the id.
+pub(super) fn type_of(id: &Entry<Id>) -> Result<QpType, Errno> {
+    match id.space.connects() {
+        false => Ok(QpType::Ud),
+        true => calls::type_of(id.view().qp_type)
+            .ok()
+            .filter(|it| !it.is_datagram())
+            .ok_or(Errno::EINVAL),
     }
 }
 
@@ -77,11 +84,10 @@ pub(crate) fn begin(id: &Entry<Id>, state: &State) -> Result<ConnQp, Errno> {
         // SAFETY: a C structure of numbers, for which zeros are valid.
         let mut attr: ibv_qp_attr = unsafe { std::mem::zeroed() };
         attr.qp_state = to;
-        let mask = init_attr(id, state, &mut attr)?;
         let is_rc = qp.control.qp_type() == QpType::Rc;
+        let mask = init_attr(id, state, &mut attr)? & attributes_of(qp.control.qp_type());
         let agreed = state.agreed.filter(|_| is_rc && to == IBV_QPS_RTR);
         let selective_repeat = agreed.map(|agreed| agreed.selective_repeat);
-        let mask = if is_rc { mask } else { mask & !RELIABLE };
         modify::modify_connected(&qp, &attr, mask, selective_repeat)?;
     }
     let (qpn, qp_type) = (qp.control.qpn(), qp.control.qp_type());
@@ -105,6 +111,11 @@ fn create(id: &Entry<Id>, init: &mut ibv_qp_init_attr_ex) -> Result<(), Errno> {
     }
     if init.srq.is_null() {
         init.srq = own_srq;
+    }
+    if init.qp_type == IBV_QPT_XRC_RECV && init.comp_mask & IBV_QP_INIT_ATTR_XRCD == 0 {
+        let device = id.state().device.ok_or(Errno::EINVAL)?;
+        init.comp_mask |= IBV_QP_INIT_ATTR_XRCD;
+        init.xrcd = shared::of(device)?.xrcd()?;
     }
     let made = Queues::complete(id, init)?;
     let mut created = || {
@@ -139,12 +150,17 @@ impl Queues {
     fn complete(id: &Entry<Id>, init: &mut ibv_qp_init_attr_ex) -> Result<Queues, Errno> {
         let rdma_cm_id { send_cq, recv_cq, .. } = id.view();
         let mut made = Queues { send: false, recv: false };
-        if init.recv_cq.is_null() && recv_cq.is_null() {
+        // An XRC queue pair posts no receives, and a target no sends either.
+        let (receives, sends) = match init.qp_type {
+            IBV_QPT_XRC_RECV => (false, false),
+            qp_type => (qp_type != IBV_QPT_XRC_SEND, true),
+        };
+        if receives && init.recv_cq.is_null() && recv_cq.is_null() {
             let (channel, cq) = queue(id, init.cap.max_recv_wr)?;
             made.recv = true;
             id.update(|c| (c.recv_cq_channel, c.recv_cq) = (channel, cq));
         }
-        if init.send_cq.is_null() && send_cq.is_null() {
+        if sends && init.send_cq.is_null() && send_cq.is_null() {
             let (channel, cq) = queue(id, init.cap.max_send_wr).inspect_err(|_| made.undo(id))?;
             made.send = true;
             id.update(|c| (c.send_cq_channel, c.send_cq) = (channel, cq));
@@ -165,7 +181,10 @@ impl Queues {
 }
 
 /// Makes a completion queue for `len` work requests, with a channel of its own.
-fn queue(id: &Entry<Id>, len: u32) -> Result<(*mut ibv_comp_channel, *mut ibv_cq), Errno> {
+pub(super) fn queue(
+    id: &Entry<Id>,
+    len: u32,
+) -> Result<(*mut ibv_comp_channel, *mut ibv_cq), Errno> {
     let verbs = id.view().verbs;
     let len = c_int::try_from(len.max(1)).map_err(|_| Errno::EINVAL)?;
     // SAFETY: the context is looked up.
@@ -184,33 +203,36 @@ fn queue(id: &Entry<Id>, len: u32) -> Result<(*mut ibv_comp_channel, *mut ibv_cq
     Ok((events, queue))
 }
 
-/// Destroys completion queues that were made for an id. Waits until their events are acknowledged.
-fn destroy_queues(id: &Entry<Id>, send: bool, recv: bool) {
+/// Destroys completion queues that were made for an id, but not those that a shared receive queue
+/// still uses. Waits until their events are acknowledged.
+pub(super) fn destroy_queues(id: &Entry<Id>, send: bool, recv: bool) {
     let nothing = (std::ptr::null_mut(), std::ptr::null_mut());
     let it = id.view();
-    if recv && !it.recv_cq_channel.is_null() {
-        destroy_queue(it.recv_cq_channel, it.recv_cq);
+    if recv && !it.recv_cq_channel.is_null() && destroy_queue(it.recv_cq_channel, it.recv_cq) {
         id.update(|c| (c.recv_cq_channel, c.recv_cq) = nothing);
     }
-    if send && !it.send_cq_channel.is_null() {
-        destroy_queue(it.send_cq_channel, it.send_cq);
+    if send && !it.send_cq_channel.is_null() && destroy_queue(it.send_cq_channel, it.send_cq) {
         id.update(|c| (c.send_cq_channel, c.send_cq) = nothing);
     }
 }
 
-fn destroy_queue(events: *mut ibv_comp_channel, queue: *mut ibv_cq) {
+/// Destroys a completion queue with its channel. Returns false if the queue is in use.
+fn destroy_queue(events: *mut ibv_comp_channel, queue: *mut ibv_cq) -> bool {
     // SAFETY: the pointer is looked up.
-    unsafe { cq::ibv_destroy_cq(queue) };
+    if unsafe { cq::ibv_destroy_cq(queue) } == libc::EBUSY {
+        return false;
+    }
     // SAFETY: the pointer is looked up.
     unsafe { channel::ibv_destroy_comp_channel(events) };
+    true
 }
 
 /// Modifies a queue pair from RESET to INIT, or a UD queue pair to RTS.
 fn make_ready(id: &Entry<Id>, pointer: *mut crate::abi::ibv_qp) -> Result<(), Errno> {
     let qp = qp::get(pointer)?;
-    let states: &[_] = match id.space {
-        PortSpace::Tcp => &[IBV_QPS_INIT],
-        PortSpace::Udp => &[IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS],
+    let states: &[_] = match id.space.connects() {
+        true => &[IBV_QPS_INIT],
+        false => &[IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS],
     };
     for state in states {
         // SAFETY: a C structure of numbers, for which zeros are valid.

@@ -2,8 +2,12 @@
 
 use std::ffi::c_int;
 
+use super::qp::{destroy_queues, queue};
+use super::shared;
 use crate::abi::{
-    IBV_SRQ_INIT_ATTR_PD, ibv_pd, ibv_srq, ibv_srq_init_attr, ibv_srq_init_attr_ex, rdma_cm_id,
+    IBV_QPT_XRC_RECV, IBV_SRQ_INIT_ATTR_CQ, IBV_SRQ_INIT_ATTR_PD, IBV_SRQ_INIT_ATTR_TYPE,
+    IBV_SRQ_INIT_ATTR_XRCD, IBV_SRQT_XRC, ibv_pd, ibv_srq, ibv_srq_init_attr, ibv_srq_init_attr_ex,
+    rdma_cm_id,
 };
 use crate::entry;
 use crate::errno::Errno;
@@ -41,6 +45,41 @@ fn show(id: &Entry<Id>, made: *mut ibv_srq, pd: *mut ibv_pd) -> Result<(), Errno
     Ok(())
 }
 
+/// Creates a queue of any type in this protection domain. An XRC queue gets the XRC domain of all
+/// ids, and a completion queue of the id's own, where the program gives none.
+fn create_ex(
+    id: &Entry<Id>,
+    init: &mut ibv_srq_init_attr_ex,
+    pd: *mut ibv_pd,
+) -> Result<(), Errno> {
+    init.comp_mask |= IBV_SRQ_INIT_ATTR_PD;
+    init.pd = pd;
+    let is_xrc = init.comp_mask & IBV_SRQ_INIT_ATTR_TYPE != 0 && init.srq_type == IBV_SRQT_XRC;
+    let lacks = |bit| is_xrc && init.comp_mask & bit == 0;
+    let (lacks_domain, lacks_cq) = (lacks(IBV_SRQ_INIT_ATTR_XRCD), lacks(IBV_SRQ_INIT_ATTR_CQ));
+    if lacks_domain {
+        let device = id.state().device.ok_or(Errno::EINVAL)?;
+        init.comp_mask |= IBV_SRQ_INIT_ATTR_XRCD;
+        init.xrcd = shared::of(device)?.xrcd()?;
+    }
+    let makes_cq = lacks_cq && id.view().recv_cq.is_null();
+    if makes_cq {
+        let (channel, cq) = queue(id, init.attr.max_wr)?;
+        id.update(|c| (c.recv_cq_channel, c.recv_cq) = (channel, cq));
+    }
+    if lacks_cq {
+        init.comp_mask |= IBV_SRQ_INIT_ATTR_CQ;
+        init.cq = id.view().recv_cq;
+    }
+    // SAFETY: `init` is valid; the device and the domains are looked up.
+    let made = unsafe { srq::create_srq_ex(id.view().verbs, init) };
+    show(id, made, pd).inspect_err(|_| {
+        if makes_cq {
+            destroy_queues(id, false, true);
+        }
+    })
+}
+
 pub(crate) unsafe extern "C" fn rdma_create_srq(
     id: *mut rdma_cm_id,
     pd: *mut ibv_pd,
@@ -51,6 +90,18 @@ pub(crate) unsafe extern "C" fn rdma_create_srq(
         let pd = domain(&id, pd)?;
         if !id.view().srq.is_null() {
             return Err(Errno::EINVAL);
+        }
+        if id.view().qp_type == IBV_QPT_XRC_RECV {
+            // SAFETY: the program passes NULL or valid attributes.
+            let ibv_srq_init_attr { srq_context, attr: given } = unsafe { entry::read(attr) }?;
+            // SAFETY: a C structure of numbers and nullable pointers, for which zeros are valid.
+            let mut init: ibv_srq_init_attr_ex = unsafe { std::mem::zeroed() };
+            (init.srq_context, init.attr) = (srq_context, given);
+            (init.comp_mask, init.srq_type) = (IBV_SRQ_INIT_ATTR_TYPE, IBV_SRQT_XRC);
+            create_ex(&id, &mut init, pd)?;
+            // SAFETY: not NULL, as it was read above.
+            unsafe { (*attr).attr = init.attr };
+            return Ok(());
         }
         // SAFETY: the program passes NULL or valid attributes; the domain is looked up.
         show(&id, unsafe { srq::ibv_create_srq(pd, attr) }, pd)
@@ -73,10 +124,7 @@ pub(crate) unsafe extern "C" fn rdma_create_srq_ex(
         if !id.view().srq.is_null() {
             return Err(Errno::EINVAL);
         }
-        init.comp_mask |= IBV_SRQ_INIT_ATTR_PD;
-        init.pd = pd;
-        // SAFETY: `init` is a local; the device and the domain are looked up.
-        show(&id, unsafe { srq::create_srq_ex(id.view().verbs, &raw mut init) }, pd)?;
+        create_ex(&id, &mut init, pd)?;
         // SAFETY: not NULL, as it was read above.
         unsafe { (*attr).attr = init.attr };
         Ok(())
@@ -95,6 +143,10 @@ pub(crate) unsafe extern "C" fn rdma_destroy_srq(id: *mut rdma_cm_id) {
         match unsafe { srq::ibv_destroy_srq(queue) } {
             0 => {
                 id.update(|c| c.srq = std::ptr::null_mut());
+                // An XRC queue has kept the completion queue that was made for it.
+                if id.qp().is_null() {
+                    destroy_queues(&id, false, true);
+                }
                 Ok(())
             }
             error => Err(Errno::of(error)),

@@ -437,6 +437,7 @@ fn service(space: PortSpace, port: u16) -> String {
     let space = match space {
         PortSpace::Tcp => "tcp",
         PortSpace::Udp => "udp",
+        PortSpace::Ib => "ib",
     };
     format!("{space}-{port}")
 }

@@ -1,12 +1,14 @@
 //! Extended reliable connections: one connection, several shared receive queues.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use crate::common::{SOON, Setup, Side, join, pattern, post};
+use uroce::cm::{ConnectParam, Connection, Listener};
 use uroce::{
     AccessFlags, CompletionQueue, ConnectOptions, ControlError, ImmDt, MemoryWindow, MwType,
     PostError, QpInit, QpState, QpType, QueuePair, RecvWr, RequestError, SendWr,
-    SharedReceiveQueue, Srqn, WcOpcode, WcStatus, WorkCompletion, XrcDomain,
+    SharedReceiveQueue, SrqError, Srqn, WcOpcode, WcStatus, WorkCompletion, XrcDomain,
 };
 
 const SLOT: usize = 4096;
@@ -173,11 +175,58 @@ fn each_end_refuses_what_the_other_is_for() {
     for init in [
         QpInit::new(&lab.right.cq).qp_type(QpType::XrcRecv),
         QpInit::new(&lab.right.cq).qp_type(QpType::XrcSend).srq(&srq),
+        QpInit::new(&lab.right.cq).srq(&srq),
+        QpInit::new(&lab.right.cq).qp_type(QpType::Ud).srq(&srq),
     ] {
         let refused = lab.right.pd.create_qp(&init).map(|_| ());
         let is_named = matches!(refused, Err(RequestError::Control(ControlError::XrcDomain)));
         assert!(is_named, "{refused:?}");
     }
+}
+
+#[test] //= check X3 test
+fn a_queue_and_its_domain_are_of_one_device() {
+    let lab = Lab::new(1);
+    let cqs = [&lab.left, &lab.right].map(|side| side.context.create_cq(4).unwrap());
+    for (pd, cq) in [(&lab.left.pd, &cqs[0]), (&lab.right.pd, &cqs[0])] {
+        let refused = pd.create_xrc_srq(&lab.domain, cq, 4, 1).map(|_| ());
+        assert_eq!(refused, Err(SrqError::OtherDevice));
+    }
+    lab.right.pd.create_xrc_srq(&lab.domain, &cqs[1], 4, 1).unwrap();
+}
+
+#[test] //= check X10 test
+fn the_connection_manager_connects_an_initiator_to_a_target() {
+    let (left, right) = Setup::default().contexts();
+    let (mut left, right) = (Side::new(&left), Side::new(&right));
+    let server: SocketAddr = "192.0.2.2:7471".parse().unwrap();
+    let listener = Listener::bind(&right.context, server, 4).unwrap();
+    let domain = right.context.open_xrc_domain().unwrap();
+    let cq = right.context.create_cq(4).unwrap();
+    let srq = right.pd.create_xrc_srq(&domain, &cq, 4, 1).unwrap();
+    let target = domain.create_target().unwrap();
+    let mut initiator = left.pd.create_qp(&QpInit::new(&left.cq).qp_type(QpType::XrcSend)).unwrap();
+
+    let param = ConnectParam::default();
+    let refused = Connection::begin(&target, server, &param).map(|_| ());
+    assert!(refused.is_err(), "a target does not connect");
+    let active = Connection::begin(&initiator, server, &param).unwrap();
+    let request = listener.next(SOON).expect("a request in time");
+    assert_eq!((request.qp_type(), request.peer_qpn()), (QpType::XrcRecv, initiator.qpn()));
+    let passive = request.accept(&target, &param).unwrap();
+    active.wait_established(SOON).unwrap();
+    passive.wait_established(SOON).unwrap();
+    assert_eq!(active.agreed().unwrap().peer_qpn, target.qpn());
+
+    srq.post_recv(&RecvWr::new(&[right.memory.slice(..SLOT).unwrap()])).unwrap();
+    left.memory.write_at(0, &pattern(9, 3000)).unwrap();
+    let message = [left.memory.slice(..3000).unwrap()];
+    post(&mut initiator, SendWr::send(&message).to_srq(srq.xrc_number().unwrap()));
+    next(&cq).ok().unwrap();
+    assert_eq!(right.bytes(0, 3000), pattern(9, 3000));
+    left.done();
+    active.disconnect_with(b"").unwrap();
+    assert_eq!(initiator.state(), QpState::Err);
 }
 
 /// A message of many packets to a queue that is destroyed, with its completion queue, meanwhile.

@@ -34,6 +34,8 @@ impl Cm {
         conn.state = State::ReqSent;
         conn.peer_to_peer = params.peer_to_peer;
         conn.local_qpn = Some(params.local_qpn);
+        let is_xrc = params.transport_service == TransportService::Extended;
+        conn.is_xrc = is_xrc;
         conn.alternate = params.alternate;
         let mut private_data = params.private_data;
         //= check A28 — an offer stands behind the consumer's private data, if that leaves room
@@ -52,6 +54,7 @@ impl Cm {
             initiator_depth: params.initiator_depth,
             remote_cm_response_timeout: params.remote_cm_response_timeout,
             transport_service: params.transport_service,
+            extended_transport_type: if is_xrc { Req::EXTENDED_XRC } else { 0 },
             end_to_end_flow_control: params.flow_control,
             starting_psn: params.starting_psn,
             local_cm_response_timeout: params.local_cm_response_timeout,
@@ -216,7 +219,8 @@ impl Conn {
         let rep = Rep {
             local_comm_id: self.local_comm,
             remote_comm_id: self.remote_comm_or_none(),
-            local_qpn: params.local_qpn,
+            local_qpn: if self.is_xrc { Qpn::default() } else { params.local_qpn },
+            local_eecn: if self.is_xrc { params.local_qpn.value() } else { 0 },
             starting_psn: params.starting_psn,
             responder_resources: params.responder_resources,
             initiator_depth: params.initiator_depth,
@@ -224,7 +228,7 @@ impl Conn {
             failover: params.failover,
             end_to_end_flow_control: params.flow_control,
             rnr_retry_count: params.rnr_retry_count,
-            srq: params.srq,
+            srq: params.srq || self.is_xrc,
             local_ca_guid: common.config.ca_guid,
             private_data,
             ..Rep::default()
@@ -285,8 +289,12 @@ impl Conn {
 }
 
 fn check_connect(params: &ConnectParams) -> Result<(), CmError> {
-    if !matches!(params.transport_service, TransportService::Rc | TransportService::Uc) {
+    if params.transport_service == TransportService::Rd {
         return Err(CmError::OutOfRange("transport service"));
+    }
+    // Two initiators would not understand each other.
+    if params.peer_to_peer && params.transport_service == TransportService::Extended {
+        return Err(CmError::OutOfRange("peer-to-peer mode of XRC"));
     }
     check_range("retry count", params.retry_count, 7)?;
     check_range("RNR retry count", params.rnr_retry_count, 7)?;

@@ -44,6 +44,7 @@ fn connection(served: &Served, seen: ConnSeen) -> Connection {
         space: match seen.space {
             PortSpace::Tcp => "TCP",
             PortSpace::Udp => "UDP",
+            PortSpace::Ib => "IB",
         }
         .to_owned(),
         state: seen.state.to_owned(),

@@ -17,9 +17,7 @@ use crate::rdma_cm::connection::{Connection, Next, OwnQp};
 use crate::rdma_cm::context::ServiceContext;
 use crate::rdma_cm::param::REQ_DATA;
 use crate::rdma_cm::source::{Way, choose};
-use crate::rdma_cm::{
-    Agreed, CmId, CmSink, ConnError, ConnEvent, ConnParam, ConnectSpec, PortSpace, qp,
-};
+use crate::rdma_cm::{Agreed, CmId, CmSink, ConnError, ConnEvent, ConnParam, ConnectSpec, qp};
 
 /// Time in which either side answers a message before the message is repeated: 268 ms. A Linux peer
 /// that needs more time sends an MRA.
@@ -37,15 +35,19 @@ impl Service {
         spec: ConnectSpec,
         context: &mut ServiceContext<'_>,
     ) -> Result<CmId, RequestError> {
-        let max = if spec.space == PortSpace::Tcp { REQ_DATA } else { SIDR_DATA };
+        let max = if spec.space.connects() { REQ_DATA } else { SIDR_DATA };
         check_param(&spec.param, max)?;
         let primary = choose(context.ports, &spec.path)?;
         let alternate = spec.alternate.map(|path| choose(context.ports, &path)).transpose()?;
         let path_mtu = path_mtu(&spec.param, &primary, alternate.as_ref(), context)?;
         let own_qp = |qp| self.common.own_qp(qp, spec.space, context);
         let qp = spec.qp.map(own_qp).transpose()?;
-        if qp.is_none() && spec.space == PortSpace::Tcp {
+        if qp.is_none() && spec.space.connects() {
             return Err(ConnError::NoQp.into());
+        }
+        // The other end of XRC connects.
+        if let Some(target) = qp.filter(|own| own.qp_type == QpType::XrcRecv) {
+            return Err(ConnError::WrongService(target.qpn).into());
         }
         let source_port = match spec.source_port {
             0 => self.common.ports.free(spec.space).ok_or(ConnError::NoPortLeft)?,
@@ -63,7 +65,7 @@ impl Service {
             ..Connection::new(id, channel, spec.space, primary)
         };
         tracing::debug!(id = id.0, peer = %connection.peer, ?qp, "connect");
-        if spec.space == PortSpace::Tcp {
+        if spec.space.connects() {
             connection.hold(&mut self.common, context);
         }
         connection.step(&mut self.common, context);
@@ -80,9 +82,9 @@ impl Connection {
         common: &mut Common,
         context: &mut ServiceContext<'_>,
     ) -> Result<(), RequestError> {
-        match self.space {
-            PortSpace::Tcp => self.send_req(common, context),
-            PortSpace::Udp => self.send_sidr_req(common, context),
+        match self.space.connects() {
+            true => self.send_req(common, context),
+            false => self.send_sidr_req(common, context),
         }
     }
 
@@ -124,7 +126,7 @@ impl Connection {
         let Some(own) = self.qp else { return };
         let param = &self.param;
         self.agreed = Some(Agreed {
-            peer_qpn: rep.local_qpn,
+            peer_qpn: rep.qpn(own.qp_type == QpType::XrcSend),
             rq_psn: own.psn,
             sq_psn: rep.starting_psn,
             path_mtu: self.path_mtu,
@@ -221,6 +223,7 @@ impl Connection {
             starting_psn: own.psn,
             transport_service: match own.qp_type {
                 QpType::Uc => TransportService::Uc,
+                QpType::XrcSend => TransportService::Extended,
                 _ => TransportService::Rc,
             },
             responder_resources: param.responder_resources,

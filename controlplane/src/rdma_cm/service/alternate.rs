@@ -20,8 +20,7 @@ use crate::rdma_cm::connection::{Change, Connection, Stage};
 use crate::rdma_cm::context::ServiceContext;
 use crate::rdma_cm::source::{Way, choose};
 use crate::rdma_cm::{
-    AlternateFailure, AlternatePolicy, AlternateRequest, ConnError, ConnEvent, PathSpec, PortSpace,
-    qp,
+    AlternateFailure, AlternatePolicy, AlternateRequest, ConnError, ConnEvent, PathSpec, qp,
 };
 
 impl Connection {
@@ -34,7 +33,7 @@ impl Connection {
     ) -> Result<(), RequestError> {
         let way = choose(context.ports, path)?;
         let is_ready = self.stage(&common.cm) == Stage::Established
-            && self.space == PortSpace::Tcp
+            && self.space.connects()
             && self.change.is_none();
         if !is_ready {
             return Err(ConnError::WrongState.into());
@@ -244,7 +243,7 @@ impl Connection {
         if current.is_same_way(cm_path(&way, timeout)) {
             return Err(AprStatus::IS_CURRENT);
         }
-        if self.change.is_some() || self.space != PortSpace::Tcp {
+        if self.change.is_some() || !self.space.connects() {
             return Err(AprStatus::REJECTED);
         }
         Ok(way)

@@ -125,13 +125,13 @@ impl Common {
                 OwnQp { qpn, qp_type, psn, has_srq, is_driven, is_kept, stops_with_peer }
             }
         };
-        let fits = match space {
-            PortSpace::Tcp => matches!(own.qp_type, QpType::Rc | QpType::Uc),
-            PortSpace::Udp => own.qp_type == QpType::Ud,
+        let fits = match space.connects() {
+            true => !own.qp_type.is_datagram(),
+            false => own.qp_type == QpType::Ud,
         };
         match fits {
             false => Err(ConnError::WrongService(own.qpn).into()),
-            true if space == PortSpace::Tcp && self.by_qpn.contains_key(&own.qpn) => {
+            true if space.connects() && self.by_qpn.contains_key(&own.qpn) => {
                 Err(ConnError::QpInUse(own.qpn).into())
             }
             true => Ok(own),

@@ -14,7 +14,7 @@ use crate::call::RequestError;
 use crate::rdma_cm::connection::{Connection, Next, Stage};
 use crate::rdma_cm::context::ServiceContext;
 use crate::rdma_cm::source::find_own;
-use crate::rdma_cm::{CmId, ConnError, ConnEvent, PortSpace};
+use crate::rdma_cm::{CmId, ConnError, ConnEvent};
 
 /// Largest number of bytes of an application's private data in a DREQ.
 const DREQ_DATA: usize = 220;
@@ -140,7 +140,7 @@ impl Connection {
         if !matches!(self.stage(&common.cm), Stage::Requested | Stage::Answered) {
             return Err(ConnError::WrongState.into());
         }
-        if self.space == PortSpace::Udp {
+        if !self.space.connects() {
             self.refuse_datagrams(SidrStatus::REJECTED, data, common, context)?;
         } else if let Some(conn) = self.conn {
             let data = private_data(data)?;
@@ -174,7 +174,7 @@ impl Connection {
             return Err(ConnError::PrivateData { len: data.len(), max: DREQ_DATA }.into());
         }
         let conn = match (self.stage(&common.cm), self.conn) {
-            _ if self.space == PortSpace::Udp => return Err(ConnError::WrongState.into()),
+            _ if !self.space.connects() => return Err(ConnError::WrongState.into()),
             (Stage::Established, Some(conn)) => conn,
             // The peer or another thread has disconnected already.
             (Stage::Ending | Stage::Over, _) => return Ok(()),
@@ -249,7 +249,7 @@ impl Connection {
             common.by_conn.remove(&conn);
         }
         self.is_over = true;
-        if self.space == PortSpace::Tcp && self.qp.is_some() {
+        if self.space.connects() && self.qp.is_some() {
             self.tell(ConnEvent::TimewaitExit);
         }
     }
@@ -273,7 +273,7 @@ impl Connection {
         let stage = self.stage(&common.cm);
         self.is_over = true;
         let Some(conn) = self.conn else { return self.release(common, context) };
-        let is_datagram = self.space == PortSpace::Udp;
+        let is_datagram = !self.space.connects();
         // An error means that `uroce-cm` has ended the connection already.
         let _ = match stage {
             Stage::Over | Stage::Ending => return,
@@ -327,7 +327,7 @@ impl Connection {
     fn stop_qp(&mut self, context: &mut ServiceContext<'_>) {
         if let Some(own) = &mut self.qp
             && own.is_driven
-            && self.space == PortSpace::Tcp
+            && self.space.connects()
         {
             // From now on the application may modify the QP, for example reset it.
             own.is_driven = false;

@@ -93,11 +93,10 @@ impl Service {
     /// Returns source, destination and listener of a request. Its addresses are those of the header
     /// in its private data.
     pub(super) fn caller(&self, service: ServiceId, data: &[u8]) -> Result<Caller, RejectReason> {
-        let (space, port) = match (service.tcp_port(), service.udp_port()) {
-            (Some(port), _) => (PortSpace::Tcp, port),
-            (_, Some(port)) => (PortSpace::Udp, port),
-            _ => return Err(RejectReason::INVALID_SERVICE_ID),
-        };
+        let tcp = service.tcp_port().map(|port| (PortSpace::Tcp, port));
+        let udp = service.udp_port().map(|port| (PortSpace::Udp, port));
+        let ib = service.ib_port().map(|port| (PortSpace::Ib, port));
+        let (space, port) = tcp.or(udp).or(ib).ok_or(RejectReason::INVALID_SERVICE_ID)?;
         let header = IpHeader::parse(data).map_err(|_| RejectReason::UNSUPPORTED)?;
         let local = SocketAddr::new(header.dst, port);
         let listener =
@@ -192,11 +191,11 @@ impl Connection {
         if self.stage(&common.cm) != Stage::Requested {
             return Err(ConnError::WrongState.into());
         }
-        if self.space == PortSpace::Udp {
+        if !self.space.connects() {
             return self.accept_datagrams(qp, &param, common, context);
         }
         check_param(&param, REP_DATA)?;
-        let own = common.own_qp(qp, PortSpace::Tcp, context)?;
+        let own = common.own_qp(qp, self.space, context)?;
         self.leave_backlog(common);
         self.agreed = self.agreed.map(|agreed| agreed.within(&param));
         self.param = param;

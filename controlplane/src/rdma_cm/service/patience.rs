@@ -9,7 +9,6 @@ use uroce_cm::Instant;
 use uroce_wire::cm::{CmTimeout, PrivateData};
 
 use super::{Common, Service};
-use crate::rdma_cm::PortSpace;
 use crate::rdma_cm::connection::{Change, Connection, Stage};
 use crate::rdma_cm::context::ServiceContext;
 
@@ -41,7 +40,7 @@ impl Connection {
             || matches!(self.change, Some(Change::Asked(_)));
         if let Some(conn) = self.conn
             && waits
-            && self.space == PortSpace::Tcp
+            && self.space.connects()
         {
             let _ = common.cm.mra(conn, SERVICE_TIMEOUT, PrivateData::default());
         }

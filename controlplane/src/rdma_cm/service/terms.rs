@@ -33,6 +33,8 @@ pub(super) fn terms(
     let qp_type = match req.transport_service {
         TransportService::Rc => QpType::Rc,
         TransportService::Uc => QpType::Uc,
+        //= check X10 — the peer has the initiator, so this side's QP is the target
+        TransportService::Extended if req.is_xrc() => QpType::XrcRecv,
         _ => return Err(RejectReason::INVALID_TRANSPORT_TYPE),
     };
     let primary = way_of_peer(&req.primary, port, context).ok_or(RejectReason::INVALID_GID)?;

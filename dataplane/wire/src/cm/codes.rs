@@ -18,6 +18,7 @@ pub struct ServiceId(pub u64);
 impl ServiceId {
     const TCP: u64 = 0x0106_0000;
     const UDP: u64 = 0x0111_0000;
+    const IB: u64 = 0x013f_0000;
 
     /// The service ID of a port in RDMA-CM's TCP port space (connections).
     pub const fn tcp(port: u16) -> ServiceId {
@@ -29,6 +30,11 @@ impl ServiceId {
         ServiceId(Self::UDP | port as u64)
     }
 
+    /// The service ID of a port in RDMA-CM's IB port space (connections of any type).
+    pub const fn ib(port: u16) -> ServiceId {
+        ServiceId(Self::IB | port as u64)
+    }
+
     /// The port number, if this is a service ID of the TCP port space.
     pub const fn tcp_port(self) -> Option<u16> {
         if self.0 & !0xffff == Self::TCP { Some(self.0 as u16) } else { None }
@@ -37,6 +43,11 @@ impl ServiceId {
     /// The port number, if this is a service ID of the UDP port space.
     pub const fn udp_port(self) -> Option<u16> {
         if self.0 & !0xffff == Self::UDP { Some(self.0 as u16) } else { None }
+    }
+
+    /// The port number, if this is a service ID of the IB port space.
+    pub const fn ib_port(self) -> Option<u16> {
+        if self.0 & !0xffff == Self::IB { Some(self.0 as u16) } else { None }
     }
 }
 

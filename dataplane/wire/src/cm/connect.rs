@@ -63,6 +63,15 @@ pub struct Req {
 }
 
 impl Req {
+    /// [`extended_transport_type`](Req::extended_transport_type) of XRC.
+    pub const EXTENDED_XRC: u8 = 1;
+
+    /// Returns whether the sender asks for an XRC connection, of which it is the initiator.
+    pub fn is_xrc(&self) -> bool {
+        self.transport_service == TransportService::Extended
+            && self.extended_transport_type == Self::EXTENDED_XRC
+    }
+
     /// The path MTU; [`None`] if the code stands for no size.
     pub fn path_mtu(&self) -> Option<PathMtu> {
         PathMtu::from_code(self.path_mtu_code)
@@ -140,7 +149,8 @@ pub struct Rep {
     pub local_qkey: Qkey,
     /// QPN of the sender's queue pair.
     pub local_qpn: Qpn,
-    /// The sender's end-to-end context, 24 bits; used by reliable datagrams only.
+    /// The sender's end-to-end context, 24 bits, of reliable datagrams. XRC has the target's QPN
+    /// here.
     pub local_eecn: u32,
     /// PSN of the first packet that the receiver is to send.
     pub starting_psn: Psn,
@@ -165,6 +175,12 @@ pub struct Rep {
 }
 
 impl Rep {
+    /// The QPN of the sender's queue pair, in the answer to a REQ that asks for XRC (`is_xrc`) or
+    /// for another service.
+    pub fn qpn(&self, is_xrc: bool) -> Qpn {
+        if is_xrc { Qpn::new(self.local_eecn) } else { self.local_qpn }
+    }
+
     /// Reads the bytes after the MAD header.
     pub fn parse(b: &[u8; BODY_LEN]) -> Rep {
         Rep {

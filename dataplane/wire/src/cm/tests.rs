@@ -360,6 +360,24 @@ fn service_ids_of_the_port_spaces_carry_the_port() {
     assert_eq!(ServiceId::tcp(5).tcp_port(), Some(5));
     assert_eq!(ServiceId::udp(5).udp_port(), Some(5));
     assert_eq!((ServiceId::udp(5).tcp_port(), ServiceId::tcp(5).udp_port()), (None, None));
+    assert_eq!(ServiceId::ib(7174).0, 0x0000_0000_013f_1c06);
+    assert_eq!((ServiceId::ib(5).ib_port(), ServiceId::ib(5).tcp_port()), (Some(5), None));
+    assert_eq!(ServiceId::tcp(5).ib_port(), None);
+}
+
+#[test] //= check X10 test
+fn an_xrc_target_has_its_number_in_the_place_of_an_ee_context_s() {
+    let rep = Rep { local_qpn: Qpn::new(1), local_eecn: 2, ..Rep::default() };
+    assert_eq!((rep.qpn(false), rep.qpn(true)), (Qpn::new(1), Qpn::new(2)));
+    let extended = |extended_transport_type| Req {
+        transport_service: TransportService::Extended,
+        extended_transport_type,
+        ..Req::default()
+    };
+    assert!(extended(Req::EXTENDED_XRC).is_xrc());
+    assert!(!extended(0).is_xrc() && !extended(2).is_xrc());
+    let of_rc = Req { extended_transport_type: Req::EXTENDED_XRC, ..Req::default() };
+    assert!(!of_rc.is_xrc(), "the type has a meaning in extended REQs only");
 }
 
 #[test]

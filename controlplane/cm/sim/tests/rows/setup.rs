@@ -2,7 +2,7 @@
 
 use uroce_cm::{AcceptParams, CloseReason, ConnectParams};
 use uroce_cm_sim::conn_params;
-use uroce_wire::cm::{CmTimeout, Message, MessageRejected, RejectReason};
+use uroce_wire::cm::{CmTimeout, Message, MessageRejected, RejectReason, TransportService};
 
 use super::*;
 
@@ -280,4 +280,45 @@ fn a_peer_to_peer_req_before_the_other_sides_is_repeated() {
     pair.nodes[0].connect(pair.now, &params(0)).unwrap();
     pair.run_for(INTERVAL);
     assert!(matches!(pair.events(0)[..], [(_, CmEvent::Request(_))]));
+}
+
+//= check X10 test
+#[test]
+fn an_xrc_initiator_is_connected_to_a_target_and_each_side_names_the_other() {
+    let mut pair = pair();
+    let params = ConnectParams { transport_service: TransportService::Extended, ..terms() };
+    let active = pair.nodes[0].connect(pair.now, &params).unwrap();
+    pair.run_for(ms(1));
+    let (passive, request) = request(&mut pair);
+    assert!(request.req.is_xrc());
+    accept(&mut pair, passive);
+    pair.run_for(ms(1));
+    let [(id, CmEvent::Accepted(rep))] = &pair.events(0)[..] else { panic!("not accepted") };
+    assert_eq!((*id, rep.local_qpn, rep.local_eecn), (active, Qpn::default(), QPNS[1]));
+    assert!(rep.srq);
+    ready(&mut pair, active);
+    pair.run_for(ms(1));
+    let ids = [active, passive];
+    assert_eq!(states(&pair, ids), [Some(State::Established); 2]);
+    for node in [0, 1] {
+        let other = Some(Qpn::new(QPNS[1 - node]));
+        assert_eq!(pair.nodes[node].remote_qpn(ids[node]), other, "node {node}");
+    }
+    let now = pair.now;
+    pair.nodes[1].disconnect(now, passive, b"").unwrap();
+    pair.run_for(ms(1));
+    assert_eq!(states(&pair, ids)[0], Some(State::DreqRcvd), "the DREQ has named our QP");
+}
+
+//= check X10 test
+#[test]
+fn xrc_is_not_connected_peer_to_peer_and_rd_not_at_all() {
+    let mut pair = pair();
+    let xrc = ConnectParams { transport_service: TransportService::Extended, ..terms() };
+    let rd = ConnectParams { transport_service: TransportService::Rd, ..terms() };
+    for params in [ConnectParams { peer_to_peer: true, ..xrc }, rd] {
+        let refused = pair.nodes[0].connect(pair.now, &params);
+        assert!(matches!(refused, Err(uroce_cm::CmError::OutOfRange(_))), "{refused:?}");
+    }
+    assert_eq!(pair.nodes[0].len(), 0);
 }

@@ -57,7 +57,8 @@ impl Cm {
     /// Checks the parameters that every REQ must have, whatever its consumer would accept.
     fn check_req(&self, addr: &MadAddr, req: &Req) -> Result<(), RejectReason> {
         //= check J5 — a REQ that cannot be served is refused with the reason.
-        if !matches!(req.transport_service, TransportService::Rc | TransportService::Uc) {
+        let is_known = matches!(req.transport_service, TransportService::Rc | TransportService::Uc);
+        if !is_known && !req.is_xrc() {
             return Err(RejectReason::INVALID_TRANSPORT_TYPE);
         }
         if req.path_mtu().is_none() {
@@ -213,6 +214,7 @@ impl Conn {
         self.remote_comm = Some(req.local_comm_id);
         self.remote_guid = req.local_ca_guid;
         self.remote_qpn = Some(req.local_qpn);
+        self.is_xrc = req.is_xrc();
         self.offered = split_offer(req.private_data).0;
         self.addr = addr.reversed();
         self.primary = Path::of_peer(addr.port, &req.primary);

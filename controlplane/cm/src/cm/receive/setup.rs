@@ -33,15 +33,16 @@ impl Cm {
             }
             Err(reason) => return Err(reason),
         };
-        let (state, peer) = (conn.state, conn.addr.dst);
+        let (state, peer, is_xrc) = (conn.state, conn.addr.dst, conn.is_xrc);
         if state.after(Event::RecvRep).is_none() {
             let verdict = self.with(id, |conn, common| conn.on_copied_rep(common));
             return Err(verdict.unwrap_or(MadDrop::UnknownId));
         }
-        if !is_connectable(rep.local_qpn) {
+        let qpn = rep.qpn(is_xrc);
+        if !is_connectable(qpn) {
             return Err(MadDrop::Malformed);
         }
-        if let Some(old) = self.stale(rep.local_ca_guid, rep.local_qpn, peer) {
+        if let Some(old) = self.stale(rep.local_ca_guid, qpn, peer) {
             self.with(old, |conn, common| conn.tear_down(now, common));
             self.with(id, |conn, common| conn.refuse_stale_rep(now, rep, common));
             return Err(MadDrop::Refused);
@@ -105,7 +106,8 @@ impl Conn {
         self.state = self.state.after(Event::RecvRep).ok_or(MadDrop::Unexpected)?;
         self.remote_comm = Some(rep.local_comm_id);
         self.remote_guid = rep.local_ca_guid;
-        self.remote_qpn = Some(rep.local_qpn);
+        //= check X10 — the target's number comes in the place of an EE context's
+        self.remote_qpn = Some(rep.qpn(self.is_xrc));
         self.asked = transaction;
         (self.repeated, self.deadline) = (None, None);
         //= check A28 — an answer counts only if it answers an offer of this connection
