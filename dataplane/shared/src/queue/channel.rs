@@ -95,14 +95,14 @@ impl CompletionChannel {
     /// descriptor. `None` if the token has no event.
     pub fn event_read(&self) -> Option<Arc<CompletionQueue>> {
         let cq = self.ready.pop()?;
-        cq.has_event.store(false, Ordering::Release);
+        cq.has_event.swap(false, Ordering::AcqRel);
         if self.has_expelled(&cq) { None } else { Some(cq) }
     }
 
     /// Discards the event of a queue that is about to be destroyed, and of no other queue.
     pub fn discard(&self, cq: &Arc<CompletionQueue>) {
         if self.take_out(cq) {
-            cq.has_event.store(false, Ordering::Release);
+            cq.has_event.swap(false, Ordering::AcqRel);
             self.has_expelled(cq);
         }
     }
@@ -135,7 +135,7 @@ impl CompletionChannel {
     /// Expels a queue if it is retired, and returns whether it is. To be called after each change
     /// of the queue's flag or entry.
     fn has_expelled(&self, cq: &Arc<CompletionQueue>) -> bool {
-        // Pairs with the fence in `retire`: this thread sees that the queue is retired, or the
+        // Pairs with the fence in `expel`: this thread sees that the queue is retired, or the
         // retiring thread sees what this one has changed.
         fence(Ordering::SeqCst);
         let is_retired = cq.is_retired();
@@ -150,6 +150,7 @@ impl CompletionChannel {
     /// that thread does this.
     #[cold]
     pub(super) fn expel(&self, cq: &Arc<CompletionQueue>) {
+        fence(Ordering::SeqCst);
         // The flag of a queue without an entry means that there never is another one.
         if !cq.has_event.swap(true, Ordering::AcqRel) || self.take_out(cq) {
             cq.leave();

@@ -323,10 +323,7 @@ impl CompletionQueue {
     /// message when the shared receive queue and its completion queue are destroyed.
     pub fn retire(self: &Arc<CompletionQueue>) {
         let Some(channel) = &self.channel else { return };
-        self.armed.store(UNARMED, Ordering::Relaxed);
         self.is_retired.store(true, Ordering::Relaxed);
-        // Pairs with the fence in `CompletionChannel::has_expelled`.
-        fence(Ordering::SeqCst);
         channel.expel(self);
     }
 

@@ -7,7 +7,8 @@
 //! - A number finds its own queue or nothing, because it includes the generation of its place.
 //! - Only targets of the queue's own XRC domain find it.
 //! - The table keeps a completion queue until the application has let it go and no target has it.
-//!   So an lcore never frees one. It looks whether that is so when a queue, a name or a target goes.
+//!   So an lcore never frees one. It looks whether that is so when a queue, a name or a target is
+//!   gone.
 //!
 //! Not here: receives ([`SharedReceiveQueue`]).
 
