@@ -198,7 +198,7 @@ fn a_queue_and_its_domain_are_of_one_device() {
 #[test] //= check X10 test
 fn the_connection_manager_connects_an_initiator_to_a_target() {
     let (left, right) = Setup::default().contexts();
-    let (mut left, right) = (Side::new(&left), Side::new(&right));
+    let (left, right) = (Side::new(&left), Side::new(&right));
     let server: SocketAddr = "192.0.2.2:7471".parse().unwrap();
     let listener = Listener::bind(&right.context, server, 4).unwrap();
     let domain = right.context.open_xrc_domain().unwrap();

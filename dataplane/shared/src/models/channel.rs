@@ -107,7 +107,7 @@ pub(crate) fn retire_beside_an_lcore_and_a_taker() {
     });
     cq.retire();
     let another = || CompletionQueue::new(1, Some(&channel));
-    // There may be room only when both have ended. Whoever has it has it alone.
+    // X
     let early = another().ok();
     if let Some(next) = &early {
         next.arm(Arm::Next);
