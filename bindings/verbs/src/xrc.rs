@@ -52,7 +52,7 @@ use crate::srq::SharedReceiveQueue;
 /// let srqs = cqs.each_ref().map(|cq| pd.create_xrc_srq(&domain, cq, 16, 1));
 /// let [first, second] = srqs;
 /// let (first, second) = (first?, second?);
-/// let target = domain.create_target()?;
+/// let mut target = domain.create_target()?;
 /// for srq in [&first, &second] {
 ///     srq.post_recv(&RecvWr::new(&[memory.slice(..1024)?]))?;
 /// }

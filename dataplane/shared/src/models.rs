@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! models                      every model; then every memory order and every write lost in turn
+//! models --explore            every model, with nothing lost
 //! models NAME                 one model
 //! models NAME --weaken SITE   one model with what is at SITE (`qsbr.rs:60:Fence`) lost
 //! ```

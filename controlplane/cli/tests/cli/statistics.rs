@@ -163,8 +163,13 @@ fn round_trips_of_requests_are_measured_and_cleared() {
     assert!(distribution().iter().all(|of| of.samples() == 0));
     assert!(latency("show latency").iter().all(|qp| qp.samples == 0));
     let samples = || latency(&format!("show latency qp {left}"))[0].samples;
-    lab.write(1);
-    assert_eq!(samples(), 1, "the first request is measured again");
+    // A request that is sent again, because this machine was slow, is not measured.
+    let is_measured = (0..3).any(|_| {
+        assert_eq!(says("clear latency"), "");
+        lab.write(1);
+        samples() == 1
+    });
+    assert!(is_measured, "the first request is measured again");
     lab.write(100);
     assert!(samples() >= 5);
     assert_eq!(text(&ask("show latency qp 1").stderr), "no QP 0x000001\n");

@@ -16,6 +16,10 @@ pub fn main() -> ExitCode {
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     match args[..] {
         [] => all(),
+        ["--explore"] => {
+            MODELS.iter().for_each(check);
+            ExitCode::SUCCESS
+        }
         [name] => named(name).map_or(ExitCode::from(2), |model| {
             check(model);
             ExitCode::SUCCESS
