@@ -403,7 +403,16 @@ fn open_port(
         mac: config.mac,
         rx_interrupts: device.idle == Idle::Sleep,
     };
-    Port::open(eal, &config, pool).map_err(|error| OpenError::Port { port: number, error })
+    let port =
+        Port::open(eal, &config, pool).map_err(|error| OpenError::Port { port: number, error })?;
+    if let Some(queue_pairs) = port.capabilities().silent_queue {
+        tracing::warn!(
+            port = number,
+            queue_pairs,
+            "the NIC loses what is sent by more queues than these, which all lcores use now"
+        );
+    }
+    Ok(port)
 }
 
 /// Opens a port over UDP sockets, at the addresses that its interface has now or at the configured

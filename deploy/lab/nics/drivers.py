@@ -47,13 +47,10 @@ NICS = (
 )
 
 # Remedies for missing properties, by NIC, way and property.
-ONE_LCORE = ("The driver reports more queues than the device serves: use `lcores = 1`. The device "
-             "is QEMU's; another of its kind may differ.")
 BEHIND_AN_IOMMU = "The driver ends the process: bind the NIC to vfio-pci, behind an IOMMU."
 CONVENTIONAL = "A conventional PCI device of QEMU's cannot be unplugged."
 REMEDIES = {
     ("e1000", "vfio-pci", "unplugged"): CONVENTIONAL,
-    ("vmxnet3", "vfio-pci", "two lcores"): ONE_LCORE,
     ("vmxnet3", "uio-huge", "start, MTU 1500"): BEHIND_AN_IOMMU,
 }
 

@@ -18,10 +18,10 @@ LISTEN_SECONDS = 15
 EXCHANGE_PORT = 18515
 # ACK timeout with which all retries last 2.1 s: an emulated guest may pause for most of a second.
 PATIENCE = ["-u", "16"]
-# Megabytes, and number of packet buffers: few, since an emulated IOMMU takes seconds to map memory
-# that is not used.
-MEMORY_MB = 128
-MBUFS = 4095
+# Megabytes of an lcore, beside as many for EAL, and packet buffers of an lcore: few, since an
+# emulated IOMMU takes seconds to map memory that is not used.
+MEMORY_MB = 64
+MBUFS = 4096
 
 
 @dataclass(frozen=True)
@@ -55,11 +55,12 @@ def addresses(end, port):
 
 def config(end, devices, setting, memory=""):
     """Returns a configuration file as text; `devices` are the values of `ethdev`."""
-    lines = ["[eal]", f"memory_mb = {MEMORY_MB}", memory, "[[device]]", 'name = "nic"',
+    memory_mb, mbufs = MEMORY_MB * (setting.lcores + 1), MBUFS * setting.lcores - 1
+    lines = ["[eal]", f"memory_mb = {memory_mb}", memory, "[[device]]", 'name = "nic"',
              f"lcores = {setting.lcores}", 'idle = "sleep"']
     for port, device in enumerate(devices):
         lines += ["[[device.port]]", f"ethdev = {device}", f"mtu = {setting.mtu}",
-                  f"mbufs = {MBUFS}", f"ip = {json.dumps(addresses(end, port))}"]
+                  f"mbufs = {mbufs}", f"ip = {json.dumps(addresses(end, port))}"]
         lines += [f"vlan = {setting.vlan}"] if setting.vlan else []
         lines += [f'mac = "{setting.mac}"'] if setting.mac else []
     return "\n".join([*filter(None, lines), ""])

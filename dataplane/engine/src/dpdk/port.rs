@@ -30,6 +30,7 @@ mod queue;
 pub(crate) mod ring;
 mod signal;
 mod socket;
+mod trial;
 pub mod vdev;
 mod virtio_user;
 

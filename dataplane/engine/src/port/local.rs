@@ -78,6 +78,7 @@ impl LocalPort {
             name: format!("local{}", member.number()),
             driver: "local".to_owned(),
             max_queue_pairs: uroce_local::QUEUES_MAX,
+            silent_queue: None,
             max_mtu: Some(MTU_MAX),
             rss: false,
             rx_checksum: false,

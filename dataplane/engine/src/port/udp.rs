@@ -64,6 +64,7 @@ impl UdpPort {
             name: interface.clone(),
             driver: "udp".to_owned(),
             max_queue_pairs: uroce_udp::QUEUES_MAX,
+            silent_queue: None,
             max_mtu: Some(MTU_MAX),
             rss: queue_pairs > 1,
             rx_checksum: true,
