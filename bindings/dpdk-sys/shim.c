@@ -472,6 +472,7 @@ int uroce_port_info(uint16_t port, struct uroce_port_info *out)
 	out->max_rx_packet = info.max_rx_pktlen;
 	out->min_rx_buffer = info.min_rx_bufsize;
 	out->rss = (info.flow_type_rss_offloads & RSS_TYPES) != 0;
+	out->reta_size = info.reta_size;
 	out->scatter = (info.rx_offload_capa & RTE_ETH_RX_OFFLOAD_SCATTER) != 0;
 	out->rx_checksum = (info.rx_offload_capa & RX_CHECKSUMS) == RX_CHECKSUMS;
 	out->tx_checksum = (info.tx_offload_capa & RTE_ETH_TX_OFFLOAD_IPV4_CKSUM) != 0;
@@ -737,6 +738,57 @@ int uroce_port_reta(uint16_t port, uint16_t *queues, uint16_t capacity)
 		queues[i] = table[i / RTE_ETH_RETA_GROUP_SIZE].reta[i % RTE_ETH_RETA_GROUP_SIZE];
 	free(table);
 	return result == 0 ? (int)size : result;
+}
+
+int uroce_port_reta_set(uint16_t port, uint16_t entry, uint16_t queue)
+{
+	struct rte_eth_rss_reta_entry64 *table;
+	struct rte_eth_dev_info info;
+	int result = rte_eth_dev_info_get(port, &info);
+
+	if (result != 0)
+		return result;
+	if (entry >= info.reta_size)
+		return -EINVAL;
+	table = calloc(info.reta_size / RTE_ETH_RETA_GROUP_SIZE + 1, sizeof(*table));
+	if (table == NULL)
+		return -ENOMEM;
+	table[entry / RTE_ETH_RETA_GROUP_SIZE].mask = UINT64_C(1)
+						      << entry % RTE_ETH_RETA_GROUP_SIZE;
+	table[entry / RTE_ETH_RETA_GROUP_SIZE].reta[entry % RTE_ETH_RETA_GROUP_SIZE] = queue;
+	result = rte_eth_dev_rss_reta_update(port, table, info.reta_size);
+	free(table);
+	return result;
+}
+
+int uroce_port_rss(uint16_t port, struct uroce_rss *out)
+{
+	struct rte_eth_dev_info info;
+	struct rte_eth_rss_conf conf;
+	int result = rte_eth_dev_info_get(port, &info);
+
+	if (result != 0)
+		return result;
+	memset(out, 0, sizeof(*out));
+	memset(&conf, 0, sizeof(conf));
+	out->key_len = info.hash_key_size != 0 ? info.hash_key_size : 40;
+	if (out->key_len > sizeof(out->key))
+		return -ENOTSUP;
+	conf.rss_key = out->key;
+	conf.rss_key_len = out->key_len;
+	result = rte_eth_dev_rss_hash_conf_get(port, &conf);
+	if (result != 0)
+		return result;
+#if RTE_VERSION >= RTE_VERSION_NUM(23, 11, 0, 0)
+	if (conf.algorithm != RTE_ETH_HASH_FUNCTION_DEFAULT &&
+	    conf.algorithm != RTE_ETH_HASH_FUNCTION_TOEPLITZ)
+		return -ENOTSUP;
+#endif
+	out->ipv4 = (conf.rss_hf & RTE_ETH_RSS_IPV4) != 0;
+	out->ipv4_udp = (conf.rss_hf & RTE_ETH_RSS_NONFRAG_IPV4_UDP) != 0;
+	out->ipv6 = (conf.rss_hf & RTE_ETH_RSS_IPV6) != 0;
+	out->ipv6_udp = (conf.rss_hf & RTE_ETH_RSS_NONFRAG_IPV6_UDP) != 0;
+	return 0;
 }
 
 uint16_t uroce_rx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, uint16_t count,

@@ -79,6 +79,7 @@ struct uroce_port_info {
 	uint32_t max_rx_packet; /* largest frame, Ethernet header and CRC included */
 	uint32_t min_rx_buffer; /* least data room of the receive mempool */
 	uint8_t rss;            /* can distribute packets by IP address or UDP port */
+	uint16_t reta_size;     /* entries of the table by which it does so */
 	uint8_t scatter;        /* can receive into several segments */
 	uint8_t rx_checksum;    /* verifies IPv4 and UDP checksums */
 	uint8_t tx_checksum;    /* computes IPv4 checksums */
@@ -171,6 +172,20 @@ int uroce_port_xstats(uint16_t port, struct uroce_xstat *out, uint32_t capacity)
  * queues (RSS RETA), and returns how many it has. -ENOTSUP if the driver has none, or does not tell
  * it. */
 int uroce_port_reta(uint16_t port, uint16_t *queues, uint16_t capacity);
+/* Makes packets of one entry of that table arrive at another queue. */
+int uroce_port_reta_set(uint16_t port, uint16_t entry, uint16_t queue);
+
+/* The hash that chooses the entry (Toeplitz). */
+struct uroce_rss {
+	uint8_t key[128];
+	uint8_t key_len;
+	uint8_t ipv4;     /* covers the addresses of IPv4 */
+	uint8_t ipv4_udp; /* covers the addresses and ports of UDP over IPv4 */
+	uint8_t ipv6;
+	uint8_t ipv6_udp;
+};
+/* -ENOTSUP if the hash is another one, or the driver does not tell it. */
+int uroce_port_rss(uint16_t port, struct uroce_rss *out);
 
 /* Every returned mbuf has one segment. *dropped counts the packets that could not be linearised. */
 uint16_t uroce_rx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, uint16_t count,

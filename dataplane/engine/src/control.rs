@@ -30,6 +30,7 @@ use rtrb::Producer;
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use steering::Steering;
 use uroce_shared::queue::xrc::XrcDomain;
 use uroce_shared::queue::{CompletionQueue, RecvQueueEnd, SendQueueEnd, SharedReceiveQueue};
 use uroce_shared::seat::Turn;
@@ -59,6 +60,7 @@ pub(crate) mod poller;
 mod records;
 mod resize;
 pub(crate) mod signals;
+mod steering;
 mod taps;
 mod wait;
 
@@ -265,6 +267,7 @@ pub struct Control {
     udp_source_ports: u8,
     notification: Notification,
     links: Links,
+    steering: Steering,
     /// For each port, the ring of its frames to the lcore.
     inject: Vec<Producer<Mbuf>>,
     /// The lcores' heartbeats at the last call of [`serve_adopted`](Control::serve_adopted).
@@ -297,6 +300,7 @@ impl Control {
             udp_source_ports: parts.udp_source_ports,
             notification: parts.notification,
             links: Links::new(backlogs, &ports),
+            steering: Steering::new(&ports),
             inject,
             ports,
         }
@@ -322,6 +326,7 @@ impl Control {
         drop(rest);
         result.ok_or(ControlError::UnknownQp(qpn))??;
         self.qps.put(record);
+        self.steer(&record, &change);
         Ok(())
     }
 
@@ -350,6 +355,19 @@ impl Control {
             None => record.migrates,
         };
         Ok(Record { path_mtu, port, alt_port, migrates, ..record })
+    }
+
+    /// Steers the packets of a QP after a change.
+    fn steer(&mut self, record: &Record, change: &QpChange) {
+        let Record { qpn, lcore, port, .. } = *record;
+        if change.state == Some(QpState::Reset) {
+            self.steering.forget(qpn);
+        } else if let Some(path) = &change.path
+            && let Some(at) = usize::from(port).checked_sub(1)
+            && let Some(binding) = self.ports.get(at)
+        {
+            self.steering.steer(qpn, lcore, at, &binding.port, &path.encap);
+        }
     }
 
     fn check_mtu(&self, port: u8, path_mtu: PathMtu) -> Result<(), ControlError> {
@@ -434,6 +452,7 @@ impl Control {
         }
         self.drop_notices(qpn);
         self.qps.forget(index);
+        self.steering.forget(qpn);
         self.shared.places.end(index);
         self.lcores[lcore].qps -= 1;
         self.slots.give_back(index);

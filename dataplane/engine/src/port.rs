@@ -31,6 +31,7 @@ pub use uroce_udp::mac_of as udp_mac;
 use crate::dpdk::eal::Eal;
 use crate::dpdk::mbuf::Mempool;
 use crate::dpdk::port::Ethdev;
+use crate::dpdk::port::rss::Rss;
 use port_id::PortId;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -301,6 +302,24 @@ impl Port {
         match &self.kind {
             Kind::Ethdev(ethdev) => ethdev.rss_table(),
             Kind::Local(_) | Kind::Udp(_) => None,
+        }
+    }
+
+    /// Returns how the device spreads received packets, if its table can be changed while packets
+    /// arrive.
+    pub(crate) fn rss(&self) -> Option<Rss> {
+        match &self.kind {
+            Kind::Ethdev(ethdev) => ethdev.rss(),
+            Kind::Local(_) | Kind::Udp(_) => None,
+        }
+    }
+
+    /// Makes packets of an entry of that table arrive at another queue. Returns false if the driver
+    /// refuses.
+    pub(crate) fn set_rss_entry(&self, entry: usize, queue: u16) -> bool {
+        match &self.kind {
+            Kind::Ethdev(ethdev) => ethdev.set_rss_entry(entry, queue),
+            Kind::Local(_) | Kind::Udp(_) => false,
         }
     }
 }

@@ -95,6 +95,7 @@ impl Control {
         if let Some(device) = self.ports[at].port.resettable() {
             device.end_away();
         }
+        self.steering.begin(at, &self.ports[at].port);
     }
 
     /// Closes the device of a detached port (counted from 1) for good. Returns whether all ports

@@ -28,6 +28,7 @@ mod link;
 mod memif;
 mod queue;
 pub(crate) mod ring;
+pub(crate) mod rss;
 mod signal;
 mod socket;
 mod trial;

@@ -81,6 +81,7 @@ impl LocalPort {
             silent_queue: None,
             max_mtu: Some(MTU_MAX),
             rss: false,
+            steering: false,
             rx_checksum: false,
             tx_checksum: false,
             link_interrupt: false,

@@ -67,6 +67,7 @@ impl UdpPort {
             silent_queue: None,
             max_mtu: Some(MTU_MAX),
             rss: queue_pairs > 1,
+            steering: false,
             rx_checksum: true,
             tx_checksum: true,
             link_interrupt: false,

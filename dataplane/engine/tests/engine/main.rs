@@ -27,4 +27,5 @@ mod port_drivers;
 mod ports;
 mod sleep;
 mod start;
+mod steering;
 mod tap;

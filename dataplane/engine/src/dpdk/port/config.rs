@@ -1,6 +1,6 @@
 //! Configuration of a port, capabilities of a device, and starting a port by them.
 
-use super::{FRAME_OVERHEAD, PortError, af_packet, af_xdp, check, text, trial};
+use super::{FRAME_OVERHEAD, PortError, af_packet, af_xdp, check, rss, text, trial};
 use crate::dpdk::mbuf::Mempool;
 use dpdk_sys::uroce_port_info;
 use uroce_wire::Mac;
@@ -70,6 +70,9 @@ pub struct Capabilities {
     pub max_mtu: Option<u16>,
     /// Whether the device spreads received packets over the queues by IP addresses or UDP ports.
     pub rss: bool,
+    /// Whether the table by which it does so can be changed while packets arrive, so that packets
+    /// of a QP arrive at its own lcore. They are handed over otherwise.
+    pub steering: bool,
     /// Whether the device can verify IPv4 and UDP checksums on receive. Not used yet.
     pub rx_checksum: bool,
     /// Whether the device can compute the IPv4 checksum on transmit. Not used yet.
@@ -326,12 +329,15 @@ fn capabilities(info: &uroce_port_info) -> Capabilities {
     let by_chunk = if driver == af_xdp::DRIVER { af_xdp::MTU_MAX } else { u16::MAX };
     let max_mtu = info.max_mtu.min(by_chunk).min(u16::try_from(by_packet).unwrap_or(u16::MAX));
     let name = text(&info.name);
+    let has_table = info.rss != 0 && info.reta_size.is_power_of_two();
+    let steering = has_table && rss::is_changed_live(&driver);
     Capabilities {
         max_queue_pairs: queue_pairs(&name, &driver, info),
         silent_queue: None,
         max_mtu: (!FRAME_SIZE_ELSEWHERE.contains(&driver.as_str())).then_some(max_mtu),
         driver,
         rss: info.rss != 0,
+        steering,
         rx_checksum: info.rx_checksum != 0,
         tx_checksum: info.tx_checksum != 0,
         link_interrupt: info.link_interrupt != 0 && !is_pci(&name),
