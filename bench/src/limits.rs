@@ -25,6 +25,7 @@ use memory::Packets;
 use crate::cli::{LimitsArgs, Role};
 use crate::error::BenchError;
 use crate::machine::Machine;
+use crate::nic_check::PortReport;
 use crate::perf::measure::median;
 use crate::pin::{Side, cpu_of, cpus, pin};
 use crate::rendezvous::{Link, Listener, connect};
@@ -225,8 +226,8 @@ fn client_runs(
     }
     let limits = Limits::median(&runs);
     match args.json {
-        true => println!("{}", json(&limits, raw.driver(), setting, args.runs)),
-        false => print!("{}", table(&limits, raw.driver(), setting, args.runs)),
+        true => println!("{}", json(&limits, &raw.report(), setting, args.runs)),
+        false => print!("{}", table(&limits, &raw.report(), setting, args.runs)),
     }
     Ok(())
 }
@@ -258,10 +259,13 @@ fn doze() {
     std::thread::sleep(Duration::from_micros(20));
 }
 
-fn json(limits: &Limits, device: &str, setting: &Setting, runs: u32) -> serde_json::Value {
+fn json(limits: &Limits, port: &PortReport, setting: &Setting, runs: u32) -> serde_json::Value {
     let mut value = serde_json::json!({
         "test": "limits",
-        "device": device,
+        "device": port.driver,
+        "by_device": port.by_nic,
+        "device_could": port.nic_could,
+        "in_software": port.in_software,
         "mtu": setting.mtu,
         "size": setting.size,
         "runs": runs,
@@ -275,7 +279,7 @@ fn json(limits: &Limits, device: &str, setting: &Setting, runs: u32) -> serde_js
     value
 }
 
-fn table(limits: &Limits, device: &str, setting: &Setting, runs: u32) -> String {
+fn table(limits: &Limits, port: &PortReport, setting: &Setting, runs: u32) -> String {
     let line = crate::perf::report::line();
     format!(
         "{line}\n                    Limits of {device}: medians of {runs} runs\n{line}\n \
@@ -287,7 +291,7 @@ fn table(limits: &Limits, device: &str, setting: &Setting, runs: u32) -> String 
          copy + ICRC in one pass                     {:>10.2} Gb/s\n \
          roofline                                    {:>10.2} Gb/s\n \
          copy + ICRC across                          {:>10.2} Gb/s\n \
-         half round trip             {:>10.1} ns\n{line}\n",
+         half round trip             {:>10.1} ns\n{line}\n{features}",
         limits.frames_mpps,
         limits.frames_gbps,
         limits.small_frames_mpps,
@@ -298,6 +302,8 @@ fn table(limits: &Limits, device: &str, setting: &Setting, runs: u32) -> String 
         limits.roofline_gbps,
         limits.across_gbps,
         limits.half_rtt_ns,
+        device = port.driver,
+        features = port.features(),
         frame = setting.frame(),
         small = SMALL_PAYLOAD + PACKET_OVERHEAD,
     )
@@ -318,7 +324,9 @@ mod tests {
     fn the_json_has_every_figure() {
         let setting = Setting { size: 65536, mtu: 4096, time: Duration::from_millis(1) };
         let limits = Limits { roofline_gbps: 7.5, ..Limits::default() };
-        let value = json(&limits, "net_ring", &setting, 5);
+        let port = PortReport { in_software: vec!["RSS".into()], ..PortReport::default() };
+        let value = json(&limits, &port, &setting, 5);
+        assert_eq!(value["in_software"], serde_json::json!(["RSS"]));
         assert_eq!((&value["roofline_gbps"], &value["mtu"]), (&7.5.into(), &4096.into()));
         assert!(value["machine"]["commit"].is_string());
         assert!(value["half_rtt_ns"].is_number());

@@ -83,6 +83,8 @@ struct uroce_port_info {
 	uint8_t scatter;        /* can receive into several segments */
 	uint8_t rx_checksum;    /* verifies IPv4 and UDP checksums */
 	uint8_t tx_checksum;    /* computes IPv4 checksums */
+	uint8_t vlan_strip;     /* takes 802.1Q tags off received packets */
+	uint8_t vlan_insert;    /* puts 802.1Q tags into sent packets */
 	uint8_t link_interrupt; /* reports link changes by an interrupt */
 	int socket;             /* NUMA node, -1 if unknown */
 };

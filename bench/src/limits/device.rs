@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use uroce_engine::eal::{Eal, EalConfig, Memory, ThreadGuard};
 use uroce_engine::mbuf::{Mempool, PoolConfig};
 use uroce_engine::port::ring::ring_pair;
-use uroce_engine::port::{Port, PortConfig, QueuePair, vdev};
+use uroce_engine::port::{By, Port, PortConfig, QueuePair, vdev};
 
 /// Mbufs of a port (two full queues and those of the thread), and the size of a thread's cache.
 const POOL: (u32, u32) = (4095, 256);
@@ -35,6 +35,15 @@ const HUGE_MB: u32 = 512;
 impl RawPort {
     /// Opens the device that the options name.
     pub(crate) fn open(args: &DeviceArgs, setting: &Setting) -> Result<Self, BenchError> {
+        Self::open_with(args, setting, 1)
+    }
+
+    /// Opens the device that the options name, with several queue pairs if it has them.
+    pub(crate) fn open_with(
+        args: &DeviceArgs,
+        setting: &Setting,
+        queue_pairs: u16,
+    ) -> Result<Self, BenchError> {
         let device = match (&args.vdev, &args.pci) {
             (Some(device), _) | (None, Some(device)) => device.clone(),
             (None, None) => {
@@ -47,7 +56,7 @@ impl RawPort {
             config.memory = Memory::Huge { mb: HUGE_MB };
         }
         let eal = Eal::init(&config).step("starting DPDK")?;
-        Self::open_on(eal, device, setting)
+        Self::open_as(eal, PortConfig { queue_pairs, ..PortConfig::new(device) }, setting)
     }
 
     /// Opens a device on a running EAL.
@@ -56,8 +65,18 @@ impl RawPort {
         device: String,
         setting: &Setting,
     ) -> Result<Self, BenchError> {
-        let pool = pool(eal, setting, POOL, vdev::copies(&device))?;
-        let config = PortConfig { mtu: port_mtu(setting), ..PortConfig::new(device) };
+        Self::open_as(eal, PortConfig::new(device), setting)
+    }
+
+    fn open_as(
+        eal: &'static Eal,
+        config: PortConfig,
+        setting: &Setting,
+    ) -> Result<Self, BenchError> {
+        let (each, cache) = POOL;
+        let count = (each + 1) * u32::from(config.queue_pairs).next_power_of_two() - 1;
+        let pool = pool(eal, setting, (count, cache), vdev::copies(&config.device))?;
+        let config = PortConfig { mtu: port_mtu(setting), ..config };
         let port = Port::open(eal, &config, &pool).step("opening the device")?;
         Self::on(eal, port, pool)
     }
@@ -79,27 +98,32 @@ impl RawPort {
         Ok(Self { port, queue, pool, eal })
     }
 
-    /// Describes the port for `nic-check`.
+    /// Describes the port.
     pub(crate) fn report(&self) -> PortReport {
         let (of, link) = (self.port.capabilities(), self.port.link());
+        let negotiated = self.port.negotiated();
+        let named = |by: By| {
+            let features = of.features();
+            let these = features.iter().filter(|feature| feature.by == by);
+            these.map(|feature| feature.name.to_owned()).collect()
+        };
         PortReport {
             driver: of.driver.clone(),
             mac: self.port.mac().to_string(),
             queue_pairs: of.max_queue_pairs,
+            silent_queue: of.silent_queue,
             max_mtu: of.max_mtu,
             rss: of.rss,
-            rx_checksum: of.rx_checksum,
-            tx_checksum: of.tx_checksum,
+            by_nic: named(By::Device),
+            nic_could: named(By::Software { device_could: true }),
+            in_software: named(By::Software { device_could: false }),
             link_interrupt: of.link_interrupt,
             link_up: link.up,
             speed_mbps: link.speed_mbps,
+            autoneg: negotiated.map(|link| link.autoneg),
+            fec: negotiated.and_then(|link| link.fec).map(str::to_owned),
             numa_node: of.numa_node,
         }
-    }
-
-    /// Returns the name of the driver.
-    pub(crate) fn driver(&self) -> &str {
-        &self.port.capabilities().driver
     }
 
     /// Registers this thread with DPDK, which gives it a mempool cache like an lcore's.

@@ -6,16 +6,19 @@ use crate::cli::NicArgs;
 use crate::demo::quickstart::Folder;
 use crate::error::BenchError;
 use crate::limits::{RawPort, Setting};
+use crate::pin::cpus;
 use serde::{Deserialize, Serialize};
 use std::time::{Duration, Instant};
 
 /// Longest wait for the link, which NICs bring up within some seconds of their start.
 const LINK: Duration = Duration::from_secs(6);
+/// Largest number of queue pairs that are tried: their packet buffers take memory.
+const QUEUES_MAX: usize = 4;
 /// Name of the hidden command that describes a port.
 pub(crate) const COMMAND: &str = "nic-check-port";
 
 /// What the driver says of a port.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct PortReport {
     /// Name of the driver.
     pub(crate) driver: String,
@@ -23,22 +26,46 @@ pub(crate) struct PortReport {
     pub(crate) mac: String,
     /// Pairs of a receive and a transmit queue.
     pub(crate) queue_pairs: u16,
+    /// The first queue that sends nothing, though the driver reports it.
+    pub(crate) silent_queue: Option<u16>,
     /// Largest MTU in bytes, if the driver says it.
     pub(crate) max_mtu: Option<u16>,
     /// Whether received packets are spread over the queues.
     pub(crate) rss: bool,
-    /// Whether the NIC can verify checksums of received frames.
-    pub(crate) rx_checksum: bool,
-    /// Whether the NIC can compute the IPv4 checksum of sent frames.
-    pub(crate) tx_checksum: bool,
+    /// What the NIC does itself.
+    pub(crate) by_nic: Vec<String>,
+    /// What uroce does, though the NIC could.
+    pub(crate) nic_could: Vec<String>,
+    /// What uroce does, since the NIC cannot.
+    pub(crate) in_software: Vec<String>,
     /// Whether the driver tells of changes of the link; it is asked otherwise.
     pub(crate) link_interrupt: bool,
     /// Whether the link is up.
     pub(crate) link_up: bool,
     /// Rate of the link in Mb/s, if known.
     pub(crate) speed_mbps: Option<u32>,
+    /// Whether the rate was negotiated, of a link that is up.
+    pub(crate) autoneg: Option<bool>,
+    /// Forward error correction, if the driver tells it.
+    pub(crate) fec: Option<String>,
     /// NUMA node, if known.
     pub(crate) numa_node: Option<u32>,
+}
+
+impl PortReport {
+    /// Returns lines that tell what the NIC does and what uroce does for it.
+    pub(crate) fn features(&self) -> String {
+        let list = |names: &[String]| match names {
+            [] => "nothing".to_owned(),
+            names => names.join(", "),
+        };
+        format!(
+            "by the device: {}\nin software, though the device could: {}\nin software: {}\n",
+            list(&self.by_nic),
+            list(&self.nic_could),
+            list(&self.in_software),
+        )
+    }
 }
 
 /// Prints a port's report as JSON: the hidden command.
@@ -50,7 +77,9 @@ pub(crate) fn run(nic: &NicArgs) -> Result<(), BenchError> {
         ..DeviceArgs::default()
     };
     let setting = Setting { size: 65536, mtu: 1024, time: Duration::ZERO };
-    let port = RawPort::open(&args, &setting)?;
+    // Several queues, since those are tried at the start.
+    let queue_pairs = cpus().len().clamp(1, QUEUES_MAX) as u16;
+    let port = RawPort::open_with(&args, &setting, queue_pairs)?;
     let deadline = Instant::now() + LINK;
     let mut report = port.report();
     while !report.link_up && Instant::now() < deadline {

@@ -125,26 +125,27 @@ impl fmt::Display for Report {
 
 impl fmt::Display for PortReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let can = |is: bool| if is { "yes" } else { "no" };
+        let negotiated = match self.autoneg {
+            Some(true) => ", negotiated",
+            Some(false) => ", not negotiated",
+            None => "",
+        };
+        let fec = self.fec.as_ref().map_or_else(String::new, |fec| format!(", FEC {fec}"));
         let speed = self.speed_mbps.map_or("unknown rate".into(), |mbps| format!("{mbps} Mb/s"));
         let mtu = self.max_mtu.map_or("unknown".into(), |mtu| mtu.to_string());
         let numa = self.numa_node.map_or("unknown".into(), |node| node.to_string());
         writeln!(f, "driver {}, Ethernet address {}", self.driver, self.mac)?;
         writeln!(
             f,
-            "link {} at {speed}, told by {}; NUMA node {numa}",
+            "link {} at {speed}{negotiated}{fec}, told by {}; NUMA node {numa}",
             if self.link_up { "up" } else { "DOWN" },
             if self.link_interrupt { "interrupt" } else { "asking" },
         )?;
-        write!(
-            f,
-            "queue pairs {}, RSS {}, largest MTU {mtu}, checksums on receive {} (not used), on \
-             transmit {} (not used)",
-            self.queue_pairs,
-            can(self.rss),
-            can(self.rx_checksum),
-            can(self.tx_checksum),
-        )
+        let silent = self.silent_queue.map_or_else(String::new, |queue| {
+            format!(" (the driver reports more, but queue {queue} sends nothing)")
+        });
+        writeln!(f, "queue pairs {}{silent}, largest MTU {mtu}", self.queue_pairs)?;
+        f.write_str(self.features().trim_end())
     }
 }
 

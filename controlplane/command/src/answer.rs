@@ -321,6 +321,23 @@ pub struct PortCap {
     pub tx_checksum: bool,
     /// Whether the driver reports changes of the link by an interrupt.
     pub link_interrupt: bool,
+    /// The first queue that was found to send nothing, though the driver reports it.
+    #[serde(default)]
+    pub silent_queue: Option<u16>,
+    /// What the device may take over, and whether it does.
+    #[serde(default)]
+    pub features: Vec<PortFeature>,
+}
+
+/// What a port's device may take over.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PortFeature {
+    /// Its name, as `show port cap` has it.
+    pub name: String,
+    /// Whether the device does it; otherwise it is done in software.
+    pub by_device: bool,
+    /// Whether the device could.
+    pub device_could: bool,
 }
 
 /// A RoCE device.

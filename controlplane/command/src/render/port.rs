@@ -96,24 +96,24 @@ pub(super) fn xstats(of: &PortXstats) -> String {
 /// Returns the text of `show port cap`.
 pub(super) fn capabilities(of: &PortCap) -> String {
     let stars = "*".repeat(12);
-    let unused = |has: bool| if has { "supported, not used" } else { "not supported" };
-    let used = |has: bool| if has { "supported" } else { "not supported" };
-    format!(
-        "\n{stars} Port {} supported features: {stars}\n\
-         Max MTU:            {}\n\
-         Max queue pairs:    {}\n\
-         RSS:                {}\n\
-         RX checksum:        {}\n\
-         TX checksum:        {}\n\
-         Link interrupt:     {}\n",
-        of.port,
-        or_dash(of.max_mtu),
-        of.max_queue_pairs,
-        used(of.rss),
-        unused(of.rx_checksum),
-        unused(of.tx_checksum),
-        used(of.link_interrupt),
-    )
+    let mut text = format!("\n{stars} Port {} supported features: {stars}\n", of.port);
+    let mut line = |name: &str, value: &str| {
+        text.push_str(&format!("{:<20}{value}\n", format!("{name}:")));
+    };
+    line("Max MTU", &or_dash(of.max_mtu));
+    let silent = of.silent_queue.map_or_else(String::new, |queue| {
+        format!(" (the driver reports more, but queue {queue} sends nothing)")
+    });
+    line("Max queue pairs", &format!("{}{silent}", of.max_queue_pairs));
+    for feature in &of.features {
+        let by = match (feature.by_device, feature.device_could) {
+            (true, _) => "supported",
+            (false, true) => "in software, though supported",
+            (false, false) => "in software",
+        };
+        line(&feature.name, by);
+    }
+    text
 }
 
 /// Returns the text of `show port rss reta`.

@@ -60,6 +60,39 @@ Port 1: the driver net_1 has no RSS redirection table, or does not tell it
 }
 
 #[test]
+fn what_a_port_lacks_is_named_as_done_in_software() {
+    let feature = |name: &str, by_device, device_could| crate::answer::PortFeature {
+        name: name.into(),
+        by_device,
+        device_could,
+    };
+    let cap = crate::answer::PortCap {
+        port: 0,
+        max_mtu: Some(9000),
+        max_queue_pairs: 1,
+        rss: true,
+        rx_checksum: true,
+        tx_checksum: false,
+        link_interrupt: false,
+        silent_queue: Some(1),
+        features: vec![
+            feature("RSS", true, true),
+            feature("RX checksum", false, true),
+            feature("TX checksum", false, false),
+        ],
+    };
+    let golden = "
+************ Port 0 supported features: ************
+Max MTU:            9000
+Max queue pairs:    1 (the driver reports more, but queue 1 sends nothing)
+RSS:                supported
+RX checksum:        in software, though supported
+TX checksum:        in software
+";
+    assert_eq!(text(&Answer::PortCap(vec![cap])), golden);
+}
+
+#[test]
 fn a_port_summary_is_testpmds() {
     let golden = "\
 Number of available ports: 1

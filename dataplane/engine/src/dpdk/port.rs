@@ -12,7 +12,8 @@
 //! - A queue pair has one owner at a time (`QueuePair` is not `Clone` and not `Sync`).
 //! - The device runs until the `Ethdev` and all its queue pairs are dropped, then stops and closes.
 //!   It is reset or closed earlier only while there is no queue pair ([`away`]).
-//! - Offloads are off: RoCEv2's own check is the ICRC, which no NIC computes for uroce.
+//! - Offloads of checksums and tags are off: each costs less in software, where the headers are
+//!   written and read anyway. RoCEv2's own check is the ICRC, which no NIC computes for uroce.
 //!
 //! Not here: the content of packets; the kernel's interface behind a port; the assignment of queues
 //! to lcores.
@@ -24,6 +25,7 @@ mod af_xdp;
 mod away;
 mod config;
 mod error;
+mod feature;
 mod link;
 mod memif;
 mod queue;
@@ -37,6 +39,7 @@ mod virtio_user;
 
 pub use config::{Capabilities, Link, Negotiated, PortConfig, PortStats};
 pub use error::{PortError, QueueError};
+pub use feature::{By, Feature};
 pub(crate) use queue::QueuePair;
 
 use crate::dpdk::eal::{Eal, c_string, lock, take_log};

@@ -84,6 +84,8 @@ impl LocalPort {
             steering: false,
             rx_checksum: false,
             tx_checksum: false,
+            vlan_strip: false,
+            vlan_insert: false,
             link_interrupt: false,
             numa_node: None,
         };

@@ -70,6 +70,8 @@ impl UdpPort {
             steering: false,
             rx_checksum: true,
             tx_checksum: true,
+            vlan_strip: false,
+            vlan_insert: false,
             link_interrupt: false,
             numa_node: None,
         };

@@ -73,10 +73,14 @@ pub struct Capabilities {
     /// Whether the table by which it does so can be changed while packets arrive, so that packets
     /// of a QP arrive at its own lcore. They are handed over otherwise.
     pub steering: bool,
-    /// Whether the device can verify IPv4 and UDP checksums on receive. Not used yet.
+    /// Whether the device can verify IPv4 and UDP checksums on receive.
     pub rx_checksum: bool,
-    /// Whether the device can compute the IPv4 checksum on transmit. Not used yet.
+    /// Whether the device can compute the IPv4 checksum on transmit.
     pub tx_checksum: bool,
+    /// Whether the device can take 802.1Q tags off received packets.
+    pub vlan_strip: bool,
+    /// Whether the device can put 802.1Q tags into sent packets.
+    pub vlan_insert: bool,
     /// Whether the driver reports changes of the link by an interrupt. False for a PCI function,
     /// whatever its driver reports: if its interrupt did not arrive, DPDK would keep reporting the
     /// link's first state. Its driver is queried instead, which always gives the current state.
@@ -340,6 +344,8 @@ fn capabilities(info: &uroce_port_info) -> Capabilities {
         steering,
         rx_checksum: info.rx_checksum != 0,
         tx_checksum: info.tx_checksum != 0,
+        vlan_strip: info.vlan_strip != 0,
+        vlan_insert: info.vlan_insert != 0,
         link_interrupt: info.link_interrupt != 0 && !is_pci(&name),
         name,
         numa_node: u32::try_from(info.socket).ok(),
