@@ -18,6 +18,10 @@ use uroce::{Context, LcoreGuard, Turn};
 pub(crate) const PORT: u8 = 1;
 /// Counter of retransmitted packets.
 const RETRANSMITTED: &str = "retransmitted_packets";
+/// Counter of packets that were handed over to the lcore of their QP.
+const HANDED_OVER: &str = "rx_handed_over";
+/// Counter of packets received.
+const RECEIVED: &str = "rdma_rx_packets";
 /// Counters of frames dropped by `--loss-rx` and `--loss-tx`.
 const INJECTED_LOSS: [&str; 2] = ["rx_injected_loss", "tx_injected_loss"];
 /// MTU of a port with a free choice: a path MTU of 4096 fits.
@@ -185,6 +189,12 @@ impl Node {
     /// Returns the number of frames dropped so far by `--loss-rx` and `--loss-tx`.
     pub(crate) fn lost(&self) -> Result<u64, BenchError> {
         self.sum(&INJECTED_LOSS)
+    }
+
+    /// Returns the number of packets so far that came by another lcore's queue than that of their
+    /// QP's lcore, and of all that came.
+    pub(crate) fn handed_over(&self) -> Result<(u64, u64), BenchError> {
+        Ok((self.sum(&[HANDED_OVER])?, self.sum(&[RECEIVED])?))
     }
 
     fn sum(&self, names: &[&str]) -> Result<u64, BenchError> {

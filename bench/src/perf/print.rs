@@ -191,6 +191,9 @@ impl<'a> Printer<'a> {
         if outcome.retransmissions > 0 {
             println!(" {} packets were sent again", outcome.retransmissions);
         }
+        if let (handed_over @ 1.., all) = outcome.handed_over {
+            println!(" {handed_over} of {all} packets were handed over from lcore to lcore");
+        }
         if outcome.lost_messages > 0 {
             println!(" {} messages did not arrive", outcome.lost_messages);
         }

@@ -173,6 +173,8 @@ pub(crate) struct Outcome {
     pub(crate) lost_messages: u64,
     /// Frames that this end dropped by `--loss-rx` and `--loss-tx`.
     pub(crate) lost: u64,
+    /// Packets that this end has handed over between its lcores, and all that it has received.
+    pub(crate) handed_over: (u64, u64),
     /// What this end has counted.
     pub(crate) counts: Counts,
 }
@@ -218,6 +220,7 @@ fn run_inner(
     let ours = node.retransmissions()? - before;
     outcome.retransmissions = ours.saturating_add(bench.close(ours)?);
     outcome.lost = node.lost()?;
+    outcome.handed_over = node.handed_over()?;
     Ok(outcome)
 }
 

@@ -87,9 +87,10 @@ class Ends:
             fault = "" if guest.status == 0 else last_line(guest.text)
             if not fault and "--verify" in words and "verified:" not in guest.text:
                 fault = "the bytes were not verified"
-        again = [line.strip() for line in guest.text.splitlines() if "sent again" in line]
+        notes = [line.strip() for line in guest.text.splitlines()
+                 if "sent again" in line or "handed over" in line]
         log = f"$ uroce-perf {' '.join(words)}\n{guest.text}\n"
-        return Outcome(fault, "; ".join(again), log + f"{time.monotonic() - begin:.1f} s\n")
+        return Outcome(fault, "; ".join(notes), log + f"{time.monotonic() - begin:.1f} s\n")
 
     def kill_amid_traffic(self, words, setting):
         """Runs a program as `run` does, and kills it in the guest once it sends messages."""
