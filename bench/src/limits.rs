@@ -266,6 +266,7 @@ fn json(limits: &Limits, port: &PortReport, setting: &Setting, runs: u32) -> ser
         "by_device": port.by_nic,
         "device_could": port.nic_could,
         "in_software": port.in_software,
+        "not_used": port.not_used,
         "mtu": setting.mtu,
         "size": setting.size,
         "runs": runs,

@@ -22,8 +22,10 @@ mod port;
 mod report;
 mod serve;
 mod test;
+mod trial;
 
 pub(crate) use port::{PortReport, run as run_port};
+pub(crate) use trial::Sending;
 
 use crate::cli::{NicArgs, NicCheckArgs};
 use crate::error::BenchError;

@@ -478,6 +478,7 @@ int uroce_port_info(uint16_t port, struct uroce_port_info *out)
 	out->tx_checksum = (info.tx_offload_capa & RTE_ETH_TX_OFFLOAD_IPV4_CKSUM) != 0;
 	out->vlan_strip = (info.rx_offload_capa & RTE_ETH_RX_OFFLOAD_VLAN_STRIP) != 0;
 	out->vlan_insert = (info.tx_offload_capa & RTE_ETH_TX_OFFLOAD_VLAN_INSERT) != 0;
+	out->tx_segments = (info.tx_offload_capa & RTE_ETH_TX_OFFLOAD_MULTI_SEGS) != 0;
 	out->link_interrupt =
 		info.dev_flags != NULL && (*info.dev_flags & RTE_ETH_DEV_INTR_LSC) != 0;
 	out->socket = rte_eth_dev_socket_id(port);
@@ -781,6 +782,9 @@ int uroce_port_rss(uint16_t port, struct uroce_rss *out)
 	result = rte_eth_dev_rss_hash_conf_get(port, &conf);
 	if (result != 0)
 		return result;
+	/* A driver may read a shorter key than its information says. */
+	if (conf.rss_key_len != 0 && conf.rss_key_len < out->key_len)
+		out->key_len = conf.rss_key_len;
 #if RTE_VERSION >= RTE_VERSION_NUM(23, 11, 0, 0)
 	if (conf.algorithm != RTE_ETH_HASH_FUNCTION_DEFAULT &&
 	    conf.algorithm != RTE_ETH_HASH_FUNCTION_TOEPLITZ)
@@ -815,6 +819,15 @@ uint16_t uroce_rx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, 
 uint16_t uroce_tx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, uint16_t count)
 {
 	return rte_eth_tx_burst(port, queue, mbufs, count);
+}
+
+void uroce_tx_reclaim(uint16_t port, uint16_t queue)
+{
+	struct rte_mbuf *none = NULL;
+
+	/* Some drivers free sent mbufs in each burst, even in one without packets. */
+	if (rte_eth_tx_done_cleanup(port, queue, 0) < 0)
+		rte_eth_tx_burst(port, queue, &none, 0);
 }
 
 /* ---- kernel interfaces behind a port -------------------------------------------------------- */

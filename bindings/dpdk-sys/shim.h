@@ -85,6 +85,7 @@ struct uroce_port_info {
 	uint8_t tx_checksum;    /* computes IPv4 checksums */
 	uint8_t vlan_strip;     /* takes 802.1Q tags off received packets */
 	uint8_t vlan_insert;    /* puts 802.1Q tags into sent packets */
+	uint8_t tx_segments;    /* sends a packet from several mbufs */
 	uint8_t link_interrupt; /* reports link changes by an interrupt */
 	int socket;             /* NUMA node, -1 if unknown */
 };
@@ -194,6 +195,8 @@ uint16_t uroce_rx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, 
 			uint32_t *dropped);
 /* Returns n; the first n mbufs then belong to the driver. */
 uint16_t uroce_tx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **mbufs, uint16_t count);
+/* Has the driver free the mbufs that were sent, if it can before the queue is nearly full. */
+void uroce_tx_reclaim(uint16_t port, uint16_t queue);
 
 /* ---- kernel interfaces behind a port -------------------------------------------------------- */
 

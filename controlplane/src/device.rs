@@ -12,11 +12,13 @@
 //! Not here: posting and polling, which use the engine directly.
 
 mod open;
+mod pool;
 mod preview;
 mod rdma_cm;
 pub mod ring;
 
 pub use open::OpenError;
+pub use pool::PoolSpent;
 pub use preview::preview;
 
 use std::sync::{Mutex, PoisonError};

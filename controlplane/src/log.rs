@@ -33,11 +33,10 @@ const VARIABLE: &str = "UROCE_LOG";
 /// Name of the crate, with which the paths of its modules begin.
 const CRATE: &str = env!("CARGO_CRATE_NAME");
 /// Modules that write to the log. Those inside of them are named by their paths.
-const MODULES: [&str; 16] = [
+const MODULES: [&str; 15] = [
     "control_socket",
     "control_socket::telemetry",
     "device",
-    "device::open",
     "log",
     "rdma_cm",
     "rdma_cm::connection",

@@ -3,12 +3,12 @@
 use super::Setting;
 use crate::cli::DeviceArgs;
 use crate::error::{BenchError, Step};
-use crate::nic_check::PortReport;
+use crate::nic_check::{PortReport, Sending};
 use std::time::{Duration, Instant};
 use uroce_engine::eal::{Eal, EalConfig, Memory, ThreadGuard};
 use uroce_engine::mbuf::{Mempool, PoolConfig};
 use uroce_engine::port::ring::ring_pair;
-use uroce_engine::port::{By, Port, PortConfig, QueuePair, vdev};
+use uroce_engine::port::{By, Feature, Port, PortConfig, QueuePair, vdev};
 
 /// Mbufs of a port (two full queues and those of the thread), and the size of a thread's cache.
 const POOL: (u32, u32) = (4095, 256);
@@ -23,7 +23,7 @@ const LINK_PATIENCE: Duration = Duration::from_secs(15);
 
 /// A port, its queue pair and its mempool.
 pub(crate) struct RawPort {
-    port: Port,
+    pub(crate) port: Port,
     pub(crate) queue: QueuePair,
     pub(crate) pool: Mempool,
     eal: &'static Eal,
@@ -103,20 +103,25 @@ impl RawPort {
         let (of, link) = (self.port.capabilities(), self.port.link());
         let negotiated = self.port.negotiated();
         let named = |by: By| {
-            let features = of.features();
+            let features = self.port.features();
             let these = features.iter().filter(|feature| feature.by == by);
-            these.map(|feature| feature.name.to_owned()).collect()
+            let text = |feature: &Feature| match feature.why {
+                "" => feature.name.to_owned(),
+                why => format!("{} ({why})", feature.name),
+            };
+            these.map(text).collect()
         };
         PortReport {
             driver: of.driver.clone(),
             mac: self.port.mac().to_string(),
             queue_pairs: of.max_queue_pairs,
-            silent_queue: of.silent_queue,
+            sending: Sending::NotTried,
             max_mtu: of.max_mtu,
             rss: of.rss,
             by_nic: named(By::Device),
             nic_could: named(By::Software { device_could: true }),
             in_software: named(By::Software { device_could: false }),
+            not_used: named(By::Nothing),
             link_interrupt: of.link_interrupt,
             link_up: link.up,
             speed_mbps: link.speed_mbps,

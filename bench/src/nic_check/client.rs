@@ -2,9 +2,10 @@
 
 use super::checks::{Check, Kind};
 use super::port::{self, PortReport};
-use super::report::{Figure, Finding, Report, Verdict};
+use super::report::{FORMAT, Figure, Finding, Report, Verdict};
 use super::serve::words;
 use super::test::{Ended, LIMIT, Test};
+use super::trial::Sending;
 use super::{Call, Reply};
 use crate::cli::NicArgs;
 use crate::error::BenchError;
@@ -59,6 +60,7 @@ impl<'a> Client<'a> {
             Err(fault) => (None, Some(fault)),
         };
         Report {
+            format: FORMAT,
             machine: Machine::this(),
             port,
             port_fault: fault,
@@ -112,9 +114,8 @@ impl<'a> Client<'a> {
         }
         let Kind::Figure { key, unit } = check.kind else {
             let verified = ended.said.contains("verified:");
-            let again = ended.said.lines().find(|line| line.contains("sent again"));
             return Ok(match verified {
-                true => Finding::of(check, Verdict::Yes, again.unwrap_or_default().trim()),
+                true => Finding::of(check, Verdict::Yes, notes(&ended.said)),
                 false => Finding::of(check, Verdict::No, "the bytes were not verified"),
             });
         };
@@ -188,6 +189,12 @@ fn failed(fault: String) -> Ended {
     Ended { fault: Some(fault), said: String::new(), json: None }
 }
 
+/// Returns what a test tells of packets that took another way than they should.
+fn notes(said: &str) -> String {
+    let tells = |line: &&str| line.contains("sent again") || line.contains("handed over");
+    said.lines().map(str::trim).filter(tells).collect::<Vec<_>>().join("; ")
+}
+
 /// Returns the number of lcores for the check of several, at least 2, or the reason for which there
 /// cannot be several.
 fn several(port: Option<&PortReport>, cpus: usize) -> Result<u16, &'static str> {
@@ -198,7 +205,12 @@ fn several(port: Option<&PortReport>, cpus: usize) -> Result<u16, &'static str> 
     if port.queue_pairs < 2 {
         return Err("the NIC has one queue pair");
     }
-    match usize::from(port.queue_pairs).min(cpus).min(LCORES_MAX) {
+    let queues = match port.sending {
+        Sending::Silent(1) => return Err("only the first queue sends"),
+        Sending::Silent(queues) => queues,
+        Sending::All(_) | Sending::NotTried => port.queue_pairs,
+    };
+    match usize::from(queues).min(cpus).min(LCORES_MAX) {
         0 | 1 => Err("one CPU"),
         lcores => Ok(lcores as u16),
     }
@@ -211,29 +223,25 @@ mod tests {
 
     #[test]
     fn several_lcores_need_a_described_port_that_spreads_packets_over_queues_and_cpus() {
-        let port = |rss, queue_pairs| PortReport {
-            driver: "net_x".into(),
-            mac: "02:00:00:00:00:01".into(),
-            queue_pairs,
-            silent_queue: None,
-            max_mtu: None,
-            rss,
-            by_nic: Vec::new(),
-            nic_could: Vec::new(),
-            in_software: Vec::new(),
-            link_interrupt: false,
-            link_up: true,
-            speed_mbps: None,
-            autoneg: None,
-            fec: None,
-            numa_node: None,
-        };
+        let port = |rss, queue_pairs| PortReport { rss, queue_pairs, ..PortReport::default() };
         assert_eq!(several(None, 4), Err("the port could not be described"));
         assert_eq!(several(Some(&port(false, 8)), 4), Err("the NIC spreads no packets"));
         assert_eq!(several(Some(&port(true, 1)), 4), Err("the NIC has one queue pair"));
         assert_eq!(several(Some(&port(true, 8)), 1), Err("one CPU"));
         assert_eq!(several(Some(&port(true, 8)), 4), Ok(4));
         assert_eq!(several(Some(&port(true, 64)), 64), Ok(LCORES_MAX as u16));
+        let silent = |queue| PortReport { sending: Sending::Silent(queue), ..port(true, 8) };
+        assert_eq!(several(Some(&silent(2)), 4), Ok(2));
+        assert_eq!(several(Some(&silent(1)), 4), Err("only the first queue sends"));
+    }
+
+    #[test]
+    fn packets_that_took_another_way_are_noted() {
+        let said = " verified: 1 bytes\n 3 packets were sent again\n \
+                    4 of 9 packets were handed over from lcore to lcore\n";
+        let all = "3 packets were sent again; 4 of 9 packets were handed over from lcore to lcore";
+        assert_eq!(notes(said), all);
+        assert_eq!(notes(" verified: 1 bytes\n"), "");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! What the driver says of its port: a process of its own, as for every check.
 
 use super::test::{Test, this_program};
+use super::trial::{self, Sending};
 use crate::cli::DeviceArgs;
 use crate::cli::NicArgs;
 use crate::demo::quickstart::Folder;
@@ -26,8 +27,8 @@ pub(crate) struct PortReport {
     pub(crate) mac: String,
     /// Pairs of a receive and a transmit queue.
     pub(crate) queue_pairs: u16,
-    /// The first queue that sends nothing, though the driver reports it.
-    pub(crate) silent_queue: Option<u16>,
+    /// Which of the queues send.
+    pub(crate) sending: Sending,
     /// Largest MTU in bytes, if the driver says it.
     pub(crate) max_mtu: Option<u16>,
     /// Whether received packets are spread over the queues.
@@ -38,6 +39,8 @@ pub(crate) struct PortReport {
     pub(crate) nic_could: Vec<String>,
     /// What uroce does, since the NIC cannot.
     pub(crate) in_software: Vec<String>,
+    /// What is not used.
+    pub(crate) not_used: Vec<String>,
     /// Whether the driver tells of changes of the link; it is asked otherwise.
     pub(crate) link_interrupt: bool,
     /// Whether the link is up.
@@ -60,10 +63,12 @@ impl PortReport {
             names => names.join(", "),
         };
         format!(
-            "by the device: {}\nin software, though the device could: {}\nin software: {}\n",
+            "by the device: {}\nin software, though the device could: {}\nin software: {}\n\
+             not used: {}\n",
             list(&self.by_nic),
             list(&self.nic_could),
             list(&self.in_software),
+            list(&self.not_used),
         )
     }
 }
@@ -77,14 +82,18 @@ pub(crate) fn run(nic: &NicArgs) -> Result<(), BenchError> {
         ..DeviceArgs::default()
     };
     let setting = Setting { size: 65536, mtu: 1024, time: Duration::ZERO };
-    // Several queues, since those are tried at the start.
-    let queue_pairs = cpus().len().clamp(1, QUEUES_MAX) as u16;
-    let port = RawPort::open_with(&args, &setting, queue_pairs)?;
+    // Several queues of a NIC, since those are tried.
+    let queues_max = if nic.pci.is_some() { QUEUES_MAX } else { 1 };
+    let queue_pairs = cpus().len().clamp(1, queues_max) as u16;
+    let mut port = RawPort::open_with(&args, &setting, queue_pairs)?;
     let deadline = Instant::now() + LINK;
     let mut report = port.report();
     while !report.link_up && Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(50));
         report = port.report();
+    }
+    if report.link_up && nic.pci.is_some() {
+        report.sending = trial::of(&mut port);
     }
     let line = serde_json::to_string(&report);
     println!("{}", line.map_err(|error| BenchError::io("writing JSON", error.into()))?);

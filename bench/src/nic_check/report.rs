@@ -2,14 +2,20 @@
 
 use super::checks::Check;
 use super::port::PortReport;
+use super::trial::Sending;
 use crate::error::BenchError;
 use crate::machine::Machine;
 use serde::Serialize;
 use std::fmt;
 
+/// The form of the report: 2 lists the port's features by what provides them.
+pub(super) const FORMAT: u32 = 2;
+
 /// Result of all checks.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Report {
+    /// Version of the report's own form.
+    pub(super) format: u32,
     /// Machine and versions of the client's end.
     pub(super) machine: Machine,
     /// What the client's driver says of its port.
@@ -141,10 +147,14 @@ impl fmt::Display for PortReport {
             if self.link_up { "up" } else { "DOWN" },
             if self.link_interrupt { "interrupt" } else { "asking" },
         )?;
-        let silent = self.silent_queue.map_or_else(String::new, |queue| {
-            format!(" (the driver reports more, but queue {queue} sends nothing)")
-        });
-        writeln!(f, "queue pairs {}{silent}, largest MTU {mtu}", self.queue_pairs)?;
+        let sending = match self.sending {
+            Sending::NotTried => "not tried".to_owned(),
+            Sending::All(queues) => format!("the first {queues} send"),
+            Sending::Silent(queue) => {
+                format!("QUEUE {queue} SENDS NOTHING: use `lcores = {queue}`")
+            }
+        };
+        writeln!(f, "queue pairs {} ({sending}), largest MTU {mtu}", self.queue_pairs)?;
         f.write_str(self.features().trim_end())
     }
 }
@@ -155,9 +165,17 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_queue_that_sends_nothing_is_told_with_its_remedy() {
+        let text = |sending| PortReport { sending, ..PortReport::default() }.to_string();
+        assert!(text(Sending::Silent(2)).contains("use `lcores = 2`"));
+        assert!(text(Sending::NotTried).contains("(not tried)"));
+    }
+
+    #[test]
     fn a_missing_property_has_its_reason_and_its_remedy() {
         let check = named("mtu-9000").expect("is there");
         let report = Report {
+            format: FORMAT,
             machine: Machine::this(),
             port: None,
             port_fault: Some("no such device".into()),

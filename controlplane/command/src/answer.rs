@@ -321,9 +321,6 @@ pub struct PortCap {
     pub tx_checksum: bool,
     /// Whether the driver reports changes of the link by an interrupt.
     pub link_interrupt: bool,
-    /// The first queue that was found to send nothing, though the driver reports it.
-    #[serde(default)]
-    pub silent_queue: Option<u16>,
     /// What the device may take over, and whether it does.
     #[serde(default)]
     pub features: Vec<PortFeature>,
@@ -334,10 +331,25 @@ pub struct PortCap {
 pub struct PortFeature {
     /// Its name, as `show port cap` has it.
     pub name: String,
-    /// Whether the device does it; otherwise it is done in software.
-    pub by_device: bool,
+    /// What provides it.
+    pub by: FeatureBy,
     /// Whether the device could.
     pub device_could: bool,
+    /// The reason why it is not the device's, where no device is asked for it; else empty.
+    #[serde(default)]
+    pub why: String,
+}
+
+/// What provides a feature of a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FeatureBy {
+    /// The device.
+    Device,
+    /// uroce.
+    Software,
+    /// Nothing: it is not used.
+    Nothing,
 }
 
 /// A RoCE device.

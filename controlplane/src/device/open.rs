@@ -3,14 +3,15 @@
 use std::io::Write;
 
 use uroce_engine::eal::{Eal, EalError, Memory};
-use uroce_engine::mbuf::{Mempool, PoolConfig, PoolError};
-use uroce_engine::port::{self, FRAME_OVERHEAD, LocalConfig, LocalError, Port, PortError};
+use uroce_engine::mbuf::{Mempool, PoolError};
+use uroce_engine::port::{self, LocalConfig, LocalError, Port, PortError};
 use uroce_engine::port::{UdpConfig, UdpError, udp_mac};
 use uroce_engine::{
     Control, Engine, EngineConfig, EngineError, IdlePolicy, PortBinding, ThreadError,
 };
 use uroce_wire::Mac;
 
+use super::pool::{self, PoolSpent};
 use super::ring::{self, RingError, RingLease, RingSpec};
 use crate::call::Calls;
 use crate::config::{
@@ -24,19 +25,6 @@ use crate::path::neighbour::Neighbours;
 use crate::path::prefix::{IpPrefix, link_local};
 use crate::path::route::{Routes, StaticRoute};
 use crate::port_watch::{PortWatch, Ports, port_addresses};
-
-/// Packet buffers in a thread's cache. As long as the cache suffices, a thread allocates the
-/// buffers that it freed last.
-const POOL_CACHE: u32 = 256;
-/// Packet buffers in a thread's cache on a ring link, where the sender of a buffer does not free
-/// it. Buffers then come from the pool, which hands out the one that was freed first, so that all
-/// of them pass through the processor's caches. Therefore a small number is better.
-const RING_POOL_CACHE: u32 = 64;
-/// Least bytes of a packet buffer, whatever the MTU: net_af_packet accepts no buffer smaller than
-/// the frames of its own ring, which are 8 KiB for jumbo frames.
-const MBUF_ROOM: u16 = 9216;
-/// Packet buffers that an lcore and the control plane use besides those in queues and caches.
-const IN_FLIGHT: u32 = 256;
 
 /// Reason for which a device was not opened. A failed call leaves nothing open.
 #[derive(Debug, thiserror::Error)]
@@ -69,6 +57,14 @@ pub enum OpenError {
         port: u8,
         /// The error.
         error: PortError,
+    },
+    /// A port's NIC leaves too few packet buffers to send.
+    #[error("port {port}: {spent}")]
+    PoolSpent {
+        /// Port, from 1.
+        port: u8,
+        /// What the NIC holds, and the number that works.
+        spent: PoolSpent,
     },
     /// A port over UDP sockets could not be opened.
     #[error("port {port}: {error}")]
@@ -144,6 +140,7 @@ impl OpenError {
             | OpenError::RunDir(_)
             | OpenError::Container(_)
             | OpenError::Ring { .. }
+            | OpenError::PoolSpent { .. }
             | OpenError::NoNetdev { .. }
             | OpenError::Engine(_)
             | OpenError::NoRandomness(_)
@@ -179,7 +176,7 @@ pub(super) fn open(config: &Config, device: &DeviceConfig) -> Result<Opened, Ope
     let mut leases = Vec::new();
     let mut opened = Vec::new();
     for (port_config, number) in device.ports.iter().zip(1..) {
-        let pool = create_pool(eal, device, port_config)
+        let pool = pool::create(eal, device, port_config)
             .map_err(|error| OpenError::Pool { port: number, error })?;
         let port = open_port(eal, device, port_config, number, &pool, &mut leases)?;
         opened.push((port, pool));
@@ -319,45 +316,6 @@ fn engine_config(config: &Config, device: &DeviceConfig, limits: Limits) -> Engi
     }
 }
 
-fn create_pool(
-    eal: &'static Eal,
-    device: &DeviceConfig,
-    port: &PortConfig,
-) -> Result<Mempool, PoolError> {
-    // Hardware keeps a buffer for each receive descriptor. So does net_tap, but the share of the
-    // caches is enough for it. On rings, mbufs are only handed from thread to thread.
-    let (received, cache, apart) = match &port.ethdev {
-        Ethdev::Pci(_) => (port.rx_descriptors, POOL_CACHE, false),
-        Ethdev::Vdev(device) => {
-            (port::vdev::mbufs_held(device), POOL_CACHE, port::vdev::copies(device))
-        }
-        Ethdev::Ring(_) => (0, RING_POOL_CACHE, true),
-        // The frames are copied, so the mbufs go back to the cache that they came from.
-        Ethdev::Local(_) | Ethdev::Udp(_) => (0, POOL_CACHE, true),
-    };
-    let only = match &port.ethdev {
-        Ethdev::Vdev(device) => port::vdev::mbuf_room(device),
-        Ethdev::Pci(_) | Ethdev::Ring(_) | Ethdev::Local(_) | Ethdev::Udp(_) => None,
-    };
-    let queues = u32::from(received) + u32::from(port.tx_descriptors);
-    // The caches of two threads. Each may hold one and a half times its size.
-    let caches = 3 * cache;
-    let lcores = device.lcores.count() as u32;
-    // A bottleneck's queue, full of the port's longest frames, twice: shorter frames need more.
-    let queued = port.bottleneck.map_or(0, |slow| slow.queue / u32::from(port.mtu) * 2);
-    let enough = (lcores * (queues + caches + IN_FLIGHT) + queued).next_power_of_two() - 1;
-    let config = PoolConfig {
-        name: device.name.clone(),
-        count: port.mbufs.unwrap_or(enough),
-        cache,
-        room: only.unwrap_or(MBUF_ROOM.max((port.mtu + FRAME_OVERHEAD).next_multiple_of(64))),
-        apart,
-        // Hardware keeps what is sent until it has sent it; other ports copy it or hand it on.
-        reserved: queued + if received > 0 { lcores * queues } else { 0 },
-    };
-    Mempool::create(eal, &config)
-}
-
 fn open_port(
     eal: &'static Eal,
     device: &DeviceConfig,
@@ -367,6 +325,7 @@ fn open_port(
     leases: &mut Vec<RingLease>,
 ) -> Result<Port, OpenError> {
     let lcores = device.lcores.count() as u16;
+    let port_config = config;
     let name = match &config.ethdev {
         Ethdev::Vdev(devargs) => devargs,
         Ethdev::Pci(address) => address,
@@ -405,12 +364,17 @@ fn open_port(
     };
     let port =
         Port::open(eal, &config, pool).map_err(|error| OpenError::Port { port: number, error })?;
-    if let Some(queue_pairs) = port.capabilities().silent_queue {
-        tracing::warn!(
-            port = number,
-            queue_pairs,
-            "the NIC loses what is sent by more queues than these, which all lcores use now"
-        );
+    if matches!(port_config.ethdev, Ethdev::Pci(_)) {
+        let warning = pool::check(device, port_config, &port, pool)
+            .map_err(|spent| OpenError::PoolSpent { port: number, spent })?;
+        if let Some(spent) = warning {
+            // An error means that stderr is closed.
+            let _ = writeln!(
+                std::io::stderr(),
+                "uroce: device {}: port {number}: {spent}, or sending may stand still",
+                device.name
+            );
+        }
     }
     Ok(port)
 }

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use uroce_engine::port::{Capabilities, Link, Negotiated, Port, PortStats};
+use uroce_engine::port::{Capabilities, Feature, Link, Negotiated, Port, PortStats};
 use uroce_engine::{BottleneckConfig, ControlError, QpInfo};
 use uroce_wire::{Gid, Mac, Qpn};
 
@@ -32,6 +32,7 @@ pub(crate) struct PortSeen {
     /// Whether its device is closed, so that another may be attached.
     pub(crate) is_removed: bool,
     pub(crate) capabilities: Capabilities,
+    pub(crate) features: Vec<Feature>,
     pub(crate) link: Link,
     pub(crate) negotiated: Option<Negotiated>,
     pub(crate) stats: PortStats,
@@ -48,6 +49,7 @@ impl Thread {
                 queue_pairs: port.queue_pairs(),
                 is_removed: port.is_removed(),
                 capabilities: port.capabilities().clone(),
+                features: self.control.features(number).unwrap_or_default(),
                 link: port.link(),
                 negotiated: port.negotiated(),
                 stats: port.stats(),

@@ -21,7 +21,7 @@ use crate::lcore::command::{
     SetAddresses,
 };
 use crate::lcore::thread::LcoreThread;
-use crate::port::Port;
+use crate::port::{Feature, Port};
 use crate::qp::context::QpTraffic;
 use crate::rx::{Exits, SlowFrame};
 use links::Links;
@@ -361,12 +361,12 @@ impl Control {
     fn steer(&mut self, record: &Record, change: &QpChange) {
         let Record { qpn, lcore, port, .. } = *record;
         if change.state == Some(QpState::Reset) {
-            self.steering.forget(qpn);
+            self.steering.forget(qpn, &self.ports);
         } else if let Some(path) = &change.path
             && let Some(at) = usize::from(port).checked_sub(1)
-            && let Some(binding) = self.ports.get(at)
+            && at < self.ports.len()
         {
-            self.steering.steer(qpn, lcore, at, &binding.port, &path.encap);
+            self.steering.steer(qpn, lcore, at, &self.ports, &path.encap);
         }
     }
 
@@ -452,7 +452,7 @@ impl Control {
         }
         self.drop_notices(qpn);
         self.qps.forget(index);
-        self.steering.forget(qpn);
+        self.steering.forget(qpn, &self.ports);
         self.shared.places.end(index);
         self.lcores[lcore].qps -= 1;
         self.slots.give_back(index);
@@ -482,6 +482,12 @@ impl Control {
     /// Returns a port, counted from 1.
     pub fn port(&self, port: u8) -> Option<&Port> {
         self.binding(port).ok().map(|binding| &binding.port)
+    }
+
+    /// Returns what the device of a port, counted from 1, may take over, and whether it does.
+    pub fn features(&self, port: u8) -> Option<Vec<Feature>> {
+        let at = usize::from(port).checked_sub(1)?;
+        Some(self.ports.get(at)?.port.features_with(self.steering.is_on(at)))
     }
 
     /// Returns the addresses of a port, counted from 1.

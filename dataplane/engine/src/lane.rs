@@ -500,6 +500,7 @@ impl Lane {
         }
         if self.tx.take_starved() {
             counters.count(EngineCounter::NoMbuf);
+            self.queue.reclaim();
         }
         let stuck = self.queue.stuck_drops();
         if stuck != self.tx.stuck {

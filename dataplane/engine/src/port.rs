@@ -30,8 +30,8 @@ pub use uroce_udp::mac_of as udp_mac;
 
 use crate::dpdk::eal::Eal;
 use crate::dpdk::mbuf::Mempool;
-use crate::dpdk::port::Ethdev;
 use crate::dpdk::port::rss::Rss;
+use crate::dpdk::port::{Ethdev, feature};
 use port_id::PortId;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -181,6 +181,19 @@ impl Port {
             Kind::Ethdev(ethdev) => ethdev.capabilities(),
             Kind::Local(local) => local.capabilities(),
             Kind::Udp(udp) => udp.capabilities(),
+        }
+    }
+
+    /// Returns what the device may take over, and whether it does.
+    pub fn features(&self) -> Vec<Feature> {
+        self.features_with(self.rss().is_some())
+    }
+
+    /// Returns the same; `steers` tells whether the device's RSS table is set for QPs.
+    pub(crate) fn features_with(&self, steers: bool) -> Vec<Feature> {
+        match &self.kind {
+            Kind::Ethdev(_) | Kind::Local(_) => feature::of_device(self.capabilities(), steers),
+            Kind::Udp(udp) => feature::of_kernel(udp.capabilities()),
         }
     }
 

@@ -1,7 +1,9 @@
 //! Texts of ports, in testpmd's layout.
 
 use super::or_dash;
-use crate::answer::{PortCap, PortInfo, PortReta, PortStats, PortXstats, QueueInfo};
+use crate::answer::{
+    FeatureBy, PortCap, PortFeature, PortInfo, PortReta, PortStats, PortXstats, QueueInfo,
+};
 
 /// Returns the text of `show port info`.
 pub(super) fn info(port: &PortInfo) -> String {
@@ -101,17 +103,18 @@ pub(super) fn capabilities(of: &PortCap) -> String {
         text.push_str(&format!("{:<20}{value}\n", format!("{name}:")));
     };
     line("Max MTU", &or_dash(of.max_mtu));
-    let silent = of.silent_queue.map_or_else(String::new, |queue| {
-        format!(" (the driver reports more, but queue {queue} sends nothing)")
-    });
-    line("Max queue pairs", &format!("{}{silent}", of.max_queue_pairs));
-    for feature in &of.features {
-        let by = match (feature.by_device, feature.device_could) {
-            (true, _) => "supported",
-            (false, true) => "in software, though supported",
-            (false, false) => "in software",
+    line("Max queue pairs", &of.max_queue_pairs.to_string());
+    for PortFeature { name, by, device_could, why } in &of.features {
+        let by = match (by, device_could) {
+            (FeatureBy::Device, _) => "supported",
+            (FeatureBy::Software, true) => "in software, though supported",
+            (FeatureBy::Software, false) => "in software",
+            (FeatureBy::Nothing, _) => "not used",
         };
-        line(&feature.name, by);
+        match &why[..] {
+            "" => line(name, by),
+            why => line(name, &format!("{by}: {why}")),
+        }
     }
     text
 }

@@ -1,6 +1,6 @@
 use super::*;
 use crate::answer::{
-    Device, DeviceDetail, InUse, PortDetail, PortInfo, PortStats, ProcessDevice, Qp,
+    Device, DeviceDetail, FeatureBy, InUse, PortDetail, PortInfo, PortStats, ProcessDevice, Qp,
 };
 
 fn port() -> PortInfo {
@@ -61,10 +61,11 @@ Port 1: the driver net_1 has no RSS redirection table, or does not tell it
 
 #[test]
 fn what_a_port_lacks_is_named_as_done_in_software() {
-    let feature = |name: &str, by_device, device_could| crate::answer::PortFeature {
+    let feature = |name: &str, by, device_could, why: &str| crate::answer::PortFeature {
         name: name.into(),
-        by_device,
+        by,
         device_could,
+        why: why.into(),
     };
     let cap = crate::answer::PortCap {
         port: 0,
@@ -74,20 +75,21 @@ fn what_a_port_lacks_is_named_as_done_in_software() {
         rx_checksum: true,
         tx_checksum: false,
         link_interrupt: false,
-        silent_queue: Some(1),
         features: vec![
-            feature("RSS", true, true),
-            feature("RX checksum", false, true),
-            feature("TX checksum", false, false),
+            feature("RSS", FeatureBy::Device, true, ""),
+            feature("RX checksum", FeatureBy::Software, true, ""),
+            feature("TX checksum", FeatureBy::Software, false, ""),
+            feature("Flow rules", FeatureBy::Nothing, false, "no such rule"),
         ],
     };
     let golden = "
 ************ Port 0 supported features: ************
 Max MTU:            9000
-Max queue pairs:    1 (the driver reports more, but queue 1 sends nothing)
+Max queue pairs:    1
 RSS:                supported
 RX checksum:        in software, though supported
 TX checksum:        in software
+Flow rules:         not used: no such rule
 ";
     assert_eq!(text(&Answer::PortCap(vec![cap])), golden);
 }

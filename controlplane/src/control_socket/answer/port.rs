@@ -4,7 +4,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use uroce_command::answer::{self, PortCap, PortFeature, PortInfo, PortReta, PortXstats};
+use uroce_command::answer::{
+    self, FeatureBy, PortCap, PortFeature, PortInfo, PortReta, PortXstats,
+};
 use uroce_command::request::ShowRss;
 use uroce_command::{Answer, Clear, ClearPort, Request, Select, Show, ShowPort};
 use uroce_engine::port::{By, Feature, PortStats};
@@ -159,17 +161,17 @@ fn capabilities(port: &PortSeen) -> PortCap {
         rx_checksum: of.rx_checksum,
         tx_checksum: of.tx_checksum,
         link_interrupt: of.link_interrupt,
-        silent_queue: of.silent_queue,
-        features: of.features().iter().map(feature).collect(),
+        features: port.features.iter().map(feature).collect(),
     }
 }
 
 fn feature(of: &Feature) -> PortFeature {
-    let (by_device, device_could) = match of.by {
-        By::Device => (true, true),
-        By::Software { device_could } => (false, device_could),
+    let (by, device_could) = match of.by {
+        By::Device => (FeatureBy::Device, true),
+        By::Software { device_could } => (FeatureBy::Software, device_could),
+        By::Nothing => (FeatureBy::Nothing, false),
     };
-    PortFeature { name: of.name.to_owned(), by_device, device_could }
+    PortFeature { name: of.name.to_owned(), by, device_could, why: of.why.to_owned() }
 }
 
 fn reta(served: &Served, port: &PortSeen) -> Result<PortReta, RequestError> {

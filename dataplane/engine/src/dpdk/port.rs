@@ -25,7 +25,7 @@ mod af_xdp;
 mod away;
 mod config;
 mod error;
-mod feature;
+pub(crate) mod feature;
 mod link;
 mod memif;
 mod queue;
@@ -33,7 +33,6 @@ pub(crate) mod ring;
 pub(crate) mod rss;
 mod signal;
 mod socket;
-mod trial;
 pub mod vdev;
 mod virtio_user;
 

@@ -117,6 +117,14 @@ impl Queue {
         }
     }
 
+    /// Frees what was sent, as far as that is possible, when the mempool is empty.
+    #[cold]
+    pub(crate) fn reclaim(&mut self) {
+        if let Queue::Own(pair, _) = self {
+            pair.reclaim();
+        }
+    }
+
     /// Takes frames of other lcores until the batch is full. Returns whether there were any.
     #[inline]
     pub(crate) fn take_over(&mut self, batch: &mut MbufBatch) -> bool {

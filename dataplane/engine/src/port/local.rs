@@ -78,7 +78,6 @@ impl LocalPort {
             name: format!("local{}", member.number()),
             driver: "local".to_owned(),
             max_queue_pairs: uroce_local::QUEUES_MAX,
-            silent_queue: None,
             max_mtu: Some(MTU_MAX),
             rss: false,
             steering: false,
@@ -86,6 +85,8 @@ impl LocalPort {
             tx_checksum: false,
             vlan_strip: false,
             vlan_insert: false,
+            tx_segments: false,
+            has_link_interrupt: false,
             link_interrupt: false,
             numa_node: None,
         };

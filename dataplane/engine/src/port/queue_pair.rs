@@ -84,6 +84,14 @@ impl QueuePair {
         }
     }
 
+    /// Frees what was sent, as far as that is possible, when the mempool is empty.
+    #[cold]
+    pub(crate) fn reclaim(&mut self) {
+        if let Kind::Ethdev(queues) = &mut self.0 {
+            queues.reclaim();
+        }
+    }
+
     /// Makes arriving frames wake a bed while the queue is [armed](QueuePair::arm).
     ///
     /// # Errors

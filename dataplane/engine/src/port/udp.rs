@@ -64,7 +64,6 @@ impl UdpPort {
             name: interface.clone(),
             driver: "udp".to_owned(),
             max_queue_pairs: uroce_udp::QUEUES_MAX,
-            silent_queue: None,
             max_mtu: Some(MTU_MAX),
             rss: queue_pairs > 1,
             steering: false,
@@ -72,6 +71,8 @@ impl UdpPort {
             tx_checksum: true,
             vlan_strip: false,
             vlan_insert: false,
+            tx_segments: false,
+            has_link_interrupt: false,
             link_interrupt: false,
             numa_node: None,
         };

@@ -191,5 +191,9 @@ mod tests {
     fn lcores_share_what_no_cache_and_no_sender_needs() {
         let pool = pool(31);
         assert_eq!((budget(&pool, 1), budget(&pool, 2)), (15, 7));
+        // A NIC may hold more than its descriptors.
+        pool.reserve(21);
+        pool.reserve(3);
+        assert_eq!((budget(&pool, 1), budget(&pool, 2)), (5, 2));
     }
 }

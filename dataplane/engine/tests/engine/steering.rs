@@ -72,15 +72,30 @@ fn the_entry_of_a_connection_leads_to_the_lcore_of_its_qp() {
     // The entry is taken: a QP of the other lcore with the same flow does not move it.
     let on_zero = connect(&mut node, 0, 0xc123);
     assert_eq!(table(&node), set);
-    // Once it is free, it is the other lcore's.
+    // Once it is free, it is the other lcore's: of the QP that waits for it.
     node.control.modify_qp(on_one.qpn, &QpChange::to(QpState::Reset)).expect("Modify QP");
-    node.control.destroy_qp(on_zero.qpn).expect("destroys");
-    connect(&mut node, 0, 0xc123);
     assert_eq!(table(&node)[entry], 0);
+    // And of a new one.
+    node.control.destroy_qp(on_zero.qpn).expect("destroys");
+    connect(&mut node, 1, 0xc123);
+    assert_eq!(table(&node)[entry], 1);
 }
 
 #[test]
-fn a_reset_of_the_port_leaves_qps_steered() {
+fn a_device_in_place_of_the_ports_own_is_steered_for_its_qps() {
+    let mut node = node();
+    let first = table(&node);
+    connect(&mut node, 1, 0xc123);
+    let steered = table(&node);
+    assert_eq!(moved(&first, &steered).len(), 1);
+    node.control.detach_port(1).expect("detached");
+    node.control.remove_port(1).expect("removed");
+    node.control.attach_port(1, "net_null1,no-rx=1").expect("attached");
+    assert_eq!(table(&node), steered);
+}
+
+#[test]
+fn qps_that_come_while_the_port_is_away_are_steered_after_a_reset() {
     let mut node = node();
     let first = table(&node);
     connect(&mut node, 1, 0xc123);
@@ -89,9 +104,12 @@ fn a_reset_of_the_port_leaves_qps_steered() {
     node.control.detach_port(1).expect("detached");
     assert!(node.control.port(1).expect("a port").rss_table().is_none());
     // While the port is away, nothing is set, but not forgotten either.
-    let other = connect(&mut node, 1, 0xc200);
+    let ports = [0xc200, 0xc201, 0xc202, 0xc203, 0xc204];
+    let others = ports.map(|src_port| connect(&mut node, 1, src_port));
     node.control.reset_port(1).expect("reset");
     let after = table(&node);
-    assert_eq!(moved(&steered, &after).len(), 1, "the one that came meanwhile");
-    node.control.destroy_qp(other.qpn).expect("destroys");
+    assert_eq!(moved(&steered, &after).len(), ports.len(), "those that came meanwhile");
+    for other in others {
+        node.control.destroy_qp(other.qpn).expect("destroys");
+    }
 }

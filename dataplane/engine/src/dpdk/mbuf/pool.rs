@@ -5,6 +5,7 @@ use crate::dpdk::eal::{Eal, c_string, errnos_of, lock, take_log};
 use std::io;
 use std::ptr::NonNull;
 use std::sync::Arc;
+use uroce_shared::sync::{AtomicU32, Ordering};
 
 /// The configuration of a mempool.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,7 +24,8 @@ pub struct PoolConfig {
     /// such mempools together at most as much as EAL's. The kernel is asked for transparent
     /// hugepages there, since mbufs in small pages miss the TLB.
     pub apart: bool,
-    /// Mbufs that the queues of ports may hold at once, besides the caches.
+    /// Mbufs that the queues of ports may hold at once, besides the caches; more can be
+    /// [reserved](Mempool::reserve) later.
     pub reserved: u32,
 }
 
@@ -106,6 +108,8 @@ pub struct Mempool(Arc<Owner>);
 struct Owner {
     eal: &'static Eal,
     pool: Pool,
+    /// Mbufs that the queues of ports may hold at once.
+    reserved: AtomicU32,
 }
 
 #[derive(Clone, Debug)]
@@ -129,7 +133,7 @@ impl Mempool {
     pub fn create(eal: &'static Eal, config: &PoolConfig) -> Result<Self, PoolError> {
         let mut retired = lock(&eal.retired_pools);
         if let Some(pool) = retired.take(config) {
-            return Ok(Self(Arc::new(Owner { eal, pool })));
+            return Ok(Self::owned(eal, pool));
         }
         if config.cache > dpdk_sys::CACHE_MAX || config.cache > config.count / 3 * 2 {
             return Err(PoolError::Invalid(config.clone()));
@@ -148,7 +152,12 @@ impl Mempool {
         };
         let raw = NonNull::new(raw).ok_or_else(|| explain(-error, config))?;
         let pool = Pool { raw, config: config.clone() };
-        Ok(Self(Arc::new(Owner { eal, pool })))
+        Ok(Self::owned(eal, pool))
+    }
+
+    fn owned(eal: &'static Eal, pool: Pool) -> Self {
+        let reserved = AtomicU32::new(pool.config.reserved);
+        Self(Arc::new(Owner { eal, pool, reserved }))
     }
 
     /// Returns the number of free mbufs, including those in per-thread caches. If it equals
@@ -175,7 +184,13 @@ impl Mempool {
 
     /// Returns how many mbufs the queues of ports may hold at once.
     pub(crate) fn reserved(&self) -> u32 {
-        self.0.pool.config.reserved
+        self.0.reserved.load(Ordering::Relaxed)
+    }
+
+    /// Reserves at least `count` mbufs for the queues of ports. To be called before an engine is
+    /// started with a port that holds more than the mempool was made for.
+    pub fn reserve(&self, count: u32) {
+        self.0.reserved.fetch_max(count, Ordering::Relaxed);
     }
 
     /// Returns the data bytes of an mbuf without its headroom: the longest frame.

@@ -1,6 +1,6 @@
 //! Configuration of a port, capabilities of a device, and starting a port by them.
 
-use super::{FRAME_OVERHEAD, PortError, af_packet, af_xdp, check, rss, text, trial};
+use super::{FRAME_OVERHEAD, PortError, af_packet, af_xdp, check, rss, text};
 use crate::dpdk::mbuf::Mempool;
 use dpdk_sys::uroce_port_info;
 use uroce_wire::Mac;
@@ -46,9 +46,6 @@ const MTU_MIN: u16 = 68;
 /// Largest MTU that uroce supports.
 const MTU_MAX: u16 = 9000;
 
-/// Descriptors of a full transmit queue that hold no mbuf.
-const TX_EMPTY: u32 = 1;
-
 /// Drivers with a frame size that is set elsewhere (memif: `bsize`; af_packet: `framesz` and the
 /// interface's MTU) and which always report Ethernet's standard size.
 const FRAME_SIZE_ELSEWHERE: &[&str] = &["net_memif", af_packet::DRIVER];
@@ -60,18 +57,14 @@ pub struct Capabilities {
     pub name: String,
     /// Name of its driver.
     pub driver: String,
-    /// Largest number of queue pairs: 1 for a NIC that does not spread received packets, and fewer
-    /// than its driver reports if not all were found to send.
+    /// Largest number of queue pairs: 1 for a NIC that does not spread received packets.
     pub max_queue_pairs: u16,
-    /// The first queue that was found to send nothing when the device was started, though its
-    /// driver reports it.
-    pub silent_queue: Option<u16>,
     /// Largest MTU in bytes; `None` if the driver does not report it.
     pub max_mtu: Option<u16>,
     /// Whether the device spreads received packets over the queues by IP addresses or UDP ports.
     pub rss: bool,
     /// Whether the table by which it does so can be changed while packets arrive, so that packets
-    /// of a QP arrive at its own lcore. They are handed over otherwise.
+    /// of a QP arrive at its own lcore.
     pub steering: bool,
     /// Whether the device can verify IPv4 and UDP checksums on receive.
     pub rx_checksum: bool,
@@ -81,6 +74,10 @@ pub struct Capabilities {
     pub vlan_strip: bool,
     /// Whether the device can put 802.1Q tags into sent packets.
     pub vlan_insert: bool,
+    /// Whether the device can send a packet from several buffers.
+    pub tx_segments: bool,
+    /// Whether the driver has an interrupt for changes of the link, be it used or not.
+    pub has_link_interrupt: bool,
     /// Whether the driver reports changes of the link by an interrupt. False for a PCI function,
     /// whatever its driver reports: if its interrupt did not arrive, DPDK would keep reporting the
     /// link's first state. Its driver is queried instead, which always gives the current state.
@@ -190,12 +187,10 @@ struct Attempt {
 
 impl Attempt {
     /// Returns the attempt after a failed one: first without receive interrupts, which some drivers
-    /// refuse, then with half the queues, because some drivers have fewer than they report. None
-    /// after an error that the configuration causes.
-    fn next(self, interrupts: bool, error: &PortError) -> Option<Attempt> {
+    /// refuse, then with half the queues, because some drivers have fewer than they report.
+    fn next(self, interrupts: bool) -> Option<Attempt> {
         let Attempt { queue_pairs, rx_interrupts } = self;
         match (rx_interrupts, queue_pairs) {
-            _ if matches!(error, PortError::PoolSpent { .. }) => None,
             (true, _) => Some(Attempt { queue_pairs, rx_interrupts: false }),
             (false, 0 | 1) => None,
             (false, more) => Some(Attempt { queue_pairs: more / 2, rx_interrupts: interrupts }),
@@ -208,26 +203,17 @@ pub(super) fn start(id: u16, config: &PortConfig, pool: &Mempool) -> Result<Star
     let mut info = uroce_port_info::default();
     // SAFETY: the port exists and the caller owns it; `info` is writable.
     check(unsafe { dpdk_sys::uroce_port_info(id, &mut info) }, "asking for its limits")?;
-    let mut capabilities = capabilities(&info);
+    let capabilities = capabilities(&info);
     check_limits(config, &capabilities, &info, pool)?;
 
     let interrupts = config.rx_interrupts && !OTHER_SIGNALS.contains(&capabilities.driver.as_str());
     let queue_pairs = config.queue_pairs.min(capabilities.max_queue_pairs);
     let mut attempt = Attempt { queue_pairs, rx_interrupts: interrupts };
     while let Err(error) = start_with(id, attempt, config, &capabilities, &info, pool) {
-        attempt = attempt.next(interrupts, &error).ok_or(error)?;
-    }
-    let mut mac = choose_mac(id, config, &capabilities.name);
-    let sending = trial::sending(id, &capabilities, attempt.queue_pairs, mac, pool);
-    if sending < attempt.queue_pairs {
-        attempt.queue_pairs = sending;
-        (capabilities.silent_queue, capabilities.max_queue_pairs) = (Some(sending), sending);
-        // SAFETY: the caller owns the port, which is open.
-        check(unsafe { dpdk_sys::uroce_port_reset(id) }, "resetting it")?;
-        start_with(id, attempt, config, &capabilities, &info, pool)?;
-        mac = choose_mac(id, config, &capabilities.name);
+        attempt = attempt.next(interrupts).ok_or(error)?;
     }
     open_filters(id, &capabilities);
+    let mac = choose_mac(id, config, &capabilities.name);
     let Attempt { queue_pairs, rx_interrupts } = attempt;
     Ok(Started { queue_pairs, mac, capabilities, has_interrupts: rx_interrupts })
 }
@@ -254,10 +240,8 @@ pub(super) fn restart(
     }
     while let Err(error) = start_with(id, attempt, config, capabilities, &info, pool) {
         // The lcores need all queues again.
-        attempt = attempt
-            .next(false, &error)
-            .filter(|next| next.queue_pairs == queue_pairs)
-            .ok_or(error)?;
+        attempt =
+            attempt.next(false).filter(|next| next.queue_pairs == queue_pairs).ok_or(error)?;
     }
     open_filters(id, capabilities);
     choose_mac(id, config, &capabilities.name);
@@ -297,34 +281,13 @@ fn start_with(
     };
     // SAFETY: the caller owns the port, which is stopped; `conf` is only read.
     check(unsafe { dpdk_sys::uroce_port_configure(id, &conf) }, "configuring it")?;
-    let tx_descriptors = set_up_queues(id, queue_pairs, config, info.socket, pool)?;
+    set_up_queues(id, queue_pairs, config, info.socket, pool)?;
     let code = match capabilities.driver == af_packet::DRIVER {
         true => af_packet::start(id),
         // SAFETY: the caller owns the port, which is configured.
         false => unsafe { dpdk_sys::uroce_port_start(id) },
     };
-    check(code, "starting it")?;
-    check_pool(capabilities, u32::from(queue_pairs) * u32::from(tx_descriptors), pool)
-}
-
-/// Checks that the receive queues of a NIC, which is started, leave enough mbufs for its transmit
-/// queues. A driver takes what was sent from a queue only once the queue is full, so that lcores
-/// would wait for ever. vmxnet3 has two receive rings for each queue.
-fn check_pool(
-    capabilities: &Capabilities,
-    tx_descriptors: u32,
-    pool: &Mempool,
-) -> Result<(), PortError> {
-    match spent(&capabilities.name, pool.count(), pool.available(), tx_descriptors) {
-        Some(error) if capabilities.is_pci() => Err(error),
-        _ => Ok(()),
-    }
-}
-
-fn spent(device: &str, count: u32, left: u32, tx_descriptors: u32) -> Option<PortError> {
-    let (held, needed) = (count.saturating_sub(left), tx_descriptors.saturating_sub(TX_EMPTY));
-    let device = device.to_owned();
-    (left < needed).then_some(PortError::PoolSpent { device, count, held, needed })
+    check(code, "starting it")
 }
 
 fn capabilities(info: &uroce_port_info) -> Capabilities {
@@ -337,7 +300,6 @@ fn capabilities(info: &uroce_port_info) -> Capabilities {
     let steering = has_table && rss::is_changed_live(&driver);
     Capabilities {
         max_queue_pairs: queue_pairs(&name, &driver, info),
-        silent_queue: None,
         max_mtu: (!FRAME_SIZE_ELSEWHERE.contains(&driver.as_str())).then_some(max_mtu),
         driver,
         rss: info.rss != 0,
@@ -346,6 +308,8 @@ fn capabilities(info: &uroce_port_info) -> Capabilities {
         tx_checksum: info.tx_checksum != 0,
         vlan_strip: info.vlan_strip != 0,
         vlan_insert: info.vlan_insert != 0,
+        tx_segments: info.tx_segments != 0,
+        has_link_interrupt: info.link_interrupt != 0,
         link_interrupt: info.link_interrupt != 0 && !is_pci(&name),
         name,
         numa_node: u32::try_from(info.socket).ok(),
@@ -403,14 +367,13 @@ fn check_limits(
     Ok(())
 }
 
-/// Returns the number of descriptors of a transmit queue.
 fn set_up_queues(
     id: u16,
     queue_pairs: u16,
     config: &PortConfig,
     socket: i32,
     pool: &Mempool,
-) -> Result<u16, PortError> {
+) -> Result<(), PortError> {
     let (mut rx, mut tx) = (config.rx_descriptors, config.tx_descriptors);
     // SAFETY: the caller owns the port; both numbers are writable.
     let code = unsafe { dpdk_sys::uroce_port_descriptors(id, &mut rx, &mut tx) };
@@ -424,7 +387,7 @@ fn set_up_queues(
         let code = unsafe { dpdk_sys::uroce_port_tx_queue(id, queue, tx, socket) };
         check(code, "setting up a transmit queue")?;
     }
-    Ok(tx)
+    Ok(())
 }
 
 /// Chooses the source address of the port's frames. A device that refuses the address still
@@ -476,21 +439,6 @@ mod tests {
         assert_eq!(pairs("net_vhost0", "net_vhost"), 2);
         let spread = uroce_port_info { rss: 1, ..two };
         assert_eq!(queue_pairs("0000:00:04.0", "net_e1000_igb", &spread), 2);
-    }
-
-    #[test]
-    fn too_few_mbufs_are_an_error_with_the_number_that_works() {
-        // Two receive queues of 1024 descriptors leave what two transmit queues hold.
-        assert!(spent("a", 4095, 2047, 2048).is_none());
-        // vmxnet3 has two rings for each receive queue.
-        let error = spent("0000:01:00.0", 4095, 2, 2048).expect("an error");
-        let text = error.to_string();
-        assert!(text.starts_with("0000:01:00.0's receive queues hold 4093 of the 4095"), "{text}");
-        assert!(text.contains("set `mbufs` to 6140 or more"), "{text}");
-        let interrupts = Attempt { queue_pairs: 2, rx_interrupts: true };
-        assert!(interrupts.next(true, &error).is_none(), "no other attempt helps");
-        let step = PortError::step("starting it", libc::EINVAL, String::new());
-        assert!(interrupts.next(true, &step).is_some());
     }
 
     #[test]

@@ -68,22 +68,6 @@ pub enum PortError {
         /// Bytes of the longest frame.
         needed: u32,
     },
-    /// The device's receive queues leave too few mbufs to send.
-    #[error(
-        "{device}'s receive queues hold {held} of the {count} packet buffers, and its transmit \
-         queues may hold {needed}: set `mbufs` to {} or more, or have fewer descriptors",
-        .held + .needed
-    )]
-    PoolSpent {
-        /// The name.
-        device: String,
-        /// Mbufs of the mempool.
-        count: u32,
-        /// Mbufs that the receive queues hold.
-        held: u32,
-        /// Mbufs that full transmit queues hold.
-        needed: u32,
-    },
     /// net_af_packet was given rings that do not hold the port's frames.
     #[error("{device} cannot have MTU {mtu} with its arguments: {remedy}")]
     Slots {
@@ -156,7 +140,6 @@ impl PortError {
             | Self::QueuePairs { .. }
             | Self::Mtu { .. }
             | Self::PoolRoom { .. }
-            | Self::PoolSpent { .. }
             | Self::Slots { .. }
             | Self::SwitchTaken { .. }
             | Self::Ring { .. } => Vec::new(),

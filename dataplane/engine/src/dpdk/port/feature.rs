@@ -12,6 +12,8 @@ pub struct Feature {
     pub name: &'static str,
     /// What provides it.
     pub by: By,
+    /// The reason why it is not the device's, where no device is asked for it; else empty.
+    pub why: &'static str,
 }
 
 /// What provides a feature.
@@ -24,26 +26,42 @@ pub enum By {
         /// Whether the device could.
         device_could: bool,
     },
+    /// Nothing: it is not used.
+    Nothing,
 }
 
-impl Capabilities {
-    /// Returns all features.
-    pub fn features(&self) -> [Feature; 7] {
-        // Packets for another lcore's QP are handed over; a link that does not report is asked.
-        let used = |name, has: bool| Feature { name, by: by(has, has) };
+/// Returns the features of a device. `steers` tells whether its RSS table is set, so that packets
+/// arrive at the lcores that own their QPs.
+pub(crate) fn of_device(of: &Capabilities, steers: bool) -> Vec<Feature> {
+    let row = |name, is_used: bool, has: bool| Feature { name, by: by(is_used, has), why: "" };
+    let never = |name, by, why| Feature { name, by, why };
+    let software = By::Software { device_could: false };
+    vec![
+        row("RSS", of.rss, of.rss),
+        // Packets for another lcore's QP are handed over.
+        row("RSS steering", steers, of.steering),
         // A sent packet's checksum is that of its path with the length added, and its tag is part
         // of the path's header. A received packet's header is in the cache when it is read.
-        let unused = |name, has: bool| Feature { name, by: by(false, has) };
-        [
-            used("RSS", self.rss),
-            used("RSS steering", self.steering),
-            unused("RX checksum", self.rx_checksum),
-            unused("TX checksum", self.tx_checksum),
-            unused("VLAN strip", self.vlan_strip),
-            unused("VLAN insert", self.vlan_insert),
-            used("Link interrupt", self.link_interrupt),
-        ]
-    }
+        row("RX checksum", false, of.rx_checksum),
+        row("TX checksum", false, of.tx_checksum),
+        row("VLAN strip", false, of.vlan_strip),
+        row("VLAN insert", false, of.vlan_insert),
+        // Payload is copied and summed in one pass, so that a packet is in one buffer.
+        row("TX segments", false, of.tx_segments),
+        // A link that does not report is asked.
+        row("Link interrupt", of.link_interrupt, of.has_link_interrupt),
+        never("TX rate limit", software, "lcores pace each QP; a NIC would pace a whole queue"),
+        never("Flow rules", By::Nothing, "no rule on the destination QP before DPDK 23.07"),
+        never("PFC, DSCP to TC", By::Nothing, "the NIC stays as it is set; packets have a DSCP"),
+    ]
+}
+
+/// Returns the features of a port over the kernel's sockets, which make and read the headers.
+pub(crate) fn of_kernel(of: &Capabilities) -> Vec<Feature> {
+    let row = |name, has: bool| Feature { name, by: by(has, has), why: "" };
+    let headers = ["RX checksum", "TX checksum", "VLAN strip", "VLAN insert"];
+    let headers = headers.into_iter().map(|name| row(name, true));
+    [row("RSS", of.rss)].into_iter().chain(headers).collect()
 }
 
 fn by(device: bool, device_could: bool) -> By {
@@ -54,30 +72,58 @@ fn by(device: bool, device_could: bool) -> By {
 mod tests {
     use super::*;
 
+    const LACKS_ALL: Capabilities = Capabilities {
+        name: String::new(),
+        driver: String::new(),
+        max_queue_pairs: 4,
+        max_mtu: None,
+        rss: false,
+        steering: false,
+        rx_checksum: false,
+        tx_checksum: false,
+        vlan_strip: false,
+        vlan_insert: false,
+        tx_segments: false,
+        has_link_interrupt: false,
+        link_interrupt: false,
+        numa_node: None,
+    };
+
+    fn by_of(features: &[Feature], name: &str) -> By {
+        features.iter().find(|feature| feature.name == name).expect("a feature").by
+    }
+
     #[test]
     fn what_a_device_lacks_and_what_costs_less_there_is_done_in_software() {
-        let of = |rss, rx_checksum| Capabilities {
-            name: "0000:01:00.0".into(),
-            driver: "net_x".into(),
-            max_queue_pairs: 4,
-            silent_queue: None,
-            max_mtu: None,
-            rss,
-            steering: false,
-            rx_checksum,
-            tx_checksum: false,
-            vlan_strip: false,
-            vlan_insert: false,
-            link_interrupt: false,
-            numa_node: None,
+        let has = Capabilities {
+            rss: true,
+            steering: true,
+            rx_checksum: true,
+            has_link_interrupt: true,
+            ..LACKS_ALL
         };
-        let by = |capabilities: Capabilities, name| {
-            let features = capabilities.features();
-            features.iter().find(|feature| feature.name == name).expect("a feature").by
-        };
-        assert_eq!(by(of(true, true), "RSS"), By::Device);
-        assert_eq!(by(of(false, true), "RSS"), By::Software { device_could: false });
-        assert_eq!(by(of(true, true), "RX checksum"), By::Software { device_could: true });
-        assert_eq!(by(of(true, false), "RX checksum"), By::Software { device_could: false });
+        let (has, lacks) = (of_device(&has, false), of_device(&LACKS_ALL, false));
+        assert_eq!(by_of(&has, "RSS"), By::Device);
+        for name in ["RSS steering", "RX checksum", "Link interrupt"] {
+            assert_eq!(by_of(&has, name), By::Software { device_could: true }, "{name}");
+        }
+        for name in ["RSS", "RSS steering", "RX checksum", "Link interrupt", "TX rate limit"] {
+            assert_eq!(by_of(&lacks, name), By::Software { device_could: false }, "{name}");
+        }
+        assert_eq!(by_of(&of_device(&LACKS_ALL, true), "RSS steering"), By::Device);
+    }
+
+    #[test]
+    fn what_no_device_is_asked_for_has_a_reason() {
+        for Feature { name, by, why } in of_device(&LACKS_ALL, false) {
+            assert!(by != By::Nothing || !why.is_empty(), "{name}");
+        }
+    }
+
+    #[test]
+    fn the_kernel_makes_and_reads_the_headers_of_its_sockets() {
+        let features = of_kernel(&LACKS_ALL);
+        assert_eq!(by_of(&features, "TX checksum"), By::Device);
+        assert_eq!(by_of(&features, "RSS"), By::Software { device_could: false });
     }
 }

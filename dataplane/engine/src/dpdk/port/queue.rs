@@ -17,6 +17,8 @@ use uroce_shared::wake::bed::Bed;
 pub struct QueuePair {
     device: Arc<Device>,
     index: u16,
+    /// Whether the device is a NIC.
+    is_nic: bool,
     multi_segment_drops: u64,
     /// For a memif port: closed while the driver tears its connection down.
     gate: Option<Arc<Gate>>,
@@ -35,7 +37,8 @@ impl QueuePair {
             // lcore wakes by itself now and then.
             let _ = signal.add_to(wakers);
         }
-        Self { device, index, multi_segment_drops: 0, gate, signal, _not_sync: PhantomData }
+        let is_nic = device.capabilities.is_pci();
+        Self { device, index, is_nic, multi_segment_drops: 0, gate, signal, _not_sync: PhantomData }
     }
 
     /// Returns its number in the port.
@@ -85,6 +88,17 @@ impl QueuePair {
             self.signal.sent();
         }
         sent
+    }
+
+    /// Has a NIC's driver free the mbufs that were sent, when the mempool is empty. By themselves
+    /// most drivers do so only once the queue is nearly full.
+    #[cold]
+    pub(crate) fn reclaim(&mut self) {
+        if self.is_nic {
+            // SAFETY: `self` keeps the device running, and the device has this queue; `taken` keeps
+            // other threads from using it.
+            unsafe { dpdk_sys::uroce_tx_reclaim(self.device.id, self.index) }
+        }
     }
 
     /// Runs a burst; returns 0 without running it while the gate is closed.
