@@ -31,6 +31,7 @@ mod raw_memory;
 mod resolve;
 mod shared_receives;
 mod shut_down;
+mod sockets;
 mod unreliable;
 mod windows;
 mod xrc;

@@ -15,14 +15,14 @@ use uroce::{
 };
 
 /// Runs `ip` with these arguments.
-fn ip(words: &str) {
+pub(crate) fn ip(words: &str) {
     let output = Command::new("ip").args(words.split(' ')).output().expect("ip is installed");
     assert!(output.status.success(), "ip {words}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
 /// Moves this thread, and threads that it starts later, to a new network namespace, which ends with
 /// the process.
-fn namespace() {
+pub(crate) fn namespace() {
     // SAFETY: a new network namespace does not unshare memory, and the thread has no sockets.
     unsafe { unshare_unsafe(UnshareFlags::NEWNET) }.expect("root");
 }
