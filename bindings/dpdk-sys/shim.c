@@ -609,6 +609,47 @@ int uroce_port_fec(uint16_t port, uint32_t *modes)
 	return rte_eth_fec_get(port, modes);
 }
 
+int uroce_port_pause(uint16_t port, uint8_t *rx, uint8_t *tx)
+{
+	struct rte_eth_fc_conf conf;
+	int result;
+
+	memset(&conf, 0, sizeof(conf));
+	result = rte_eth_dev_flow_ctrl_get(port, &conf);
+	*rx = conf.mode == RTE_ETH_FC_RX_PAUSE || conf.mode == RTE_ETH_FC_FULL;
+	*tx = conf.mode == RTE_ETH_FC_TX_PAUSE || conf.mode == RTE_ETH_FC_FULL;
+	return result;
+}
+
+int uroce_port_set_pause(uint16_t port, uint8_t rx, uint8_t tx)
+{
+	struct rte_eth_fc_conf conf;
+	int result;
+
+	memset(&conf, 0, sizeof(conf));
+	/* The thresholds stay the driver's. */
+	result = rte_eth_dev_flow_ctrl_get(port, &conf);
+	if (result != 0)
+		return result;
+	conf.mode = rx ? (tx ? RTE_ETH_FC_FULL : RTE_ETH_FC_RX_PAUSE)
+		       : (tx ? RTE_ETH_FC_TX_PAUSE : RTE_ETH_FC_NONE);
+	return rte_eth_dev_flow_ctrl_set(port, &conf);
+}
+
+int uroce_port_set_pfc(uint16_t port, uint8_t priority)
+{
+	struct rte_eth_pfc_conf conf;
+	int result;
+
+	memset(&conf, 0, sizeof(conf));
+	result = rte_eth_dev_flow_ctrl_get(port, &conf.fc);
+	if (result != 0)
+		return result;
+	conf.fc.mode = RTE_ETH_FC_FULL;
+	conf.priority = priority;
+	return rte_eth_dev_priority_flow_ctrl_set(port, &conf);
+}
+
 static int link_moved(uint16_t port, enum rte_eth_event_type event, void *moved, void *unused)
 {
 	(void)event;

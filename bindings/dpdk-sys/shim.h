@@ -158,6 +158,11 @@ int uroce_port_mtu(uint16_t port, uint16_t *mtu);
 int uroce_port_link(uint16_t port, struct uroce_link *link);
 /* The present FEC modes, as RTE_ETH_FEC_MODE_CAPA_MASK has them. */
 int uroce_port_fec(uint16_t port, uint32_t *modes);
+/* Whether the port obeys PAUSE frames (rx), and sends them (tx). */
+int uroce_port_pause(uint16_t port, uint8_t *rx, uint8_t *tx);
+int uroce_port_set_pause(uint16_t port, uint8_t rx, uint8_t tx);
+/* Makes the port obey and send PFC frames of a priority, 0 to 7. */
+int uroce_port_set_pfc(uint16_t port, uint8_t priority);
 /* Makes EAL's interrupt thread call `moved` whenever the link goes up or down, until the port is
  * closed. Only for ports configured with `link_interrupt`. */
 int uroce_port_watch(uint16_t port, void (*moved)(uint16_t port));

@@ -46,13 +46,14 @@ mod given;
 mod text;
 mod write;
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use uroce_engine::port::{MEMBERS_MAX, member_mac};
+use uroce_engine::port::{self, FlowControl, MEMBERS_MAX, member_mac};
 use uroce_wire::Mac;
 
 use crate::path::prefix::{IpPrefix, PrefixError};
@@ -327,6 +328,20 @@ pub enum Ethdev {
     Udp(String),
 }
 
+/// PAUSE frames of a NIC, in the configuration's words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Pause {
+    /// None are obeyed, and none are sent.
+    Off,
+    /// They are obeyed.
+    Rx,
+    /// They are sent.
+    Tx,
+    /// They are obeyed and sent.
+    On,
+}
+
 impl Ethdev {
     /// Returns whether the queues have descriptors, which are DPDK's.
     pub(crate) fn has_descriptors(&self) -> bool {
@@ -370,6 +385,21 @@ pub struct PortConfig {
     /// VLAN ID of all frames, 1 to 4094; default: untagged.
     #[serde(default)]
     pub vlan: Option<u16>,
+    /// Priority (PCP, 0 to 7) of packets with a DSCP (0 to 63), on a port with a VLAN, as in
+    /// `{ 26 = 3, 48 = 6 }`. It counts instead of the service level, for programs that only set a
+    /// traffic class. CNPs have `cnp_802p_prio`. Default: none.
+    #[serde(default, deserialize_with = "text::dscp_prio", serialize_with = "write::dscp_prio")]
+    pub dscp_prio: BTreeMap<u8, u8>,
+    /// PAUSE frames of a NIC (IEEE 802.3): `"off"`, `"rx"` (the NIC stops sending when it receives
+    /// one), `"tx"` (it sends them when its receive queue is full), `"on"` (both). Default: as the
+    /// NIC's driver sets it.
+    #[serde(default)]
+    pub pause: Option<Pause>,
+    /// Priorities (PCP, 0 to 7) for which a NIC obeys and sends PFC frames (IEEE 802.1Q), as in
+    /// `[3]`, where its driver has them. Not together with `pause`. Default: none; a switch's
+    /// configuration has to agree.
+    #[serde(default)]
+    pub pfc: Vec<u8>,
     /// Default routers on the port's link, at most one per IP version; default: none.
     #[serde(default)]
     pub gateway: Vec<IpAddr>,
@@ -440,6 +470,9 @@ impl PortConfig {
             link_local: false,
             mtu: text::default_mtu(),
             vlan: None,
+            dscp_prio: BTreeMap::new(),
+            pause: None,
+            pfc: Vec::new(),
             gateway: Vec::new(),
             routes: Vec::new(),
             migrate_on_link_down: true,
@@ -452,6 +485,15 @@ impl PortConfig {
             loss: LossConfig::default(),
             bottleneck: None,
         }
+    }
+
+    /// Returns what is set of a NIC's flow control.
+    pub(crate) fn flow_control(&self) -> FlowControl {
+        let pause = self.pause.map(|pause| port::Pause {
+            rx: matches!(pause, Pause::Rx | Pause::On),
+            tx: matches!(pause, Pause::Tx | Pause::On),
+        });
+        FlowControl { pause, pfc: self.pfc.iter().fold(0, |bits, prio| bits | 1 << prio) }
     }
 
     /// Creates an end of the in-process link `name`.

@@ -28,7 +28,6 @@ pub(crate) mod source;
 use std::net::IpAddr;
 
 use uroce_transport::{AltPath, Instant, PathAttr, StaticRate};
-use uroce_wire::ethernet::Vlan;
 use uroce_wire::{Encap, Gid, Mac, Pkey, Qpn, udp_source_port};
 
 use neighbour::{Neighbours, Resolution};
@@ -54,7 +53,8 @@ pub struct AddressVector {
     pub udp_source_port: u16,
     /// IPv4 TTL or IPv6 hop limit; 0 and 1 become 64.
     pub hop_limit: u8,
-    /// Service level, 0 to 7: the priority (PCP) of the port's VLAN tag, if the port has one.
+    /// Service level, 0 to 7: the priority (PCP) of the port's VLAN tag, if the port has one and
+    /// gives the DSCP none.
     pub service_level: u8,
     /// Highest rate of the path; the QP or address handle does not send faster.
     pub static_rate: StaticRate,
@@ -224,7 +224,7 @@ impl Route {
         let encap = Encap {
             src_mac: neighbours.mac(),
             dst_mac: mac,
-            vlan: neighbours.vlan().map(|vid| Vlan { vid, pcp: vector.service_level }),
+            vlan: neighbours.tag(vector.traffic_class, vector.service_level),
             src: self.source,
             dst: vector.dgid,
             traffic_class: vector.traffic_class,
@@ -249,6 +249,7 @@ pub(crate) fn of_port(ports: &[Neighbours], port: u8) -> Result<&Neighbours, Pat
 #[cfg(test)]
 mod tests {
     use super::*;
+    use uroce_wire::ethernet::Vlan;
 
     const OWN: [&str; 2] = ["192.0.2.1/24", "2001:db8::1/64"];
 
@@ -292,6 +293,22 @@ mod tests {
             src_port: udp_source_port(0x12345, own, dest),
         };
         assert_eq!(path, PathAttr { encap: expected, rate: vector.static_rate });
+    }
+
+    #[test]
+    fn a_dscp_may_have_a_priority_of_its_own() {
+        let port = neighbours().with_dscp_prio([(26, 3)].into());
+        let pcp = |traffic_class| {
+            let vector = AddressVector {
+                traffic_class,
+                service_level: 5,
+                ..AddressVector::to(gid("192.0.2.2"))
+            };
+            let path = find(vector).unwrap().handle_path(&port, Mac([2, 0, 0, 0, 0, 2]));
+            path.encap.vlan.map(|tag| tag.pcp)
+        };
+        // With both values of a sender's ECN bits.
+        assert_eq!([26 << 2, 26 << 2 | 2, 25 << 2, 0].map(pcp), [3, 3, 5, 5].map(Some));
     }
 
     #[test] //= check E17 test

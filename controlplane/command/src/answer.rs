@@ -246,6 +246,9 @@ pub struct PortInfo {
     /// Forward error correction: `off`, `auto`, `baser`, `rs` or `llrs`, if the driver tells it.
     #[serde(default)]
     pub fec: Option<String>,
+    /// Whether the NIC obeys PAUSE frames, and whether it sends them, if the driver tells it.
+    #[serde(default)]
+    pub pause: Option<(bool, bool)>,
     /// Largest Ethernet payload in bytes (MTU).
     pub mtu: u16,
     /// Largest path MTU that fits into the MTU, in bytes.

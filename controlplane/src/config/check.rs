@@ -125,6 +125,7 @@ fn check_port(port: &PortConfig, name: &str) -> Result<(), ConfigError> {
     if let Some(vlan) = port.vlan {
         within(&field("vlan"), vlan, 1..=4094)?;
     }
+    check_priorities(port, name)?;
     if let Some(netdev) = &port.netdev {
         check_netdev(netdev, &field("netdev"))?;
     }
@@ -149,6 +150,24 @@ fn check_port(port: &PortConfig, name: &str) -> Result<(), ConfigError> {
         }),
         Some(Ok(())) | None => Ok(()),
     }
+}
+
+/// Checks the priorities of sent packets, and the frames by which a receiver stops the sender.
+fn check_priorities(port: &PortConfig, name: &str) -> Result<(), ConfigError> {
+    let field = |key: &str| format!("{name}.{key}");
+    for (dscp, prio) in &port.dscp_prio {
+        within(&field("dscp_prio"), *dscp, 0..=63)?;
+        within(&field(&format!("dscp_prio.{dscp}")), *prio, 0..=7)?;
+    }
+    let has_tag = port.dscp_prio.is_empty() || port.vlan.is_some();
+    require(has_tag, &field("dscp_prio"), "needs `vlan`: a priority is in the tag of a frame")?;
+    port.pfc.iter().try_for_each(|prio| within(&field("pfc"), *prio, 0..=7))?;
+    let is_nic = matches!(port.ethdev, Ethdev::Pci(_) | Ethdev::Vdev(_));
+    for (key, is_set) in [("pause", port.pause.is_some()), ("pfc", !port.pfc.is_empty())] {
+        require(is_nic || !is_set, &field(key), "needs a NIC: leave it out")?;
+    }
+    let is_one = port.pause.is_none() || port.pfc.is_empty();
+    require(is_one, &field("pfc"), "excludes `pause`: leave one of them out")
 }
 
 fn check_ethdev(ethdev: &Ethdev, field: &str) -> Result<(), ConfigError> {

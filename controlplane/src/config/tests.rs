@@ -49,6 +49,8 @@ const EVERY_FIELD: &str = r#"
         link_local = true
         mtu = 9000
         vlan = 7
+        dscp_prio = { 26 = 3, 48 = 6 }
+        pfc = [3, 6]
         gateway = ["192.0.2.9"]
         routes = [{ to = "198.51.100.0/24", via = "192.0.2.8" }]
         migrate_on_link_down = false
@@ -82,6 +84,9 @@ fn every_field_can_be_written() {
     assert_eq!(device.ports[0].routes, [route]);
     assert_eq!(device.ports[0].netdev_name(), Some("eth0"));
     assert!(!device.ports[0].migrate_on_link_down);
+    assert_eq!(device.ports[0].dscp_prio, [(26, 3), (48, 6)].into());
+    let flow_control = FlowControl { pause: None, pfc: 0b0100_1000 };
+    assert_eq!(device.ports[0].flow_control(), flow_control);
     assert_eq!(config.eal.log, LogLevel::Info);
     let dcqcn = DcqcnParams { rpg_gd: 12, roce_slow_restart_en: true, ..DcqcnParams::default() };
     assert_eq!(device.congestion.congestion(), Congestion::Dcqcn(dcqcn));
@@ -170,6 +175,24 @@ fn unknown_keys_are_errors_and_named() {
 }
 
 #[test]
+fn pause_frames_are_those_of_every_priority_or_of_some() {
+    let of = |keys: &str| {
+        let nic = "[[device.port]]\nethdev = { pci = \"0000:01:00.0\" }\n";
+        let config = Config::from_toml(&format!("{DEVICE}{nic}{keys}"));
+        config.map(|config| config.devices[0].ports[0].flow_control())
+    };
+    for (word, rx, tx) in
+        [("off", false, false), ("rx", true, false), ("tx", false, true), ("on", true, true)]
+    {
+        let expected = FlowControl { pause: Some(port::Pause { rx, tx }), pfc: 0 };
+        assert_eq!(of(&format!("pause = \"{word}\"\n")).unwrap(), expected);
+    }
+    assert_eq!(of("").unwrap(), FlowControl::default());
+    let both = of("pause = \"off\"\npfc = [3]\n").unwrap_err().to_string();
+    assert!(both.starts_with("device.a.port.1.pfc: excludes `pause`"), "{both}");
+}
+
+#[test]
 fn values_out_of_their_limits_name_the_field_and_the_reason() {
     let cases = [
         ("[eal]\nmemory_mb = 1\n", "", "", "eal.memory_mb: 1 is not within 64 to 1048576"),
@@ -194,6 +217,12 @@ fn values_out_of_their_limits_name_the_field_and_the_reason() {
         ("", "", "mtu = 500\n", "device.a.port.1.mtu: 500 is not within 576 to 9000"),
         ("", "", "mtu = 1000\nlink_local = true\n", "device.a.port.1.mtu: is less than 1280"),
         ("", "", "vlan = 4095\n", "device.a.port.1.vlan: 4095 is not within 1 to 4094"),
+        ("", "", "vlan = 1\ndscp_prio = { 64 = 1 }\n", "device.a.port.1.dscp_prio: 64 is not"),
+        ("", "", "vlan = 1\ndscp_prio = { 26 = 8 }\n", "device.a.port.1.dscp_prio.26: 8 is not"),
+        ("", "", "dscp_prio = { 26 = 3 }\n", "device.a.port.1.dscp_prio: needs `vlan`"),
+        ("", "", "pause = \"on\"\n", "device.a.port.1.pause: needs a NIC"),
+        ("", "", "pfc = [3]\n", "device.a.port.1.pfc: needs a NIC"),
+        ("", "", "pfc = [8]\n", "device.a.port.1.pfc: 8 is not within 0 to 7"),
         ("", "", "gateway = [\"192.0.2.1\"]\n", "device.a.port.1.gateway: 192.0.2.1 is not"),
         ("", "", "netdev = \"eth 0\"\n", "device.a.port.1.netdev: is not 1 to 15"),
         (
@@ -243,6 +272,8 @@ fn values_of_a_wrong_form_name_the_line() {
             format!("{DEVICE}{PORT}routes = [{{ to = \"10.0.0.1/8\", via = \"10.0.0.2\" }}]\n"),
             "10.0.0.1/8 has bits behind its prefix",
         ),
+        (format!("{DEVICE}{PORT}dscp_prio = {{ AF31 = 3 }}\n"), "\"AF31\" is no DSCP from 0 to 63"),
+        (format!("{DEVICE}{PORT}pause = \"full\"\n"), "`off`, `rx`, `tx`, `on`"),
         (bottleneck("rate = \"1\", queue = \"1MB\""), "such as \"10G\" or \"100M\""),
         (bottleneck("rate = \"1G\", queue = \"1\""), "\"1\" is not a length such as \"1MB\""),
         (bottleneck("rate = \"1G\", queue = \"1MB\", pmax = 0.1"), "without kmin or kmax"),

@@ -1,5 +1,6 @@
 //! Text forms of values that TOML does not have, and the defaults.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::str::FromStr;
 
@@ -74,6 +75,17 @@ pub(super) fn loss<'de, D: Deserializer<'de>>(deserializer: D) -> Result<LossCon
     }
     let Keys { rx, tx, seed } = Keys::deserialize(deserializer)?;
     Ok(LossConfig { rx, tx, seed })
+}
+
+/// Reads a table of DSCPs: its keys are texts in TOML.
+pub(super) fn dscp_prio<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<BTreeMap<u8, u8>, D::Error> {
+    let keys = BTreeMap::<String, u8>::deserialize(deserializer)?;
+    let number = |key: &String| {
+        key.parse().map_err(|_| D::Error::custom(format!("{key:?} is no DSCP from 0 to 63")))
+    };
+    keys.iter().map(|(key, prio)| Ok((number(key)?, *prio))).collect()
 }
 
 pub(super) fn yes() -> bool {

@@ -4,6 +4,8 @@
 //! - Every field of the file's format is written: the keys are those that are read, by serde's
 //!   derive on the same types. A value that is the default is left out.
 
+use std::collections::BTreeMap;
+
 use serde::{Serialize, Serializer};
 use toml::{Table, Value};
 use uroce_wire::Mac;
@@ -87,6 +89,13 @@ pub(super) fn mac<S: Serializer>(mac: &Option<Mac>, serializer: S) -> Result<S::
         Some(mac) => serializer.collect_str(mac),
         None => serializer.serialize_none(),
     }
+}
+
+pub(super) fn dscp_prio<S: Serializer>(
+    dscp_prio: &BTreeMap<u8, u8>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(dscp_prio.iter().map(|(dscp, prio)| (dscp.to_string(), prio)))
 }
 
 pub(super) fn log_level<S: Serializer>(level: &LogLevel, serializer: S) -> Result<S::Ok, S::Error> {

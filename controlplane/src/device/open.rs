@@ -200,7 +200,7 @@ pub(super) fn open(config: &Config, device: &DeviceConfig) -> Result<Opened, Ope
         let routes = Routes::new(GidTable::new(&own), routes(config)).with_twin(config.twin);
         let neighbours = match config.ethdev {
             Ethdev::Udp(_) => Neighbours::of_kernel(mac, routes, udp_mac),
-            _ => Neighbours::new(mac, config.vlan, routes),
+            _ => Neighbours::new(mac, config.vlan, routes).with_dscp_prio(config.dscp_prio.clone()),
         };
         let watch = PortWatch::new(config, port.mtu(), state);
         let addresses = port_addresses(&neighbours);
@@ -361,6 +361,7 @@ fn open_port(
         tx_descriptors: config.tx_descriptors,
         mac: config.mac,
         rx_interrupts: device.idle == Idle::Sleep,
+        flow_control: port_config.flow_control(),
     };
     let port =
         Port::open(eal, &config, pool).map_err(|error| OpenError::Port { port: number, error })?;

@@ -29,11 +29,12 @@ pub use table::{
     ASKED_MAX, FIRST_INTERVAL, FIXED_MAX, HINTED_MAX, REACHABLE, Reach, Resolution, TRIES,
 };
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use uroce_transport::Instant;
 use uroce_wire::Mac;
-use uroce_wire::ethernet::EtherType;
+use uroce_wire::ethernet::{EtherType, Vlan};
 
 use crate::path::prefix::is_unicast;
 use crate::path::route::Routes;
@@ -65,6 +66,8 @@ pub struct Neighbours {
     groups: Groups,
     /// The Ethernet address that stands for an IP address, where the kernel finds neighbours.
     of_kernel: Option<fn(IpAddr) -> Mac>,
+    /// The priority of packets by their DSCP, in place of their service level.
+    dscp_prio: BTreeMap<u8, u8>,
     ignored: [u64; Ignored::ALL.len()],
 }
 
@@ -74,7 +77,14 @@ impl Neighbours {
         let link = Link { mac, vlan };
         let (table, groups) = (Table::default(), Groups::default());
         let ignored = [0; Ignored::ALL.len()];
-        Self { link, routes, table, groups, of_kernel: None, ignored }
+        let dscp_prio = BTreeMap::new();
+        Self { link, routes, table, groups, of_kernel: None, dscp_prio, ignored }
+    }
+
+    /// Sets the priorities (0 to 7) of packets with some DSCPs (0 to 63).
+    pub fn with_dscp_prio(mut self, dscp_prio: BTreeMap<u8, u8>) -> Self {
+        self.dscp_prio = dscp_prio;
+        self
     }
 
     /// Creates the state of a port behind which the kernel finds routes and neighbours. Frames to
@@ -112,6 +122,13 @@ impl Neighbours {
     /// Returns the VLAN ID of the port's frames; `None` if they are untagged.
     pub fn vlan(&self) -> Option<u16> {
         self.link.vlan
+    }
+
+    /// Returns the VLAN tag of packets with this traffic class and service level; `None` if the
+    /// port's frames are untagged.
+    pub fn tag(&self, traffic_class: u8, service_level: u8) -> Option<Vlan> {
+        let pcp = *self.dscp_prio.get(&(traffic_class >> 2)).unwrap_or(&service_level);
+        self.link.vlan.map(|vid| Vlan { vid, pcp })
     }
 
     /// Returns the number of frames ignored for `reason`.

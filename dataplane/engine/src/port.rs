@@ -19,8 +19,8 @@ mod spare;
 mod udp;
 
 pub use crate::dpdk::port::{
-    By, Capabilities, FRAME_OVERHEAD, Feature, Link, Negotiated, PortConfig, PortError, PortStats,
-    QueueError, vdev,
+    By, Capabilities, FRAME_OVERHEAD, Feature, FlowControl, Link, Negotiated, Pause, PortConfig,
+    PortError, PortStats, QueueError, vdev,
 };
 pub use local::{LocalConfig, LocalError, LocalPort};
 pub use queue_pair::QueuePair;

@@ -25,6 +25,10 @@ pub(super) fn info(port: &PortInfo) -> String {
     if let Some(fec) = &port.fec {
         line("FEC mode", fec.clone());
     }
+    if let Some((rx, tx)) = port.pause {
+        let on = |on| if on { "on" } else { "off" };
+        line("Flow control", format!("Rx pause: {}, Tx pause: {}", on(rx), on(tx)));
+    }
     line("MTU", port.mtu.to_string());
     line("VLAN", or_dash(port.vlan));
     line("Current number of RX queues", port.queue_pairs.to_string());

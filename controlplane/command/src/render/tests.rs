@@ -18,6 +18,7 @@ fn port() -> PortInfo {
         full_duplex: Some(true),
         autoneg: Some(false),
         fec: Some("rs".into()),
+        pause: Some((true, false)),
         mtu: 4200,
         path_mtu: Some(4096),
         vlan: None,
@@ -107,10 +108,10 @@ Port MAC Address       Name         Driver         Status   Link
 #[test]
 fn a_port_tells_how_its_link_was_negotiated_if_its_driver_does() {
     let told = text(&Answer::PortInfo(vec![port()]));
-    let golden =
-        "Link speed: 10 Gbps\nLink duplex: full-duplex\nAutoneg status: Off\nFEC mode: rs\nMTU";
+    let golden = "Link speed: 10 Gbps\nLink duplex: full-duplex\nAutoneg status: Off\nFEC mode: rs\n\
+         Flow control: Rx pause: on, Tx pause: off\nMTU";
     assert!(told.contains(golden), "{told}");
-    let silent = PortInfo { full_duplex: None, autoneg: None, fec: None, ..port() };
+    let silent = PortInfo { full_duplex: None, autoneg: None, fec: None, pause: None, ..port() };
     let told = text(&Answer::PortInfo(vec![silent]));
     assert!(told.contains("Link speed: 10 Gbps\nMTU"), "{told}");
 }

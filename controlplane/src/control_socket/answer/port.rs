@@ -139,6 +139,7 @@ fn info(served: &Served, port: &PortSeen) -> Option<PortInfo> {
         speed_mbps: port.link.speed_mbps,
         full_duplex: port.negotiated.map(|link| link.full_duplex),
         autoneg: port.negotiated.map(|link| link.autoneg),
+        pause: port.negotiated.and_then(|link| link.pause).map(|of| (of.rx, of.tx)),
         fec: port.negotiated.and_then(|link| link.fec).map(str::to_owned),
         mtu: attr.mtu,
         // A path MTU is at most 4096.

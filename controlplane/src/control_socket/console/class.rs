@@ -56,6 +56,16 @@ fn vector(found: &FoundQp, class: Class) -> Result<AddressVector, Failure> {
         let remedy = "start again with `vlan` of the port in the configuration file";
         return Err(Failure::new(Errno::OPNOTSUPP, cause, remedy));
     }
+    let of_dscp = class.dscp.map(|dscp| dscp << 2 | path.traffic_class & ECN);
+    let traffic_class = class.tclass.or(of_dscp).unwrap_or(path.traffic_class);
+    let port =
+        usize::from(attr.port).checked_sub(1).and_then(|at| found.served.config.ports.get(at));
+    let dscp = traffic_class >> 2;
+    if let (Some(_), Some(prio)) = (class.vlan_pcp, port.and_then(|of| of.dscp_prio.get(&dscp))) {
+        let cause = format!("packets with DSCP {dscp} have priority {prio} by `dscp_prio`");
+        let remedy = "choose another DSCP, or start again without it in `dscp_prio`";
+        return Err(Failure::new(Errno::INVAL, cause, remedy));
+    }
     if let Some(dscp) = class.dscp.filter(|dscp| *dscp > DSCP_MAX) {
         let cause = format!("DSCP {dscp} has more than 6 bits");
         return Err(Failure::new(Errno::INVAL, cause, format!("choose 0 to {DSCP_MAX}")));
@@ -63,11 +73,10 @@ fn vector(found: &FoundQp, class: Class) -> Result<AddressVector, Failure> {
     let (port, own) = (attr.port, path.src.to_ip());
     let index = found.served.calls.call(move |thread| Ok(thread.gid_index(port, own)))?;
     let gone = || Failure::absent("address", &own.to_string(), "show gid");
-    let of_dscp = class.dscp.map(|dscp| dscp << 2 | path.traffic_class & ECN);
     let level = path.vlan.map_or(0, |vlan| vlan.pcp);
     Ok(AddressVector {
         sgid_index: index.ok_or_else(gone)?,
-        traffic_class: class.tclass.or(of_dscp).unwrap_or(path.traffic_class),
+        traffic_class,
         flow_label: path.flow_label,
         udp_source_port: path.src_port,
         hop_limit: path.hop_limit,

@@ -26,6 +26,7 @@ mod away;
 mod config;
 mod error;
 pub(crate) mod feature;
+mod flow_control;
 mod link;
 mod memif;
 mod queue;
@@ -39,6 +40,7 @@ mod virtio_user;
 pub use config::{Capabilities, Link, Negotiated, PortConfig, PortStats};
 pub use error::{PortError, QueueError};
 pub use feature::{By, Feature};
+pub use flow_control::{FlowControl, Pause};
 pub(crate) use queue::QueuePair;
 
 use crate::dpdk::eal::{Eal, c_string, lock, take_log};
@@ -450,7 +452,8 @@ fn negotiated(id: u16) -> Option<Negotiated> {
     // The mode in use is the only bit while the link is up; 32 zeros name none.
     let fec = MODES.get(modes.trailing_zeros() as usize).copied().filter(|_| code == 0);
     let (full_duplex, autoneg) = (link.full_duplex != 0, link.autoneg != 0);
-    (link.up != 0).then_some(Negotiated { full_duplex, autoneg, fec })
+    let pause = flow_control::pause(id);
+    (link.up != 0).then_some(Negotiated { full_duplex, autoneg, fec, pause })
 }
 
 /// Stops and starts a port; its queues must not be used meanwhile. Returns false if that failed:

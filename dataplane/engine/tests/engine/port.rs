@@ -7,7 +7,7 @@ use uroce_engine::eal::{Eal, EalConfig, EalError, Memory};
 use uroce_engine::mbuf::{BATCH, Mbuf, MbufBatch, Mempool, PoolConfig, PoolEmpty, PoolError};
 use uroce_engine::port::ring::ring_pair;
 use uroce_engine::port::vdev::MemifRole;
-use uroce_engine::port::{Port, PortConfig, PortError, QueueError};
+use uroce_engine::port::{FlowControl, Pause, Port, PortConfig, PortError, QueueError};
 
 #[test]
 fn a_million_frames_cross_a_ring_pair_in_order_and_no_mbuf_leaks() {
@@ -216,6 +216,23 @@ fn a_wrong_device_has_a_named_error() {
     assert!(matches!(error, Some(PortError::Memif { .. })), "{error:?}");
     let error = open("net_memif0,role=server,socket-abstract=no,socket=/nonexistent/s");
     assert!(matches!(error, Some(PortError::Memif { .. })), "{error:?}");
+}
+
+#[test]
+fn flow_control_that_a_driver_lacks_is_refused_with_the_remedy() {
+    let eal = eal();
+    let pool = pool(eal, 255, 2048);
+    let pause = Some(Pause { rx: true, tx: false });
+    for (flow_control, what) in
+        [(FlowControl { pause, pfc: 0 }, "`pause`"), (FlowControl { pause: None, pfc: 8 }, "`pfc`")]
+    {
+        let config = PortConfig { flow_control, ..PortConfig::new("net_null0") };
+        let error = Port::open(eal, &config, &pool).expect_err("net_null has none").to_string();
+        let said = ["net_null does not take", what, "Leave it out", "ethtool --pause"];
+        assert!(said.iter().all(|part| error.contains(part)), "{error}");
+    }
+    // Nothing is left of the attempts.
+    Port::open(eal, &PortConfig::new("net_null0"), &pool).expect("net_null");
 }
 
 #[test]

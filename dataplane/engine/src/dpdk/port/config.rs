@@ -1,6 +1,9 @@
 //! Configuration of a port, capabilities of a device, and starting a port by them.
 
-use super::{FRAME_OVERHEAD, PortError, af_packet, af_xdp, check, rss, text};
+use super::{
+    FRAME_OVERHEAD, FlowControl, Pause, PortError, af_packet, af_xdp, check, flow_control, rss,
+    text,
+};
 use crate::dpdk::mbuf::Mempool;
 use dpdk_sys::uroce_port_info;
 use uroce_wire::Mac;
@@ -23,6 +26,8 @@ pub struct PortConfig {
     pub mac: Option<Mac>,
     /// Whether to enable the driver's receive interrupts, if it has them, for lcores that sleep.
     pub rx_interrupts: bool,
+    /// What is set of the link's flow control.
+    pub flow_control: FlowControl,
 }
 
 impl PortConfig {
@@ -37,6 +42,7 @@ impl PortConfig {
             tx_descriptors: 1024,
             mac: None,
             rx_interrupts: false,
+            flow_control: FlowControl::default(),
         }
     }
 }
@@ -112,6 +118,8 @@ pub struct Negotiated {
     /// Forward error correction (IEEE 802.3) in testpmd's words: `off`, `auto`, `baser`, `rs` or
     /// `llrs`; `None` if the driver does not tell it.
     pub fec: Option<&'static str>,
+    /// PAUSE frames; `None` if the driver does not tell them.
+    pub pause: Option<Pause>,
 }
 
 /// Counters that every driver has. A counter that the driver does not support is 0.
@@ -212,6 +220,7 @@ pub(super) fn start(id: u16, config: &PortConfig, pool: &Mempool) -> Result<Star
     while let Err(error) = start_with(id, attempt, config, &capabilities, &info, pool) {
         attempt = attempt.next(interrupts).ok_or(error)?;
     }
+    flow_control::set(id, &capabilities.driver, config.flow_control)?;
     open_filters(id, &capabilities);
     let mac = choose_mac(id, config, &capabilities.name);
     let Attempt { queue_pairs, rx_interrupts } = attempt;
@@ -242,6 +251,11 @@ pub(super) fn restart(
         // The lcores need all queues again.
         attempt =
             attempt.next(false).filter(|next| next.queue_pairs == queue_pairs).ok_or(error)?;
+    }
+    if let Err(error) = flow_control::set(id, &capabilities.driver, config.flow_control) {
+        // SAFETY: the caller owns the port, which a reset stops.
+        unsafe { dpdk_sys::uroce_port_reset(id) };
+        return Err(error);
     }
     open_filters(id, capabilities);
     choose_mac(id, config, &capabilities.name);

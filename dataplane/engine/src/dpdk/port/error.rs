@@ -113,6 +113,19 @@ pub enum PortError {
         /// The reason.
         reason: &'static str,
     },
+    /// The driver has no flow control of that kind, or refuses it.
+    #[error(
+        "{driver} does not take `{what}`: {cause}. Leave it out, and set it with the NIC's own \
+         tool if there is one (`ethtool --pause`, `mlnx_qos --pfc`)"
+    )]
+    FlowControl {
+        /// The option: `pause` or `pfc`.
+        what: &'static str,
+        /// The driver.
+        driver: String,
+        /// The step that failed.
+        cause: String,
+    },
     /// DPDK or the driver failed at a step.
     #[error("{step} failed: {error}: {log}")]
     Step {
@@ -142,6 +155,7 @@ impl PortError {
             | Self::PoolRoom { .. }
             | Self::Slots { .. }
             | Self::SwitchTaken { .. }
+            | Self::FlowControl { .. }
             | Self::Ring { .. } => Vec::new(),
         }
     }

@@ -52,7 +52,7 @@ pub(crate) fn of_device(of: &Capabilities, steers: bool) -> Vec<Feature> {
         row("Link interrupt", of.link_interrupt, of.has_link_interrupt),
         never("TX rate limit", software, "lcores pace each QP; a NIC would pace a whole queue"),
         never("Flow rules", By::Nothing, "no rule on the destination QP before DPDK 23.07"),
-        never("PFC, DSCP to TC", By::Nothing, "the NIC stays as it is set; packets have a DSCP"),
+        never("PAUSE, PFC", By::Nothing, "as the NIC is set, but for `pause` and `pfc` of a port"),
     ]
 }
 
