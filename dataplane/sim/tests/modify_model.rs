@@ -46,6 +46,20 @@ fn rows(qp_type: QpType) -> Vec<Row> {
             (Sqe, Rts, none, CURRENT | M::QKEY),
         ];
     }
+    if qp_type.is_raw() {
+        let live = CURRENT | M::RATE_LIMIT;
+        return vec![
+            (Reset, Init, M::PORT, none),
+            (Init, Init, none, M::PORT),
+            (Init, Rtr, none, none),
+            (Rtr, Rts, none, live),
+            (Rts, Rts, none, live),
+            (Rts, Sqd, none, notify),
+            (Sqd, Sqd, none, none),
+            (Sqd, Rts, none, live),
+            (Sqe, Rts, none, CURRENT),
+        ];
+    }
     let is_reliable = !matches!(qp_type, QpType::Uc);
     let serves =
         |mask: M| if matches!(qp_type, QpType::Rc | QpType::XrcRecv) { mask } else { none };
@@ -334,5 +348,5 @@ fn a_million_random_changes_are_what_the_model_says() {
         }
     }
     assert!(granted > CHANGES / 3 && refused > CHANGES / 20, "{granted} {refused}");
-    assert!(migrated > 1000, "{migrated}");
+    assert!(migrated > 500, "{migrated}");
 }

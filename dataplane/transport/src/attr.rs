@@ -31,18 +31,45 @@ pub enum QpType {
     /// Extended reliable connection, target: serves requests with the XRC shared receive queue
     /// that each of them names, and sends none.
     XrcRecv,
+    /// Whole Ethernet frames, those that flow rules choose: the verbs' `IBV_QPT_RAW_PACKET`.
+    RawPacket,
+    /// Whole Ethernet frames of chosen EtherTypes.
+    RawEtherType,
+    /// IPv6 packets, without the Ethernet header.
+    RawIpv6,
 }
 
 impl QpType {
     /// All types.
-    pub const ALL: [QpType; 6] =
-        [QpType::Rc, QpType::Uc, QpType::Ud, QpType::Gsi, QpType::XrcSend, QpType::XrcRecv];
+    pub const ALL: [QpType; 9] = [
+        QpType::Rc,
+        QpType::Uc,
+        QpType::Ud,
+        QpType::Gsi,
+        QpType::XrcSend,
+        QpType::XrcRecv,
+        QpType::RawPacket,
+        QpType::RawEtherType,
+        QpType::RawIpv6,
+    ];
 
     /// Returns whether every message is one packet that can go to any destination: true of UD and
     /// GSI.
     #[inline]
     pub const fn is_datagram(self) -> bool {
         matches!(self, QpType::Ud | QpType::Gsi)
+    }
+
+    /// Returns whether messages are frames or packets of another protocol.
+    #[inline]
+    pub const fn is_raw(self) -> bool {
+        matches!(self, QpType::RawPacket | QpType::RawEtherType | QpType::RawIpv6)
+    }
+
+    /// Returns whether the QP has one peer: true of RC, UC and both ends of XRC.
+    #[inline]
+    pub const fn is_connected(self) -> bool {
+        !self.is_datagram() && !self.is_raw()
     }
 
     /// Returns whether requests are acknowledged: true of RC and both ends of XRC.
@@ -67,6 +94,9 @@ impl core::fmt::Display for QpType {
             QpType::Gsi => "GSI",
             QpType::XrcSend => "XRC_SEND",
             QpType::XrcRecv => "XRC_RECV",
+            QpType::RawPacket => "RAW_PACKET",
+            QpType::RawEtherType => "RAW_ETHERTYPE",
+            QpType::RawIpv6 => "RAW_IPV6",
         })
     }
 }

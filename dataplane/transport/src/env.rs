@@ -3,7 +3,7 @@
 //! The core decides *what* to copy and *what* to send; an [`Env`] does it and may refuse. The
 //! engine's environment copies real memory into mbufs, the simulator's works on vectors.
 
-use uroce_wire::{Bth, ExtHeaders, HeaderTemplate, Lkey, Placement, Qpn, Rkey, Srqn, Va};
+use uroce_wire::{Bth, ExtHeaders, HeaderTemplate, Lkey, Mac, Placement, Qpn, Rkey, Srqn, Va};
 
 use crate::attr::AccessFlags;
 use crate::counter::Counter;
@@ -220,6 +220,32 @@ pub struct Outbound<'a> {
     pub payload: Gather<'a>,
 }
 
+/// What the environment adds to a frame of a raw QP.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Framing {
+    /// Nothing: the payload is the whole frame, from the destination address on.
+    Whole {
+        /// The checksums of IP, UDP and TCP are to be filled in.
+        checksums: bool,
+    },
+    /// The Ethernet header: the payload is an IPv6 packet to this station.
+    Ipv6 {
+        /// Destination address.
+        to: Mac,
+    },
+}
+
+/// A frame of a raw QP, to be sent.
+#[derive(Clone, Debug)]
+pub struct OutboundFrame<'a> {
+    /// What is added to the payload.
+    pub framing: Framing,
+    /// QP for which the payload is read.
+    pub by: Accessor,
+    /// Pieces of the payload, in order.
+    pub payload: Gather<'a>,
+}
+
 /// Reason for which a packet was not sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TransmitError {
@@ -234,6 +260,19 @@ pub enum TransmitError {
     Paced(Instant),
 }
 
+/// Reason for which a frame of a raw QP was not sent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FrameError {
+    /// No room now; the core keeps the frame's place and tries again later.
+    Full,
+    /// The payload could not be read.
+    Memory(MemoryFault),
+    /// The frame is shorter than an Ethernet header, or longer than the port can send.
+    Length,
+    /// The environment sends no frames: it has no link of Ethernet.
+    NoLink,
+}
+
 /// Sends packets to the wire.
 pub trait PacketSink {
     /// Builds and queues one packet. Returns the length of its frame in bytes, from the destination
@@ -242,6 +281,16 @@ pub trait PacketSink {
     /// # Errors
     /// [`TransmitError`]; then nothing was queued.
     fn transmit(&mut self, packet: &Outbound<'_>) -> Result<u32, TransmitError>;
+
+    /// Queues one frame of a raw QP. Returns its length in bytes, from the destination MAC on,
+    /// without the check sequence.
+    ///
+    /// # Errors
+    /// [`FrameError`]; then nothing was queued. A sink without a link of Ethernet refuses all
+    /// frames.
+    fn transmit_frame(&mut self, _frame: &OutboundFrame<'_>) -> Result<u32, FrameError> {
+        Err(FrameError::NoLink)
+    }
 }
 
 /// The work queue that a completion belongs to, which determines its CQ.

@@ -11,8 +11,9 @@
 //! ```
 //!
 //! The drawing shows RC, the reliable connection; UC and UD have no responses, and each end of XRC
-//! is one half of it. What the services share is in `send_queue`, `segment` (messages to packets),
-//! `inbound` (packets to messages) and `recv_queue`.
+//! is one half of it. The raw services have frames in place of packets. What the services share is
+//! in `send_queue`, `segment` (messages to packets), `inbound` (packets to messages) and
+//! `recv_queue`.
 //!
 //! A [`Qp`] is a value. Its inputs are [`Qp::handle_packet`], [`Qp::handle_timeout`],
 //! [`Qp::post_send`], [`Qp::post_recv`] and [`Qp::modify`]. Its outputs are [`Qp::poll_transmit`],
@@ -47,6 +48,7 @@ mod inbound;
 mod qp;
 mod queue;
 mod rate;
+mod raw;
 mod rc;
 mod recv_queue;
 #[cfg_attr(not(feature = "testing"), allow(unreachable_pub, reason = "public for fuzz targets"))]
@@ -69,8 +71,9 @@ pub use counter::Counter;
 pub use cqe::{Cqe, Grh, WcOpcode, WcStatus};
 pub use drop_reason::DropReason;
 pub use env::{
-    AccessKind, Accessor, Ah, AsyncEvent, AtomicOp, Env, Flush, Found, Key, Memory, MemoryFault,
-    Outbound, Output, PacketSink, Path, Pd, Region, SharedReceives, Side, TransmitError,
+    AccessKind, Accessor, Ah, AsyncEvent, AtomicOp, Env, Flush, Found, FrameError, Framing, Key,
+    Memory, MemoryFault, Outbound, OutboundFrame, Output, PacketSink, Path, Pd, Region,
+    SharedReceives, Side, TransmitError,
 };
 pub use gather::{Gather, Piece};
 pub use qp::migration::MigrationStats;
@@ -78,6 +81,7 @@ pub use qp::state::{ModifyError, QpState, Rule, rule};
 pub use qp::{Handled, Inbound, Progress, Qp, QpInit, WorkQueues};
 pub use queue::{MAX_INLINE_DATA, QpCaps};
 pub use rate::StaticRate;
+pub use raw::InboundFrame;
 pub use rc::{RoundTripStats, SelectiveRepeat};
 #[cfg(feature = "seeded-bugs")]
 pub use seeded::{Bug, is_planted, plant};

@@ -6,7 +6,8 @@
 //! - A QP in ERR has flushed all work requests and sends nothing; one in SQE has an empty send
 //!   queue.
 //!
-//! Not here: the work of the roles ([`crate::rc`], [`crate::uc`], [`crate::ud`]), the transition
+//! Not here: the work of the roles ([`crate::rc`], [`crate::uc`], [`crate::ud`],
+//! [`crate::raw`]), the transition
 //! table ([`state`]).
 
 pub(crate) mod migration;
@@ -306,7 +307,7 @@ impl Qp {
     pub fn equip(&mut self, memory: SelectiveRepeat) -> Option<SelectiveRepeat> {
         match &mut self.service {
             Service::Rc(rc) => rc.equip(memory),
-            Service::Uc(_) | Service::Ud(_) | Service::Xrc(_) => Some(memory),
+            Service::Uc(_) | Service::Ud(_) | Service::Xrc(_) | Service::Raw(_) => Some(memory),
         }
     }
 
@@ -338,6 +339,7 @@ impl Qp {
             return self.enter_error(env);
         }
         //= check H8 — with UC and UD only the send queue fails
+        //= check W9 — with the raw services too
         self.attr.state = QpState::Sqe;
         self.owes_drained = false;
         self.service.flush_sends(self.by.qpn, env);

@@ -215,9 +215,11 @@ pub(crate) fn carry_out(
 
 fn wc_opcode(op: &SendOp) -> WcOpcode {
     match op {
-        SendOp::Send { .. } | SendOp::SendWithInvalidate { .. } | SendOp::SendTo { .. } => {
-            WcOpcode::Send
-        }
+        SendOp::Send { .. }
+        | SendOp::SendWithInvalidate { .. }
+        | SendOp::SendTo { .. }
+        | SendOp::Frame { .. }
+        | SendOp::Ipv6 { .. } => WcOpcode::Send,
         SendOp::Write { .. } => WcOpcode::RdmaWrite,
         SendOp::Read { .. } => WcOpcode::RdmaRead,
         SendOp::CompareSwap { .. } => WcOpcode::CompSwap,

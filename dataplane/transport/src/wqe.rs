@@ -2,10 +2,11 @@
 //!
 //! Read first: IBA 11 (work requests).
 
-use uroce_wire::{ImmDt, Lkey, Msn, Placement, Psn, Qkey, Qpn, Rkey, Selectivity, Srqn, Va};
+use uroce_wire::{ImmDt, Lkey, Mac, Msn, Placement, Psn, Qkey, Qpn, Rkey, Selectivity, Srqn, Va};
 
 use crate::attr::{AccessFlags, QpType};
 use crate::env::Ah;
+use crate::rate::StaticRate;
 
 /// Scatter/gather element: a range of local memory in a work request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -59,6 +60,20 @@ pub enum SendOp {
         qkey: Qkey,
         /// Immediate data for the peer's completion.
         imm: Option<ImmDt>,
+    },
+    /// A whole Ethernet frame, sent as it is (Raw packet, Raw EtherType).
+    Frame {
+        /// Highest rate: the next frame waits as long as this one takes at it.
+        rate: StaticRate,
+        /// The checksums of IP, UDP and TCP are filled in.
+        checksums: bool,
+    },
+    /// An IPv6 packet (Raw IPv6).
+    Ipv6 {
+        /// Ethernet address of the next hop.
+        to: Mac,
+        /// Highest rate, as of a [`Frame`](SendOp::Frame).
+        rate: StaticRate,
     },
     /// RDMA WRITE; with `imm` it consumes a receive WQE at the peer.
     Write {
@@ -169,10 +184,12 @@ impl SendOp {
     pub fn suits(&self, qp_type: QpType) -> bool {
         match self {
             SendOp::SendTo { .. } => qp_type.is_datagram(),
+            SendOp::Frame { .. } => matches!(qp_type, QpType::RawPacket | QpType::RawEtherType),
+            SendOp::Ipv6 { .. } => qp_type == QpType::RawIpv6,
             SendOp::Send { .. }
             | SendOp::Write { .. }
             | SendOp::LocalInvalidate { .. }
-            | SendOp::BindMw { .. } => !qp_type.is_datagram() && qp_type != QpType::XrcRecv,
+            | SendOp::BindMw { .. } => qp_type.is_connected() && qp_type != QpType::XrcRecv,
             //= check X5 — ATOMIC WRITE and FLUSH over XRC are left out
             SendOp::AtomicWrite { .. } | SendOp::Flush { .. } => qp_type == QpType::Rc,
             _ => matches!(qp_type, QpType::Rc | QpType::XrcSend),
@@ -186,6 +203,8 @@ impl SendOp {
             SendOp::Send { .. }
                 | SendOp::SendWithInvalidate { .. }
                 | SendOp::SendTo { .. }
+                | SendOp::Frame { .. }
+                | SendOp::Ipv6 { .. }
                 | SendOp::Write { .. }
                 | SendOp::AtomicWrite { .. }
         )

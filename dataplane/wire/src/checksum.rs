@@ -1,6 +1,7 @@
-//! Checksums of IP headers and of UDP, computed anew in a whole frame, as a router or a NIC does.
+//! Checksums of IP headers, of UDP and of TCP, computed anew in a whole frame, as a router or a NIC
+//! does.
 //!
-//! Read first: RFC 791, 768, 1071; RFC 8200 section 8.1.
+//! Read first: RFC 791, 768, 1071, 9293; RFC 8200 section 8.1.
 //!
 //! The invariant CRC of RoCEv2 masks both checksums, so that it stays right.
 
@@ -20,6 +21,19 @@ const TAG: usize = 4;
 /// A UDP checksum of 0 means that there is none, and stays. UDP in fragments and behind extension
 /// headers stays too, as do frames that are shorter than their headers tell.
 pub fn fill_checksums(frame: &mut [u8]) {
+    fill(frame, fill_udp);
+}
+
+/// Computes the checksums of a frame that has none yet: as [`fill_checksums`] does, but of UDP in
+/// any case, and of TCP.
+pub fn make_checksums(frame: &mut [u8]) {
+    fill(frame, make_ports);
+}
+
+/// Computes the checksum of the protocol behind IP, of this number, between two addresses.
+type FillPayload = fn(&[u8], u8, &mut [u8]);
+
+fn fill(frame: &mut [u8], fill_payload: FillPayload) {
     let ether_type = |at: usize, frame: &[u8]| {
         frame.get(at..at + 2).map(|bytes| EtherType(u16::from_be_bytes([bytes[0], bytes[1]])))
     };
@@ -30,18 +44,18 @@ pub fn fill_checksums(frame: &mut [u8]) {
     let Some(kind) = ether_type(at, frame) else { return };
     let Some(packet) = frame.get_mut(at + 2..) else { return };
     match kind {
-        EtherType::IPV4 => fill_ipv4(packet),
-        EtherType::IPV6 => fill_ipv6(packet),
+        EtherType::IPV4 => fill_ipv4(packet, fill_payload),
+        EtherType::IPV6 => fill_ipv6(packet, fill_payload),
         _ => {}
     }
 }
 
-fn fill_ipv4(packet: &mut [u8]) {
+fn fill_ipv4(packet: &mut [u8], fill_payload: FillPayload) {
     const LEAST: usize = 20;
     const FRAGMENT: u16 = 0x3fff;
     let Some(first) = packet.first_chunk::<LEAST>() else { return };
     let (header_len, total_len) = (usize::from(first[0] & 0xf) * 4, usize::from(be16(first, 2)));
-    let is_whole_udp = first[9] == Udp::PROTOCOL && be16(first, 6) & FRAGMENT == 0;
+    let (protocol, is_whole) = (first[9], be16(first, 6) & FRAGMENT == 0);
     let is_long_enough = (LEAST..=total_len).contains(&header_len);
     if first[0] >> 4 != 4 || !is_long_enough || total_len > packet.len() {
         return;
@@ -50,38 +64,54 @@ fn fill_ipv4(packet: &mut [u8]) {
     header[10..12].fill(0);
     let checksum = !sum(header, 0);
     header[10..12].copy_from_slice(&checksum.to_be_bytes());
-    if is_whole_udp {
-        fill_udp(&header[12..20], rest);
+    if is_whole {
+        fill_payload(&header[12..20], protocol, rest);
     }
 }
 
-fn fill_ipv6(packet: &mut [u8]) {
-    if packet.len() < Ipv6::LEN || packet[0] >> 4 != 6 || packet[6] != Udp::PROTOCOL {
+fn fill_ipv6(packet: &mut [u8], fill_payload: FillPayload) {
+    if packet.len() < Ipv6::LEN || packet[0] >> 4 != 6 {
         return;
     }
+    let protocol = packet[6];
     let payload_len = usize::from(u16::from_be_bytes([packet[4], packet[5]]));
     let (header, rest) = packet.split_at_mut(Ipv6::LEN);
     if let Some(payload) = rest.get_mut(..payload_len) {
-        fill_udp(&header[8..40], payload);
+        fill_payload(&header[8..40], protocol, payload);
     }
 }
 
-/// Computes the checksum of a UDP datagram between two addresses anew.
-fn fill_udp(addresses: &[u8], payload: &mut [u8]) {
-    let Some(header) = payload.first_chunk::<{ Udp::LEN }>() else { return };
-    let Udp { len, checksum, .. } = Udp::parse(header);
-    let Some(datagram) = payload.get_mut(..len.into()) else { return };
-    if datagram.len() < Udp::LEN || checksum == 0 {
-        return;
+/// Computes the checksum of a UDP datagram anew, if it has one.
+fn fill_udp(addresses: &[u8], protocol: u8, payload: &mut [u8]) {
+    let has_one = payload.get(6..8).is_some_and(|checksum| checksum != [0, 0]);
+    if protocol == Udp::PROTOCOL && has_one {
+        make_ports(addresses, protocol, payload);
     }
-    datagram[6..8].fill(0);
-    let pseudo = u32::from(sum(addresses, 0)) + u32::from(Udp::PROTOCOL) + u32::from(len);
-    // 0 would mean that there is none.
-    let checksum = match !sum(datagram, pseudo) {
-        0 => 0xffff,
+}
+
+/// Computes the checksum of a UDP datagram or of a TCP segment.
+fn make_ports(addresses: &[u8], protocol: u8, payload: &mut [u8]) {
+    const TCP: u8 = 6;
+    const TCP_LEN: usize = 20;
+    let (message, at) = match protocol {
+        Udp::PROTOCOL => {
+            let Some(header) = payload.first_chunk::<{ Udp::LEN }>() else { return };
+            let len = usize::from(Udp::parse(header).len);
+            (payload.get_mut(..len).filter(|datagram| datagram.len() >= Udp::LEN), 6)
+        }
+        TCP => (Some(payload).filter(|segment| segment.len() >= TCP_LEN), 16),
+        _ => return,
+    };
+    let Some(message) = message else { return };
+    message[at..at + 2].fill(0);
+    // A packet is shorter than 64 KiB.
+    let pseudo = u32::from(sum(addresses, 0)) + u32::from(protocol) + message.len() as u32;
+    let checksum = match !sum(message, pseudo) {
+        // With UDP, 0 would mean that there is none.
+        0 if protocol == Udp::PROTOCOL => 0xffff,
         checksum => checksum,
     };
-    datagram[6..8].copy_from_slice(&checksum.to_be_bytes());
+    message[at..at + 2].copy_from_slice(&checksum.to_be_bytes());
 }
 
 /// One's complement sum of bytes, at most 64 KiB of them, and of `more`.
@@ -156,7 +186,37 @@ mod tests {
         }
     }
 
+    #[test]
+    fn checksums_are_made_where_there_are_none() {
+        let mut udp = ipv4(&[]);
+        udp[40..42].fill(0);
+        make_checksums(&mut udp);
+        assert_eq!(verify(&udp[26..34], &udp[34..]), 0xffff);
+        let mut tcp = ipv6();
+        tcp.truncate(54);
+        tcp[20] = 6;
+        tcp[18..20].copy_from_slice(&[0, 23]);
+        tcp.extend([9; 23]);
+        make_checksums(&mut tcp);
+        let pseudo = u32::from(sum(&tcp[22..54], 0)) + 6 + 23;
+        assert_eq!(sum(&tcp[54..], pseudo), 0xffff);
+        let filled = tcp.clone();
+        fill_checksums(&mut tcp);
+        assert_eq!(tcp, filled, "a router leaves TCP");
+    }
+
     proptest! {
+        #[test]
+        fn any_bytes_are_made_at_most_once(mut frame: Vec<u8>, is_ip: bool) {
+            if is_ip && frame.len() > 15 {
+                frame[12..15].copy_from_slice(&[0x08, 0, 0x45]);
+            }
+            make_checksums(&mut frame);
+            let once = frame.clone();
+            make_checksums(&mut frame);
+            prop_assert_eq!(frame, once);
+        }
+
         #[test]
         fn any_bytes_are_filled_at_most_once(mut frame: Vec<u8>, is_ip: bool) {
             if is_ip && frame.len() > 15 {

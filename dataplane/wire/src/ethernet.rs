@@ -17,6 +17,8 @@ impl EtherType {
     pub const ARP: EtherType = EtherType(0x0806);
     /// 802.1Q VLAN tag.
     pub const VLAN: EtherType = EtherType(0x8100);
+    /// 802.1ad tag of a service provider, before an 802.1Q tag.
+    pub const SERVICE_VLAN: EtherType = EtherType(0x88a8);
     /// Internet protocol version 6.
     pub const IPV6: EtherType = EtherType(0x86dd);
 }

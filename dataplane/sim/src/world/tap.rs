@@ -269,6 +269,8 @@ fn peer(qp: &Qp, addr: [u8; 16], cnp_gap_ns: u64) -> Peer {
             QpType::Rc => Service::Reliable,
             QpType::Uc => Service::Unreliable,
             QpType::Ud | QpType::Gsi => Service::Datagram,
+            // It sends no packets.
+            QpType::RawPacket | QpType::RawEtherType | QpType::RawIpv6 => Service::Datagram,
             QpType::XrcSend => Service::Initiator,
             QpType::XrcRecv => Service::Target,
         },

@@ -7,9 +7,9 @@ use std::collections::VecDeque;
 
 use uroce_transport::{
     AccessFlags, AccessKind, Accessor, AsyncEvent, AtomicOp, BindMw, Counter, Cqe, DropReason, Env,
-    Flush, Found, Inbound, Instant, Memory, MemoryFault, Outbound, Output, PacketSink, Pd, Piece,
-    Qp, QpCaps, QpChange, QpInit, QpType, RecvWr, Region, RtrAttr, RtsAttr, Sge, SharedReceives,
-    Side, TransmitError,
+    Flush, Found, FrameError, Framing, Inbound, Instant, Memory, MemoryFault, Outbound,
+    OutboundFrame, Output, PacketSink, Pd, Piece, Qp, QpCaps, QpChange, QpInit, QpState, QpType,
+    RecvWr, Region, RtrAttr, RtsAttr, Sge, SharedReceives, Side, TransmitError,
 };
 use uroce_wire::{Bth, Encap, ExtHeaders, OpCode, Packet, PathMtu, Pkey, Psn, Qkey, Qpn, Rkey, Va};
 
@@ -32,6 +32,10 @@ pub(crate) struct Sent {
 #[derive(Default)]
 pub(crate) struct SimEnv {
     pub(crate) sent: VecDeque<Sent>,
+    /// Frames that a raw QP has sent, and their lengths.
+    pub(crate) frames: Vec<(Framing, u32)>,
+    /// The result of the next frames, if they are refused.
+    pub(crate) refusal: Option<FrameError>,
     pub(crate) completed: Vec<(Side, Cqe)>,
     pub(crate) written: u64,
     pub(crate) word: u64,
@@ -108,6 +112,15 @@ impl PacketSink for SimEnv {
         self.sent.push_back(Sent { bth: packet.bth, ext: packet.ext, len, va });
         Ok(len as u32)
     }
+
+    fn transmit_frame(&mut self, frame: &OutboundFrame<'_>) -> Result<u32, FrameError> {
+        if let Some(refusal) = self.refusal {
+            return Err(refusal);
+        }
+        let len = frame.payload.len();
+        self.frames.push((frame.framing, len));
+        Ok(len)
+    }
 }
 
 impl SharedReceives for SimEnv {
@@ -182,6 +195,24 @@ impl Bare {
         let [init, rtr, rts] = QpChange::datagram_steps(1, qkey, PSN);
         let changes = [QpChange { port, ..init }, rtr, QpChange { rate_limit, ..rts }];
         for change in changes {
+            bare.qp.modify(Instant::ZERO, &change, &mut bare.env).unwrap();
+        }
+        bare
+    }
+
+    /// Creates a raw QP in RTS.
+    pub(crate) fn raw(qp_type: QpType) -> Bare {
+        let caps = QpCaps {
+            max_send_wr: 8,
+            max_recv_wr: 8,
+            max_send_sge: 1,
+            max_recv_sge: 1,
+            max_inline_data: 64,
+        };
+        let init = QpInit::new(qp_type, caps);
+        let mut bare = Bare { qp: Qp::new(Qpn::new(9), Pd(1), &init), env: SimEnv::default() };
+        let port = QpChange { port: Some(1), ..QpChange::to(QpState::Init) };
+        for change in [port, QpChange::to(QpState::Rtr), QpChange::to(QpState::Rts)] {
             bare.qp.modify(Instant::ZERO, &change, &mut bare.env).unwrap();
         }
         bare

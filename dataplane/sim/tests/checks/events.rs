@@ -25,6 +25,9 @@ fn packets_to_a_qp_below_rtr_or_in_err_are_dropped() {
                 QpType::Uc => OpCode::UC_RDMA_WRITE_ONLY,
                 QpType::Ud | QpType::Gsi => OpCode::UD_SEND_ONLY,
                 QpType::XrcSend | QpType::XrcRecv => OpCode::XRC_RDMA_WRITE_ONLY,
+                QpType::RawPacket | QpType::RawEtherType | QpType::RawIpv6 => {
+                    unreachable!("no packet is of a raw service")
+                }
             };
             let packet = pair.craft(A, opcode).payload(&[1; 8]).ext(|ext| ext.reth.dma_len = 8);
             pair.deliver(A, &packet);

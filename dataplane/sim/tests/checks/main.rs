@@ -23,6 +23,7 @@ mod memory;
 mod migration;
 mod opcodes;
 mod placement;
+mod raw;
 mod read;
 mod requests;
 mod scene;

@@ -19,6 +19,7 @@ use crate::context::{Context, Outcome, Step};
 use crate::cqe::WcStatus;
 use crate::drop_reason::DropReason;
 use crate::env::{AsyncEvent, Env};
+use crate::raw::InboundFrame;
 use crate::rc::Keepalive;
 use crate::time::Instant;
 
@@ -138,9 +139,32 @@ impl Qp {
                 Err(DropReason::ReceiveTooSmall) if seeded!(LongDatagramEndsQp) => Outcome::Failed,
                 result => result.map(|()| Outcome::Alive)?,
             },
+            // No packet is of a raw service.
+            Service::Raw(_) => return Err(DropReason::WrongService),
         };
         self.served(outcome, env);
         Ok(if outcome == Outcome::Held { Handled::Held } else { Handled::Done })
+    }
+
+    /// Handles one frame that a flow rule has chosen this QP for.
+    ///
+    /// # Errors
+    /// The reason for which the frame was dropped. Then nothing has changed.
+    pub fn handle_frame(
+        &mut self,
+        now: Instant,
+        frame: &InboundFrame<'_>,
+        env: &mut impl Env,
+    ) -> Result<(), DropReason> {
+        let context = Context { by: self.by, recv_pd: self.recv_pd, attr: &self.attr, now };
+        let Service::Raw(raw) = &mut self.service else { return Err(DropReason::WrongService) };
+        if !self.attr.state.serves_requests() {
+            return Err(DropReason::QpNotReady);
+        }
+        if frame.port != self.attr.port {
+            return Err(DropReason::WrongSource);
+        }
+        raw.responder.handle_frame(&context, frame, raw.qp_type, env)
     }
 
     /// Finishes a response that the completer has handled. `unacked` is the oldest unacknowledged
@@ -199,7 +223,7 @@ impl Qp {
     pub fn next_held(&self) -> Option<Psn> {
         match &self.service {
             Service::Rc(rc) => rc.responder.next_held(),
-            Service::Uc(_) | Service::Ud(_) | Service::Xrc(_) => None,
+            Service::Uc(_) | Service::Ud(_) | Service::Xrc(_) | Service::Raw(_) => None,
         }
     }
 
@@ -356,7 +380,7 @@ impl Qp {
         let resend = match &self.service {
             Service::Rc(rc) => rc.requester.next_timeout(),
             Service::Xrc(xrc) => xrc.requester.next_timeout(),
-            Service::Uc(_) | Service::Ud(_) => None,
+            Service::Uc(_) | Service::Ud(_) | Service::Raw(_) => None,
         };
         match self.pace.wakes_at() {
             None => resend,

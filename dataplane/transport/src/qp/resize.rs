@@ -40,6 +40,7 @@ impl Qp {
                 (&mut rc.requester.sq, &mut rc.responder.rq)
             }
             Service::Ud(ud) => (&mut ud.requester.sq, &mut ud.responder.rq),
+            Service::Raw(raw) => (&mut raw.requester.sq, &mut raw.responder.rq),
         };
         swap(own_sq, sq);
         swap(own_rq, rq);

@@ -5,6 +5,7 @@ use crate::context::{Context, Step};
 use crate::cqe::WcStatus;
 use crate::env::{Env, Output};
 use crate::queue::QpCaps;
+use crate::raw::{self, Raw};
 use crate::rc::{self, Keepalive, Rc};
 use crate::recv_queue::RecvQueue;
 use crate::send_queue::SendQueue;
@@ -26,6 +27,7 @@ pub(crate) enum Service {
     Uc(Uc),
     Ud(Ud),
     Xrc(Box<Xrc>),
+    Raw(Raw),
 }
 
 /// Evaluates one expression for the roles of any service.
@@ -36,6 +38,7 @@ macro_rules! each {
             Service::Uc($roles) => $work,
             Service::Ud($roles) => $work,
             Service::Xrc($roles) => $work,
+            Service::Raw($roles) => $work,
         }
     };
 }
@@ -58,6 +61,11 @@ impl Service {
                 is_gsi: qp_type == QpType::Gsi,
             }),
             QpType::XrcSend | QpType::XrcRecv => Service::Xrc(Box::new(Xrc::new(qp_type, caps))),
+            QpType::RawPacket | QpType::RawEtherType | QpType::RawIpv6 => Service::Raw(Raw {
+                requester: raw::Requester::new(caps),
+                responder: raw::Responder::new(caps, uses_srq),
+                qp_type,
+            }),
         }
     }
 
@@ -68,6 +76,7 @@ impl Service {
             Service::Ud(ud) if ud.is_gsi => QpType::Gsi,
             Service::Ud(_) => QpType::Ud,
             Service::Xrc(xrc) => xrc.qp_type(),
+            Service::Raw(raw) => raw.qp_type,
         }
     }
 
@@ -77,7 +86,7 @@ impl Service {
         match self {
             Service::Rc(rc) => Some(rc),
             Service::Xrc(xrc) => Some(xrc),
-            Service::Uc(_) | Service::Ud(_) => None,
+            Service::Uc(_) | Service::Ud(_) | Service::Raw(_) => None,
         }
     }
 
@@ -86,7 +95,7 @@ impl Service {
         match self {
             Service::Rc(rc) => Some(rc),
             Service::Xrc(xrc) => Some(xrc),
-            Service::Uc(_) | Service::Ud(_) => None,
+            Service::Uc(_) | Service::Ud(_) | Service::Raw(_) => None,
         }
     }
 
@@ -160,13 +169,16 @@ impl Service {
             Service::Uc(uc) => uc.requester.transmit(context, env),
             Service::Ud(ud) => ud.requester.transmit(context, env),
             Service::Xrc(xrc) => xrc.transmit_request(context, env),
+            Service::Raw(raw) => raw.requester.transmit(context, env),
         }
     }
 
-    /// Time at which to try again after [`Step::Paced`]. Only a datagram has a path of its own.
+    /// Time at which to try again after [`Step::Paced`]. Only a datagram or a frame has a rate of
+    /// its own.
     pub(super) fn paced_until(&self) -> Instant {
         match self {
             Service::Ud(ud) => ud.requester.paced_until(),
+            Service::Raw(raw) => raw.requester.paced_until(),
             Service::Rc(_) | Service::Uc(_) | Service::Xrc(_) => Instant::ZERO,
         }
     }
@@ -183,7 +195,7 @@ impl Service {
         match self {
             Service::Rc(rc) => rc.responder.transmit(context, is_held, env),
             Service::Xrc(xrc) => xrc.transmit_answer(context, is_held, env),
-            Service::Uc(_) | Service::Ud(_) => Step::Idle,
+            Service::Uc(_) | Service::Ud(_) | Service::Raw(_) => Step::Idle,
         }
     }
 

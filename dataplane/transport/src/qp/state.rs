@@ -5,7 +5,7 @@
 //! ```text
 //!           RESET --> INIT --> RTR --> RTS <--> SQD          any --> RESET
 //!                                       ^                    any --> ERR
-//!                                      SQE  (UC, UD)
+//!                                      SQE  (UC, UD, raw)
 //! ```
 //!
 //! Invariants
@@ -31,7 +31,7 @@ pub enum QpState {
     Rts,
     /// Send queue drain: messages in progress are finished, no message is started.
     Sqd,
-    /// Send queue error (UC, UD): send requests complete flushed, the receive queue works.
+    /// Send queue error (UC, UD, raw): send requests complete flushed, the receive queue works.
     Sqe,
     /// Error: all work requests complete flushed; inbound packets are dropped.
     Err,
@@ -121,6 +121,7 @@ pub const fn rule(qp_type: QpType, from: QpState, to: QpState) -> Option<Rule> {
         QpType::Gsi => &GSI,
         QpType::XrcSend => &XRC_SEND,
         QpType::XrcRecv => &XRC_RECV,
+        QpType::RawPacket | QpType::RawEtherType | QpType::RawIpv6 => &RAW,
     };
     let (required, optional) = match (from, to) {
         (_, Reset | Err) => (NONE, AttrMask::CUR_STATE),
@@ -224,6 +225,18 @@ const UD: Rows = Rows {
 
 /// GSI's table. Its port follows from its number, and it has no rate limit.
 const GSI: Rows = Rows { init: AttrMask::PKEY.union(AttrMask::QKEY), live: UD.recovered, ..UD };
+
+/// Table of the raw services: they have a port and no more.
+//= check W8 — the attributes of a raw QP
+const RAW: Rows = Rows {
+    init: AttrMask::PORT,
+    rtr: AttrMask::empty(),
+    rtr_optional: AttrMask::empty(),
+    rts: AttrMask::empty(),
+    live: AttrMask::CUR_STATE.union(AttrMask::RATE_LIMIT),
+    recovered: AttrMask::CUR_STATE,
+    drained: AttrMask::empty(),
+};
 
 /// Reason for which a Modify QP was refused. A refused change changes nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]

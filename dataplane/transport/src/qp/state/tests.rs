@@ -310,6 +310,10 @@ const fn digest(qp_type: QpType, row: usize) -> (AttrMask, AttrMask) {
     match (row, qp_type) {
         (0, QpType::Ud) => (PKEY_QKEY.union(M::PORT), NONE),
         (0, QpType::Gsi) => (PKEY_QKEY, NONE),
+        (0, kind) if kind.is_raw() => (M::PORT, NONE),
+        (1 | 4, kind) if kind.is_raw() => (NONE, NONE),
+        (2 | 3, kind) if kind.is_raw() => (NONE, M::CUR_STATE.union(M::RATE_LIMIT)),
+        (6, kind) if kind.is_raw() => (NONE, M::CUR_STATE),
         (0, _) => (UC_INIT, NONE),
         (1, QpType::Ud | QpType::Gsi) => (NONE, PKEY_QKEY),
         (1, QpType::Uc) => (UC_RTR, UC_RTR_OPTIONAL),
@@ -335,12 +339,14 @@ const fn digest(qp_type: QpType, row: usize) -> (AttrMask, AttrMask) {
         (4, QpType::Rc) => (NONE, RC_DRAINED),
         (5, _) => (NONE, M::EN_SQD_ASYNC_NOTIFY),
         (_, QpType::Ud | QpType::Gsi) => (NONE, CUR_QKEY),
+        (_, kind) if kind.is_raw() => panic!("a raw QP has no such row"),
         _ => (NONE, CUR_ACCESS),
     }
 }
 
 #[test] //= check H2 test
 //= check X6 test
+//= check W8 test
 fn the_attributes_of_each_service_are_those_of_its_table() {
     use QpState::{Init, Reset, Rtr, Rts, Sqd, Sqe};
     for qp_type in QpType::ALL {
