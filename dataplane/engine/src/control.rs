@@ -34,6 +34,7 @@ use steering::Steering;
 use uroce_shared::queue::xrc::XrcDomain;
 use uroce_shared::queue::{CompletionQueue, RecvQueueEnd, SendQueueEnd, SharedReceiveQueue};
 use uroce_shared::seat::Turn;
+use uroce_shared::table::flows::{FlowBook, FlowError};
 use uroce_shared::table::key::{Numbers, Slots};
 use uroce_shared::table::mcast::{GroupBook, GroupError};
 use uroce_shared::wake::doorbell::Doorbell;
@@ -51,6 +52,7 @@ pub(crate) mod crowd;
 mod devices;
 mod drain;
 pub(crate) mod engine;
+mod flows;
 mod frames;
 mod groups;
 mod links;
@@ -166,6 +168,14 @@ pub enum ControlError {
     /// The multicast group cannot take the QP, or does not have it.
     #[error(transparent)]
     Group(#[from] GroupError),
+    /// The flow cannot be made, or is not there.
+    #[error(transparent)]
+    Flow(#[from] FlowError),
+    /// A raw QP on a device with a port of the kernel's UDP sockets.
+    #[error(
+        "a port of kind udp carries no frames: raw queue pairs need a port with an Ethernet link"
+    )]
+    NoFrames,
     /// The engine has fewer lcores.
     #[error("no lcore {0}")]
     NoSuchLcore(usize),
@@ -254,6 +264,7 @@ pub struct Control {
     /// QPNs of QPs that were destroyed without their owners.
     abandoned: HashSet<Qpn>,
     groups: GroupBook,
+    flows: FlowBook,
     exits: Arc<Exits>,
     /// Notices that were taken from the lcores and not yet returned.
     noticed: VecDeque<(Qpn, EventKind)>,
@@ -284,6 +295,7 @@ impl Control {
         ports.iter().for_each(|binding| binding.port.set_waker(Some(Arc::clone(&exits.waker))));
         Control {
             heartbeats: vec![0; shared.seats.len()],
+            flows: FlowBook::new(Arc::clone(&shared.tables.flows)),
             shared,
             threads: Vec::new(),
             lcores,
@@ -445,6 +457,7 @@ impl Control {
         let Record { index, lcore, qp_type, .. } = self.record(qpn)?;
         let lcore = usize::from(lcore);
         self.groups.forget(qpn);
+        self.forget_flows(qpn);
         drop(self.call(lcore, DestroyQp { index })?);
         // If the reply comes too late, the context is freed with that reply.
         if qp_type == QpType::XrcRecv {

@@ -20,6 +20,9 @@ uroce_transport::counted! {
         RxOther "rx_other_packets" "A frame received that is not RoCEv2, for the control plane."
         RxGsi "rx_gsi_packets" "A packet to QP 1 received, for the control plane."
         TxOther "tx_other_packets" "A frame of the control plane sent."
+        RxRaw "rx_raw_frames" "A frame received for raw queue pairs; a sniffer's copies are not counted."
+        TxRaw "tx_raw_frames" "A frame of a raw queue pair sent."
+        SniffMissed "rx_sniffer_missed" "A sent frame that no sniffer has seen, because too many were waiting for it."
         Looped "looped_packets" "A packet to an address of the device's own, sent and received here."
         HandedOver "rx_handed_over" "A packet handed over to the QP's own lcore."
         TxFull "tx_full" "A turn in which the port took no more frames; they went later."
@@ -102,10 +105,11 @@ impl CounterBlock {
     pub(crate) fn frames(&self) -> (u64, u64) {
         let of = |counter: EngineCounter| self.values[counter as usize].load(Ordering::Relaxed);
         let sum = |all: &[EngineCounter]| all.iter().map(|of_one| of(*of_one)).sum();
-        use EngineCounter::{ForwardDropped, Forwarded, RxOther, RxPackets, TxOther, TxPackets};
+        use EngineCounter::{ForwardDropped, Forwarded, RxOther, RxPackets, RxRaw};
+        use EngineCounter::{TxOther, TxPackets, TxRaw};
         (
-            sum(&[RxPackets, RxOther, Forwarded, ForwardDropped]),
-            sum(&[TxPackets, TxOther, Forwarded]),
+            sum(&[RxPackets, RxOther, RxRaw, Forwarded, ForwardDropped]),
+            sum(&[TxPackets, TxOther, TxRaw, Forwarded]),
         )
     }
 

@@ -28,7 +28,9 @@ pub(crate) mod loss;
 mod patience;
 mod queue;
 mod random;
+mod raw;
 mod rx_lane;
+pub(crate) mod sniffed;
 pub(crate) mod tap;
 mod tx_lane;
 
@@ -42,6 +44,7 @@ use forward::Forwarding;
 use loopback::Loopback;
 pub(crate) use queue::{Queue, queues};
 use rx_lane::RxLane;
+use sniffed::Sniffed;
 use std::sync::Arc;
 use tap::Tap;
 use tx_lane::TxLane;
@@ -67,12 +70,14 @@ pub(crate) struct Lane {
     forwarding: Forwarding,
     /// Takes copies of frames for a capture.
     tap: Option<Box<Tap>>,
+    /// Takes copies of sent frames for sniffers.
+    sniffed: Option<Box<Sniffed>>,
     /// The time of this turn.
     now: Instant,
     /// Whether the link is set down.
     is_cut: bool,
     /// Whether a frame takes more work than to be passed on: the link is set down, faults are
-    /// injected, there is a tap, or the port forwards.
+    /// injected, there is a tap or a sniffer, or the port forwards.
     is_watched: bool,
     /// Whether some frames wait because their receivers alone have no room. Then each new frame's
     /// receiver is looked at.
@@ -104,6 +109,7 @@ impl Lane {
             tx: TxLane::new(binding.pool.clone(), tx_faults, bottleneck),
             forwarding: Forwarding::new(binding.port.mtu()),
             tap: None,
+            sniffed: None,
             now: Instant::ZERO,
             is_cut: false,
             is_watched: false,
@@ -117,7 +123,8 @@ impl Lane {
     /// Updates `is_watched`. To be called after each change of what it depends on.
     fn watch(&mut self) {
         let has_faults = self.rx.faults.is_some() || self.tx.faults.is_some();
-        let is_special = self.tap.is_some() || self.forwarding.of_received.is_some();
+        let is_copied = self.tap.is_some() || self.sniffed.is_some();
+        let is_special = is_copied || self.forwarding.of_received.is_some();
         self.is_watched = self.is_cut || has_faults || is_special;
     }
 
@@ -174,12 +181,15 @@ impl Lane {
         Ok(len)
     }
 
-    /// Gives the tap, if there is one, a copy of a frame that is sent. `by` is the QP that sends
-    /// it; `None` for frames of the control plane and forwarded ones.
+    /// Gives the tap and the sniffers, if there are any, a copy of a frame that is sent. `by` is
+    /// the QP that sends it; `None` for frames of the control plane and forwarded ones.
     #[inline]
     fn tap_sent(&mut self, frame: &Mbuf, by: Option<Qpn>) {
         if let Some(tap) = &mut self.tap {
             tap.take_sent(frame.as_slice(), by, self.now);
+        }
+        if let Some(sniffed) = &mut self.sniffed {
+            sniffed.take(frame, &mut self.tx);
         }
     }
 
@@ -427,7 +437,9 @@ impl Lane {
     pub(crate) fn is_at_rest(&self) -> bool {
         let mut faults = [&self.rx.faults, &self.tx.faults].into_iter().flatten();
         let holds_none = faults.all(|faults| faults.is_empty());
-        holds_none && self.tx.is_empty() && self.looped.is_empty() && self.queue.is_at_rest()
+        let is_sniffed = self.sniffed.as_ref().is_none_or(|sniffed| sniffed.is_empty());
+        let is_empty = self.tx.is_empty() && self.looped.is_empty() && is_sniffed;
+        holds_none && is_empty && self.queue.is_at_rest()
     }
 
     /// Ends the turn: sends all frames that the port takes. Returns whether any were sent.

@@ -295,6 +295,9 @@ mod tests {
             groups: Arc::new(uroce_shared::table::mcast::GroupTable::new(Arc::clone(
                 regions.turns(),
             ))),
+            flows: Arc::new(uroce_shared::table::flows::FlowTable::new(Arc::clone(
+                regions.turns(),
+            ))),
             xrc: Arc::new(uroce_shared::queue::xrc::XrcTable::new(Arc::clone(regions.turns()))),
             notices: Arc::new(uroce_shared::wake::notices::Notices::new(1, Arc::clone(&waker))),
         };

@@ -80,6 +80,7 @@ pub use uroce_shared::seat::idle::{Driver, IdlePolicy};
 pub use uroce_shared::sync::eventfd::EventFd;
 pub use uroce_shared::sync::tokens::Tokens;
 pub use uroce_shared::table::ah_table::{AhError, MAX_AHS};
+pub use uroce_shared::table::flows::{FlowError, FlowId, FlowKind, MAX_FLOW_PRIORITY, MAX_FLOWS};
 pub use uroce_shared::table::mcast::{GroupError, MAX_GROUP_QPS, MAX_GROUPS, multicast_mac};
 pub use uroce_shared::time::clock;
 pub use uroce_shared::wake::events::{Event, EventChannel, EventGuard, EventKind, Subject};

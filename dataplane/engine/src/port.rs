@@ -166,6 +166,12 @@ impl Port {
         }
     }
 
+    /// Returns whether the port carries frames of any kind: all but those of the kernel's UDP
+    /// sockets do.
+    pub(crate) fn carries_frames(&self) -> bool {
+        !matches!(self.kind, Kind::Udp(_))
+    }
+
     /// Returns the largest Ethernet payload in bytes.
     pub fn mtu(&self) -> u16 {
         match &self.kind {

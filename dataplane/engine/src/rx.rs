@@ -7,7 +7,8 @@
 //!                 │                                  ├───▶ the owner's hand-over queue
 //!                 │                                  ├───▶ a group's QPs ([`group`])
 //!                 │                                  └───▶ QP 1: the control plane's GSI queue
-//!                 └ not RoCEv2 ─▶ the control plane's slow-path queue
+//!                 └ not RoCEv2 ─┬▶ raw QPs, if there are flows ([`raw`])
+//!                               └▶ the control plane's slow-path queue
 //! ```
 //!
 //! Looped frames are received first, by a shorter path without the ICRC check ([`looped`]).
@@ -17,8 +18,8 @@
 //! Invariants
 //! - A packet from a port goes to no QP, no other lcore and no control-plane queue before its
 //!   invariant CRC is verified, by the lcore that received it or by the port. Two kinds of frames
-//!   are not verified: looped ones, which never left the host, and forwarded ones
-//!   ([`crate::lane::forward`]).
+//!   are not verified: looped ones of QPs that are not raw, which never left the host, and
+//!   forwarded ones ([`crate::lane::forward`]). What the frames of raw QPs contain is not verified.
 //! - Before that, a packet's bytes decide only whether it is well formed, whether it is for this
 //!   port or a group, which injected fault applies, what is prefetched ([`ahead`]) and which frame
 //!   is taken first ([`order`]).
@@ -38,6 +39,7 @@ mod frames;
 mod group;
 mod looped;
 mod order;
+mod raw;
 
 use crate::counters::{CounterBlock, EngineCounter};
 use crate::dpdk::mbuf::{BATCH, Mbuf, MbufBatch};
@@ -48,6 +50,7 @@ use ahead::Ahead;
 use deliver::{deliver_here, deliver_reserved_here, deliver_verified};
 use destination::{Arrival, Destination, is_for_host, is_ours};
 pub(crate) use exits::Exits;
+use exits::Purpose;
 pub use exits::{GsiFrame, SlowFrame};
 use frames::{Frames, HEADERS, HEADERS_AHEAD};
 use std::sync::Arc;
@@ -121,6 +124,11 @@ impl Receiver {
             any |= !self.burst.is_empty();
             let is_full = self.burst.room() == 0;
             if lane.is_watched() {
+                if lane.is_sniffed() {
+                    let arrival = Arrival { port, lcore: self.lcore, finder: &self.finder };
+                    raw::sniff(self.burst.as_slice(), &arrival, &self.exits, shard, turn);
+                }
+                let lane = &mut turn.lanes[port];
                 lane.watch_burst(&mut self.burst, &shard.counters);
                 if let Some(forward) = lane.forward() {
                     self.forward_burst(port, forward, &shard.counters, turn.lanes);
@@ -132,7 +140,7 @@ impl Receiver {
             }
             any = true;
             if is_full && self.ahead.is_looking() {
-                lane.take_burst(&mut self.next[port], &shard.counters);
+                turn.lanes[port].take_burst(&mut self.next[port], &shard.counters);
             }
             self.sort_burst(port, shard, turn);
             if !is_full {
@@ -150,9 +158,17 @@ impl Receiver {
         }
         for _ in 0..BURSTS {
             while self.done.room() > 0 {
-                let Some((port, mbuf)) = queue.pop() else { break };
+                let Some(handed) = queue.pop() else { break };
+                let (port, purpose, mbuf) = handed.into_parts();
                 let arrival = Arrival { port, lcore: self.lcore, finder: &self.finder };
-                match deliver_verified(&mbuf, &arrival, shard, turn) {
+                let delivered = match purpose {
+                    Purpose::Packet => deliver_verified(&mbuf, &arrival, shard, turn),
+                    Purpose::Raw | Purpose::Sniffed => {
+                        raw::take_over(purpose, &mbuf, &arrival, shard, turn);
+                        Ok(Handled::Done)
+                    }
+                };
+                match delivered {
                     Ok(Handled::Done) => {}
                     Ok(Handled::Held) => {
                         turn.held.keep(mbuf);
@@ -199,6 +215,7 @@ impl Receiver {
                     turn.lanes[port].tap_dropped(mbuf, reason);
                 }
                 Destination::Group => group::spread(mbuf, &arrival, &self.exits, shard, turn),
+                Destination::Raw => raw::spread(mbuf, &arrival, &self.exits, shard, turn),
                 Destination::Held => {
                     // The next frame takes its place, so `at` stays.
                     keep_held(at, &mut self.burst, turn.held);
@@ -251,13 +268,13 @@ fn receive_frame(
     let addresses = &turn.lanes[arrival.port].addresses;
     let datagram = match Frame::parse(bytes) {
         Ok(Frame::Roce(datagram)) => datagram,
-        Ok(Frame::Other(_)) if is_for_host(bytes, addresses) => return Destination::SlowPath,
-        Ok(Frame::Other(_)) => return Destination::Drop(DropReason::NotForUs),
-        Err(error) => return Destination::Drop(error.into()),
+        Ok(Frame::Other(_)) => return of_other(bytes, arrival, turn),
+        Err(error) => return raw::or_else(Destination::Drop(error.into()), bytes, arrival, turn),
     };
     let is_ours = is_ours(&datagram, addresses);
     if !is_ours && !group::is_ours(&datagram, addresses, turn) {
-        return Destination::Drop(DropReason::NotForUs);
+        let otherwise = Destination::Drop(DropReason::NotForUs);
+        return raw::or_else(otherwise, bytes, arrival, turn);
     }
     //= check E14 — a packet with a wrong invariant CRC goes no further, and gets no answer
     let sum = |covered: &_| sums.of_with(covered, |sum, bytes| summed(bytes, sum, ahead));
@@ -277,6 +294,16 @@ fn receive_frame(
         return Destination::Group;
     }
     deliver_here(bytes, &datagram, packet, arrival, shard, turn)
+}
+
+/// Decides the destination of a frame that is not RoCEv2.
+#[cold]
+fn of_other(frame: &[u8], arrival: &Arrival<'_>, turn: &TurnContext<'_>) -> Destination {
+    let otherwise = match is_for_host(frame, &turn.lanes[arrival.port].addresses) {
+        true => Destination::SlowPath,
+        false => Destination::Drop(DropReason::NotForUs),
+    };
+    raw::or_else(otherwise, frame, arrival, turn)
 }
 
 /// Moves the frame at place `at` of a burst to the held packets.

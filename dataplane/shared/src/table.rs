@@ -5,6 +5,8 @@
 
 #[cfg(not(loom))]
 pub mod ah_table;
+#[cfg(not(loom))]
+pub mod flows;
 pub mod key;
 #[cfg(not(loom))]
 pub mod mcast;

@@ -19,6 +19,7 @@ use std::sync::Arc;
 use uroce_shared::memory::mr_table::{MrReader, MrTable};
 use uroce_shared::queue::xrc::XrcTable;
 use uroce_shared::table::ah_table::AhTable;
+use uroce_shared::table::flows::FlowTable;
 use uroce_shared::table::key::Numbers;
 use uroce_shared::table::mcast::{GroupBook, GroupTable};
 use uroce_shared::table::qp_table::QpTable;
@@ -127,6 +128,7 @@ fn tables(config: &EngineConfig, regions: &MrTable, waker: &Arc<Waker>) -> Table
     Tables {
         handles: Arc::new(AhTable::new(config.max_ahs, Arc::clone(turns))),
         groups: Arc::new(GroupTable::new(Arc::clone(turns))),
+        flows: Arc::new(FlowTable::new(Arc::clone(turns))),
         xrc: Arc::new(XrcTable::new(Arc::clone(turns))),
         notices: Arc::new(Notices::new(config.max_qps, Arc::clone(waker))),
     }

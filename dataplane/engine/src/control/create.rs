@@ -37,6 +37,9 @@ impl Control {
         if spec.qp_type == QpType::Gsi {
             return Err(ControlError::QpType(spec.qp_type));
         }
+        if spec.qp_type.is_raw() && self.ports.iter().any(|port| !port.port.carries_frames()) {
+            return Err(ControlError::NoFrames);
+        }
         let is_target = spec.qp_type == QpType::XrcRecv;
         let misused = |srq: &Arc<SharedReceiveQueue>| spec.qp_type.is_xrc() || srq.is_named();
         if spec.xrcd.is_some() != is_target || spec.srq.as_ref().is_some_and(misused) {

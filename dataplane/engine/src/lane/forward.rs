@@ -55,7 +55,7 @@ impl Forwarding {
     }
 
     /// Returns whether a frame is no longer than the MTU allows.
-    fn fits(&self, frame: &[u8]) -> bool {
+    pub(super) fn fits(&self, frame: &[u8]) -> bool {
         let ether_type = frame.get(ETHER_TYPE..HEADER);
         let is_tagged = ether_type == Some(&EtherType::VLAN.0.to_be_bytes()[..]);
         let header = if is_tagged { HEADER + TAG } else { HEADER };

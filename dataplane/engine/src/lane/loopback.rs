@@ -9,13 +9,15 @@ use uroce_transport::TransmitError;
 #[derive(Debug)]
 pub(crate) struct Loopback {
     frames: MbufBatch,
+    /// Frames of raw QPs, which the port receives as if they had come from its link.
+    raw: MbufBatch,
     /// Whether the last packet of the port was refused because `frames` was full.
     was_full: bool,
 }
 
 impl Loopback {
     pub(super) fn new() -> Loopback {
-        Loopback { frames: MbufBatch::new(), was_full: false }
+        Loopback { frames: MbufBatch::new(), raw: MbufBatch::new(), was_full: false }
     }
 
     /// Checks that one more frame can be looped back.
@@ -32,6 +34,24 @@ impl Loopback {
     #[inline]
     pub(super) fn has_room(&self) -> bool {
         self.frames.room() > 0
+    }
+
+    /// Returns whether one more frame of a raw QP can be looped back. If not, this is the reason
+    /// why the port's last packet was refused.
+    pub(super) fn has_raw_room(&mut self) -> bool {
+        self.was_full = self.raw.room() == 0;
+        !self.was_full
+    }
+
+    /// Loops a frame of a raw QP back. There must be room.
+    pub(super) fn push_raw(&mut self, frame: Mbuf) {
+        let pushed = self.raw.push(frame);
+        debug_assert!(pushed.is_ok(), "the caller has looked for room");
+    }
+
+    /// Takes the frames of raw QPs that wait to be received.
+    pub(crate) fn take_raw(&mut self) -> MbufBatch {
+        std::mem::take(&mut self.raw)
     }
 
     /// Called when a packet was refused for another reason than the loop-back batch.
@@ -54,7 +74,7 @@ impl Loopback {
     /// Returns whether no frame waits to be received.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        self.frames.is_empty()
+        self.frames.is_empty() && self.raw.is_empty()
     }
 
     /// Takes the frames that wait to be received.

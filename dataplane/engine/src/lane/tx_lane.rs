@@ -155,7 +155,7 @@ impl TxLane {
     }
 
     #[inline]
-    fn count_taken(&mut self, len: usize) {
+    pub(super) fn count_taken(&mut self, len: usize) {
         self.taken += 1;
         self.taken_bytes += len as u64;
     }

@@ -14,6 +14,7 @@ use crate::lane::binding::PortAddresses;
 use crate::lane::bottleneck::slow::Bottleneck;
 use crate::lane::faults::Faults;
 use crate::lane::forward::Forward;
+use crate::lane::sniffed::Sniffed;
 use crate::lane::tap::Tap;
 use crate::port::QueuePair;
 use crate::qp::context::{QpContext, QpTraffic, Resized};
@@ -87,7 +88,7 @@ macro_rules! reply {
 commands! {
     CreateQp ModifyQp QueryQp ResizeQp DestroyQp ClearRoundTrips
     MigratePort SetAddresses SetFaults SetBottleneck SetRate SetLink SetForward
-    CountUnforwarded SetTap TakeQueuePair GiveQueuePair
+    CountUnforwarded SetTap SetSniffed TakeQueuePair GiveQueuePair
 }
 
 /// Takes a QP into a free slot; the reply is the QP itself if the slot is not free. All commands
@@ -338,6 +339,22 @@ impl LcoreCommand for SetTap {
 
     fn obey(self, _: &mut Shard, turn: &mut TurnContext<'_>) -> Option<Option<Box<Tap>>> {
         Some(turn.lanes.get_mut(self.port)?.set_tap(self.tap))
+    }
+}
+
+/// Sets whether the frames that a port (counted from 0) sends are copied for sniffers. The reply is
+/// the place of the copies that the port had before.
+#[derive(Debug)]
+pub(crate) struct SetSniffed {
+    pub(crate) port: usize,
+    pub(crate) sniffed: Option<Box<Sniffed>>,
+}
+
+impl LcoreCommand for SetSniffed {
+    reply!(SetSniffed: Option<Option<Box<Sniffed>>>);
+
+    fn obey(self, _: &mut Shard, turn: &mut TurnContext<'_>) -> Option<Option<Box<Sniffed>>> {
+        Some(turn.lanes.get_mut(self.port)?.set_sniffed(self.sniffed))
     }
 }
 

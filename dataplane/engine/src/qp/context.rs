@@ -176,7 +176,7 @@ impl QpContext {
     pub(crate) fn rebuild(&mut self, lanes: &[Lane]) {
         let attr = self.qp.attr();
         self.port = attr.port.saturating_sub(1);
-        self.looper = attr.path.encap.is_loopback() && !self.qp.qp_type().is_datagram();
+        self.looper = attr.path.encap.is_loopback() && self.qp.qp_type().is_connected();
         if let Some(mtu) = lanes.get(usize::from(self.port)).and_then(|lane| lane.path_mtu) {
             self.qp.set_port_mtu(mtu);
         }

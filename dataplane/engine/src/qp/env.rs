@@ -12,9 +12,9 @@ use uroce_shared::queue::xrc::XrcQueue;
 use uroce_shared::queue::{RecvQueueFeed, SharedReceiveQueue};
 use uroce_shared::table::ah_table::Handle;
 use uroce_transport::{
-    Accessor, Ah, AsyncEvent, AtomicOp, BindMw, Counter, Cqe, Env, Flush, Found, Instant, Memory,
-    MemoryFault, Outbound, Output, PacketSink, Path, Pd, RecvWr, Region, Sge, SharedReceives, Side,
-    TransmitError,
+    Accessor, Ah, AsyncEvent, AtomicOp, BindMw, Counter, Cqe, Env, Flush, Found, FrameError,
+    Instant, Memory, MemoryFault, Outbound, OutboundFrame, Output, PacketSink, Path, Pd, RecvWr,
+    Region, Sge, SharedReceives, Side, TransmitError,
 };
 use uroce_wire::{Gid, HeaderTemplate, ICRC_LEN, Qpn, Rkey, Srqn, Va, headers_len};
 
@@ -162,6 +162,18 @@ impl PacketSink for QpEnv<'_> {
             Path::Ah(ah) => self.transmit_datagram(ah, packet),
         };
         if let Err(TransmitError::Memory(fault)) = sent {
+            self.memory.tell(fault);
+        }
+        sent
+    }
+
+    fn transmit_frame(&mut self, frame: &OutboundFrame<'_>) -> Result<u32, FrameError> {
+        let QpMemory { view, tables } = &self.memory;
+        let flows = tables.flows.get(view.turn());
+        let hears =
+            |fields: &_| flows.is_some_and(|flows| flows.hears(self.port, fields, frame.by.pd));
+        let sent = self.lane.transmit_frame(frame, hears, view, self.counters);
+        if let Err(FrameError::Memory(fault)) = sent {
             self.memory.tell(fault);
         }
         sent

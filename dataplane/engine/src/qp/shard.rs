@@ -382,6 +382,9 @@ mod tests {
         let tables = Tables {
             handles: Arc::new(AhTable::new(1, Arc::clone(regions.turns()))),
             groups: Arc::new(GroupTable::new(Arc::clone(regions.turns()))),
+            flows: Arc::new(uroce_shared::table::flows::FlowTable::new(Arc::clone(
+                regions.turns(),
+            ))),
             xrc: Arc::new(uroce_shared::queue::xrc::XrcTable::new(Arc::clone(regions.turns()))),
             notices: Arc::new(Notices::new(1, Waker::new().unwrap())),
         };

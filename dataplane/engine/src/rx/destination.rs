@@ -18,6 +18,8 @@ pub(super) enum Destination {
     Drop(DropReason),
     /// All QPs of a multicast group.
     Group,
+    /// The raw QPs that flows name.
+    Raw,
     /// The lcore of this number, which owns the QP.
     Lcore(u8),
     /// The control plane, as a management datagram to QP 1.

@@ -37,12 +37,47 @@ pub struct GsiFrame {
     pub mbuf: Mbuf,
 }
 
+/// What the lcore that a frame is handed over to does with it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Purpose {
+    /// Its invariant CRC is verified, or it was looped back: the QP that it names gets it.
+    Packet,
+    /// The lcore's raw QPs that take it get it.
+    Raw,
+    /// The lcore's sniffers get it.
+    Sniffed,
+}
+
+/// A frame that is handed over. Two words, as there is one for each packet to another lcore's QP.
+#[derive(Debug)]
+pub(super) struct Handed {
+    port: u8,
+    purpose: Purpose,
+    mbuf: Mbuf,
+}
+
+const _: () = assert!(size_of::<Handed>() == 16);
+
+impl Handed {
+    /// A frame that port `port`, counted from 0, has received.
+    #[inline]
+    pub(super) fn new(port: usize, purpose: Purpose, mbuf: Mbuf) -> Handed {
+        const { assert!(MAX_PORTS <= u8::MAX as usize) };
+        Handed { port: port as u8, purpose, mbuf }
+    }
+
+    /// Returns the port, counted from 0, the purpose and the frame.
+    #[inline]
+    pub(super) fn into_parts(self) -> (usize, Purpose, Mbuf) {
+        (usize::from(self.port), self.purpose, self.mbuf)
+    }
+}
+
 /// The queues through which packets leave the lcore that received them.
 #[derive(Debug)]
 pub(crate) struct Exits {
-    /// One queue per lcore: verified or looped packets for its QPs, each with the port that
-    /// received it, counted from 0.
-    hand_over: Box<[ArrayQueue<(usize, Mbuf)>]>,
+    /// One queue per lcore: frames for its QPs.
+    hand_over: Box<[ArrayQueue<Handed>]>,
     /// One bell per lcore, rung after a packet was put into its queue.
     bells: Box<[Arc<Bell>]>,
     /// Frames for the control plane.
@@ -68,7 +103,7 @@ impl Exits {
     }
 
     /// Returns the queue of packets that other lcores have handed over to lcore `lcore`.
-    pub(super) fn handed_over(&self, lcore: usize) -> &ArrayQueue<(usize, Mbuf)> {
+    pub(super) fn handed_over(&self, lcore: usize) -> &ArrayQueue<Handed> {
         &self.hand_over[lcore]
     }
 
@@ -87,7 +122,7 @@ impl Exits {
         let number = port as u8 + 1;
         let (rest, done, full) = match destination {
             Destination::Lcore(owner) => (
-                self.hand_over(usize::from(owner), port, mbuf),
+                self.hand_over(usize::from(owner), Handed::new(port, Purpose::Packet, mbuf)),
                 EngineCounter::HandedOver,
                 DropReason::HandOverFull,
             ),
@@ -101,9 +136,11 @@ impl Exits {
                 EngineCounter::RxGsi,
                 DropReason::GsiFull,
             ),
-            Destination::Done | Destination::Held | Destination::Drop(_) | Destination::Group => {
-                return Some(mbuf);
-            }
+            Destination::Done
+            | Destination::Held
+            | Destination::Drop(_)
+            | Destination::Group
+            | Destination::Raw => return Some(mbuf),
         };
         match &rest {
             None => counters.count(done),
@@ -112,9 +149,17 @@ impl Exits {
         rest
     }
 
-    fn hand_over(&self, owner: usize, port: usize, mbuf: Mbuf) -> Option<Mbuf> {
-        let Some(queue) = self.hand_over.get(owner) else { return Some(mbuf) };
-        let rest = queue.push((port, mbuf)).err().map(|(_, mbuf)| mbuf);
+    /// Hands a frame over to an lcore, or drops and counts it if that lcore has too many.
+    pub(super) fn share(&self, owner: usize, handed: Handed, counters: &CounterBlock) {
+        match self.hand_over(owner, handed) {
+            None => counters.count(EngineCounter::HandedOver),
+            Some(_) => counters.count_drop(DropReason::HandOverFull),
+        }
+    }
+
+    fn hand_over(&self, owner: usize, handed: Handed) -> Option<Mbuf> {
+        let Some(queue) = self.hand_over.get(owner) else { return Some(handed.mbuf) };
+        let rest = queue.push(handed).err().map(|handed| handed.mbuf);
         if rest.is_none() {
             self.bells[owner].ring();
         }

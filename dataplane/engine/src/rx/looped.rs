@@ -8,6 +8,7 @@
 //! Invariants
 //! - The Ethernet header of a looped frame is ignored: ports of different VLANs of one device reach
 //!   each other.
+//! - Frames of raw QPs are received as if they had come from the port, with all checks.
 //! - The lane's packet tap records a looped frame twice: as sent and as received.
 //! - Injected loss applies to a looped frame as to any other; other faults do not. A link that is
 //!   set down does not stop a looped frame, which crosses no link.
@@ -42,6 +43,12 @@ impl Receiver {
             }
         }
         self.done.clear();
+        //= check W13 — as from the port: what says that it is RoCE is verified
+        let raw = turn.lanes[port].looped.take_raw();
+        if !raw.is_empty() {
+            self.burst = raw;
+            self.sort_burst(port, shard, turn);
+        }
     }
 
     /// Handles one frame that port `sent_by` (counted from 0) has looped back. Returns the frame
@@ -80,6 +87,8 @@ impl Receiver {
                 turn.lanes[port].tap_dropped(&mbuf, reason);
             }
             Destination::Group => group::spread(&mbuf, &arrival, &self.exits, shard, turn),
+            // The destination of a packet is none of a raw QP.
+            Destination::Raw => {}
             destination => {
                 let rest = self.exits.carry(destination, port, mbuf, &shard.counters);
                 if destination == Destination::Gsi {

@@ -25,6 +25,7 @@ mod pollers;
 mod port;
 mod port_drivers;
 mod ports;
+mod raw;
 mod sleep;
 mod start;
 mod steering;

@@ -360,6 +360,14 @@ impl Buffer {
         Sge { va: self.at(offset), len, lkey: self.keys.lkey }
     }
 
+    /// Writes bytes to the start of the memory.
+    pub fn put(&self, bytes: &[u8]) {
+        assert!(bytes.len() <= self.len);
+        // SAFETY: the buffer owns as many bytes, and the test calls this only while nothing is
+        // under way.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.memory.cast(), bytes.len()) };
+    }
+
     pub fn fill(&self, seed: u64) {
         let bytes = pattern(seed, self.len);
         // SAFETY: the buffer owns `len` bytes, and the test calls this only while nothing is under

@@ -3,14 +3,16 @@
 //! Invariants
 //! - No panic; slices lie within the frame.
 //! - Written again, a packet has the bytes that were read, except for reserved bits and pad.
+//! - Flow rules read the same addresses and ports of a RoCEv2 packet.
 //! - The independent checker reads the same values. A frame that it refuses and the parser accepts
 //!   breaks one of the rules in which it is known to be stricter.
 
 use crate::Input;
 use std::path::PathBuf;
+use uroce_wire::flow::{FlowFields, FlowMatch, FlowSpec, NetFields};
 use uroce_wire::{
-    Bth, Datagram, Frame, Header, OpCode, Packet, ParseError, PayloadRule, Service, emit_headers,
-    seal,
+    Bth, Datagram, Frame, Gid, Header, OpCode, Packet, ParseError, PayloadRule, Service,
+    emit_headers, seal,
 };
 use uroce_wirecheck::{Rule, Seen, crc32, read};
 
@@ -57,8 +59,14 @@ pub(super) fn run(input: &mut Input<'_>) {
     if is_mended {
         mend(&mut frame);
     }
+    let fields = FlowFields::parse(&frame);
+    assert_eq!(fields.is_some(), frame.len() >= 14);
+    assert!(fields.is_none_or(|fields| fields.payload <= frame.len()));
     match Frame::parse(&frame) {
-        Ok(Frame::Roce(datagram)) => judge(input, &frame, &datagram),
+        Ok(Frame::Roce(datagram)) => {
+            judge(input, &frame, &datagram);
+            match_flow(&frame, &datagram);
+        }
         Ok(Frame::Other(_)) => {
             input.reach(1, 0);
             assert!(read(&frame).is_err(), "RoCEv2 taken for something else");
@@ -68,6 +76,21 @@ pub(super) fn run(input: &mut Input<'_>) {
             assert!(read(&frame).is_err(), "{error}");
         }
     }
+}
+
+/// Compares what flow rules read of a RoCEv2 packet.
+fn match_flow(frame: &[u8], datagram: &Datagram<'_>) {
+    let fields = FlowFields::parse(frame).expect("it has a header");
+    assert_eq!(fields.payload, offset_in(frame, datagram.l3));
+    let ports = fields.ports.expect("it has ports").ports;
+    assert_eq!((ports.src, ports.dst), (datagram.src_port, 4791));
+    let addresses = match fields.net.expect("it has an IP header") {
+        NetFields::V4(header) => [header.src, header.dst].map(Gid::from),
+        NetFields::V6(header) => [header.src, header.dst].map(Gid::from),
+    };
+    assert_eq!(addresses, [datagram.src, datagram.dst]);
+    let layers = [FlowSpec::to_mac(datagram.dst_mac), FlowSpec::to_udp_port(4791)];
+    assert!(FlowMatch::new(&layers).expect("a possible rule").accepts(&fields));
 }
 
 /// Corrects lengths, the IPv4 checksum and the invariant CRC, so that the transport is reached.

@@ -1,0 +1,229 @@
+//! Frames to raw QPs, as the flows say.
+//!
+//! ```text
+//!   not RoCEv2 of this host ─▶ or_else ─▶ Destination::Raw ─▶ spread ─┬▶ QPs of this lcore
+//!                                  └ otherwise: the control plane …   └▶ copies to other lcores
+//!   port with a sniffer: received, and copies of sent ─▶ sniff ─▶ the same
+//! ```
+//!
+//! Invariants
+//! - RoCEv2 to an address of the port is never given to a raw QP, except copies to a sniffer.
+//! - If one QP refuses the frame, the others still receive it. Each refusal is counted.
+//! - Nothing here is reached by a packet for a QP of this host, unless its port has a sniffer.
+
+use super::destination::{Arrival, Destination};
+use super::exits::{Exits, Handed, Purpose};
+use crate::counters::EngineCounter;
+use crate::dpdk::mbuf::Mbuf;
+use crate::lane::binding::PortAddresses;
+use crate::limits::MAX_LCORES;
+use crate::qp::env::TurnContext;
+use crate::qp::shard::Shard;
+use uroce_shared::table::flows::{Flow, Flows};
+use uroce_transport::{DropReason, InboundFrame};
+use uroce_wire::flow::{FlowFields, NetFields, Ports, PortsProtocol};
+use uroce_wire::{EtherType, Gid};
+
+/// UDP port of RoCEv2.
+const ROCE: u16 = 4791;
+/// Numbers of ICMP, IGMP and ICMPv6.
+const ICMP: [u8; 2] = [1, 2];
+const ICMPV6: u8 = 58;
+
+/// Returns the destination of a frame that is no packet for a QP of this host: its raw QPs if flows
+/// take it, else `otherwise`.
+#[cold]
+#[inline(never)]
+pub(super) fn or_else(
+    otherwise: Destination,
+    frame: &[u8],
+    arrival: &Arrival<'_>,
+    turn: &TurnContext<'_>,
+) -> Destination {
+    let Some(flows) = turn.tables.flows.get(turn.memory.turn()) else { return otherwise };
+    let addresses = &turn.lanes[arrival.port].addresses;
+    match takers(flows, frame, arrival.port, addresses).next() {
+        Some(_) => Destination::Raw,
+        None => otherwise,
+    }
+}
+
+/// Returns the flows that take a frame.
+fn takers<'f>(
+    flows: &'f Flows,
+    frame: &[u8],
+    port: usize,
+    addresses: &PortAddresses,
+) -> impl Iterator<Item = &'f Flow> + use<'f> {
+    let fields = FlowFields::parse(frame).filter(|fields| !is_own_roce(fields, addresses));
+    let is_needed = |fields: &FlowFields| is_needed(fields, addresses);
+    fields.map(|fields| flows.takers(port, &fields, is_needed(&fields))).into_iter().flatten()
+}
+
+/// Returns whether a frame is RoCEv2 to an address of the port.
+//= check W11 — not taken away by any flow
+fn is_own_roce(fields: &FlowFields, addresses: &PortAddresses) -> bool {
+    let is_roce = matches!(
+        fields.ports,
+        Some(Ports { protocol: PortsProtocol::Udp, ports }) if ports.dst == ROCE
+    );
+    let dst: Option<Gid> = fields.net.map(|net| match net {
+        NetFields::V4(header) => header.dst.into(),
+        NetFields::V6(header) => header.dst.into(),
+    });
+    let is_ours = dst.is_some_and(|dst| addresses.gids.contains(&dst));
+    is_roce && is_ours && fields.dst == addresses.mac
+}
+
+/// Returns whether the control plane needs a frame: address resolution, ICMP and multicast
+/// listeners.
+fn is_needed(fields: &FlowFields, addresses: &PortAddresses) -> bool {
+    let is_for_host = fields.dst.is_multicast() || fields.dst == addresses.mac;
+    let is_of_kind = match (fields.ether_type, fields.protocol) {
+        (EtherType::ARP, _) => true,
+        (EtherType::IPV4, Some(protocol)) => ICMP.contains(&protocol),
+        (EtherType::IPV6, Some(protocol)) => protocol == ICMPV6,
+        _ => false,
+    };
+    is_for_host && is_of_kind
+}
+
+/// Gives a frame to the raw QPs that take it, on this lcore and on others.
+#[cold]
+pub(super) fn spread(
+    mbuf: &Mbuf,
+    arrival: &Arrival<'_>,
+    exits: &Exits,
+    shard: &mut Shard,
+    turn: &mut TurnContext<'_>,
+) {
+    shard.counters.count(EngineCounter::RxRaw);
+    share(Purpose::Raw, mbuf, arrival, exits, shard, turn);
+    give(Purpose::Raw, mbuf.as_slice(), arrival, shard, turn);
+}
+
+/// Gives the port's sniffers the frames that it has sent since the last turn, and those of a burst.
+#[cold]
+pub(super) fn sniff(
+    burst: &[Mbuf],
+    arrival: &Arrival<'_>,
+    exits: &Exits,
+    shard: &mut Shard,
+    turn: &mut TurnContext<'_>,
+) {
+    let give_all = |frames: &[Mbuf], shard: &mut Shard, turn: &mut TurnContext<'_>| {
+        for mbuf in frames {
+            share(Purpose::Sniffed, mbuf, arrival, exits, shard, turn);
+            give(Purpose::Sniffed, mbuf.as_slice(), arrival, shard, turn);
+        }
+    };
+    loop {
+        let sent = turn.lanes[arrival.port].take_sniffed(&shard.counters);
+        if sent.is_empty() {
+            break;
+        }
+        give_all(sent.as_slice(), shard, turn);
+    }
+    // Nothing comes in by a link that is set down.
+    if !turn.lanes[arrival.port].is_cut() {
+        give_all(burst, shard, turn);
+    }
+}
+
+/// Gives this lcore's QPs a frame that another lcore has handed over.
+#[cold]
+pub(super) fn take_over(
+    purpose: Purpose,
+    mbuf: &Mbuf,
+    arrival: &Arrival<'_>,
+    shard: &mut Shard,
+    turn: &mut TurnContext<'_>,
+) {
+    give(purpose, mbuf.as_slice(), arrival, shard, turn);
+}
+
+/// Hands copies of a frame over to the other lcores that have QPs for it.
+fn share(
+    purpose: Purpose,
+    mbuf: &Mbuf,
+    arrival: &Arrival<'_>,
+    exits: &Exits,
+    shard: &Shard,
+    turn: &mut TurnContext<'_>,
+) {
+    const { assert!(MAX_LCORES <= u64::BITS as usize) };
+    let (memory, tables) = (turn.memory, turn.tables);
+    let Some(flows) = tables.flows.get(memory.turn()) else { return };
+    let addresses = &turn.lanes[arrival.port].addresses;
+    let owners = chosen(purpose, flows, mbuf.as_slice(), arrival.port, addresses)
+        .fold(0u64, |owners, flow| owners | 1 << flow.place.owner);
+    for owner in (0..MAX_LCORES).filter(|&lcore| owners >> lcore & 1 == 1) {
+        if owner == arrival.lcore {
+            continue;
+        }
+        match turn.lanes[arrival.port].copy_of(mbuf) {
+            Some(mbuf) => {
+                let handed = Handed::new(arrival.port, purpose, mbuf);
+                exits.share(owner, handed, &shard.counters);
+            }
+            None => shard.counters.count_drop(DropReason::NoBuffer),
+        }
+    }
+}
+
+/// Returns the flows that get a frame.
+fn chosen<'f>(
+    purpose: Purpose,
+    flows: &'f Flows,
+    frame: &[u8],
+    port: usize,
+    addresses: &PortAddresses,
+) -> impl Iterator<Item = &'f Flow> + use<'f> {
+    let is_sniffed = purpose == Purpose::Sniffed;
+    let sniffers = is_sniffed.then(|| flows.sniffers(port));
+    let takers = (!is_sniffed).then(|| takers(flows, frame, port, addresses));
+    sniffers.into_iter().flatten().chain(takers.into_iter().flatten())
+}
+
+/// Gives a frame to those QPs of this lcore that are to get it.
+fn give(
+    purpose: Purpose,
+    bytes: &[u8],
+    arrival: &Arrival<'_>,
+    shard: &mut Shard,
+    turn: &mut TurnContext<'_>,
+) {
+    let (memory, tables) = (turn.memory, turn.tables);
+    let Some(flows) = tables.flows.get(memory.turn()) else { return };
+    let payload = FlowFields::parse(bytes).map_or(bytes.len(), |fields| fields.payload);
+    let frame = InboundFrame { port: arrival.number(), bytes, payload };
+    let addresses = &turn.lanes[arrival.port].addresses;
+    let flows = chosen(purpose, flows, bytes, arrival.port, addresses);
+    for flow in flows.filter(|flow| flow.place.owner == arrival.lcore) {
+        if let Err(reason) = deliver(flow, &frame, shard, turn) {
+            shard.counters.count_drop(reason);
+        }
+    }
+}
+
+fn deliver(
+    flow: &Flow,
+    frame: &InboundFrame<'_>,
+    shard: &mut Shard,
+    turn: &mut TurnContext<'_>,
+) -> Result<(), DropReason> {
+    let now = turn.now;
+    let result = shard.input(flow.place.index, turn, |qp, feeds, env| {
+        // The slot may hold another QP by now.
+        if qp.qpn() != flow.qpn {
+            return Err(DropReason::UnknownQpn);
+        }
+        env.path.traffic.rx_packets += 1;
+        env.path.traffic.rx_bytes += frame.bytes.len() as u64;
+        if qp.recv_wrs() <= 1 && !feeds.is_rq_empty() {
+            feeds.pull_receives(qp, env);
+        }
+        qp.handle_frame(now, frame, env)
+    });
+    result.unwrap_or(Err(DropReason::UnknownQpn))
+}
