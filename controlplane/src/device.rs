@@ -25,7 +25,9 @@ use std::sync::{Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use uroce_engine::{Engine, QpHandle, QpInfo, QpSpec, RecvQueueEnd, SendQueueEnd};
+use uroce_engine::{
+    Engine, FlowId, FlowKind, QpHandle, QpInfo, QpSpec, RecvQueueEnd, SendQueueEnd,
+};
 use uroce_transport::{Ah, Pd, QpCaps, QpChange};
 use uroce_wire::{Gid, Mac, Psn, Qpn};
 
@@ -233,6 +235,31 @@ impl Device {
     /// See [`RequestError`].
     pub fn detach_multicast(&self, qpn: Qpn, group: Gid) -> Result<(), RequestError> {
         self.calls.call(move |thread| thread.detach_multicast(qpn, group))
+    }
+
+    /// Makes a flow: a raw QP of domain `pd` gets the frames that it takes at a port, counted from
+    /// 1. A destroyed QP has no flows.
+    ///
+    /// # Errors
+    ///
+    /// See [`RequestError`].
+    pub fn create_flow(
+        &self,
+        qpn: Qpn,
+        pd: Pd,
+        port: u8,
+        kind: FlowKind,
+    ) -> Result<FlowId, RequestError> {
+        self.calls.call(move |thread| thread.create_flow(qpn, pd, port, kind))
+    }
+
+    /// Destroys a flow.
+    ///
+    /// # Errors
+    ///
+    /// See [`RequestError`].
+    pub fn destroy_flow(&self, flow: FlowId) -> Result<(), RequestError> {
+        self.calls.call(move |thread| thread.destroy_flow(flow))
     }
 
     /// Returns link state and counters of a port, counted from 1.

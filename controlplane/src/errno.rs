@@ -2,7 +2,7 @@
 //! of C return, and that commands show by name.
 
 use rustix::io::Errno;
-use uroce_engine::{AhError, ControlError, CqError, MrError, SrqError};
+use uroce_engine::{AhError, ControlError, CqError, FlowError, MrError, SrqError};
 use uroce_transport::PostError;
 
 use crate::call::RequestError;
@@ -76,7 +76,9 @@ impl AsErrno for ControlError {
         match self {
             ControlError::NoQpLeft | ControlError::NoEventsLeft => Errno::NOMEM,
             ControlError::LcoreDied(_) | ControlError::LcoreStalled(_) => Errno::IO,
-            ControlError::QpType(_) => Errno::OPNOTSUPP,
+            ControlError::QpType(_) | ControlError::NoFrames => Errno::OPNOTSUPP,
+            // As mlx5 answers both.
+            ControlError::Flow(FlowError::Full | FlowError::Priority(_)) => Errno::NOMEM,
             _ => Errno::INVAL,
         }
     }

@@ -24,6 +24,7 @@ mod captures;
 mod connections;
 mod counts;
 mod faults;
+mod flows;
 mod frames;
 mod gone;
 mod groups;

@@ -4,8 +4,9 @@
 //! ([`MemoryRegion`]), creates queue pairs ([`QueuePair`]), connects them to those of peers, posts
 //! work requests ([`SendWr`], [`RecvWr`]) and polls completions ([`CompletionQueue`]). Queue pairs
 //! are reliable connections, unreliable connections or unreliable datagrams ([`QpType`],
-//! [`AddressHandle`]). They can share receives ([`SharedReceiveQueue`]) and give peers temporary
-//! access to memory ([`MemoryWindow`]). Other changes of objects are reported as [`AsyncEvent`]s.
+//! [`AddressHandle`]), or carry frames of other protocols ([`Flow`]). They can share receives
+//! ([`SharedReceiveQueue`]) and give peers temporary access to memory ([`MemoryWindow`]). Other
+//! changes of objects are reported as [`AsyncEvent`]s.
 //!
 //! ```text
 //!   Context ──> ProtectionDomain ──> MemoryRegion ──> MemorySlice ─┐
@@ -128,6 +129,7 @@ mod context;
 mod core;
 mod cq;
 mod event;
+mod flow;
 mod mr;
 mod mw;
 mod pd;
@@ -143,6 +145,7 @@ pub use context::{Context, LcoreGuard};
 pub use core::{ChannelError, CqId, SrqId};
 pub use cq::{CompletionQueue, WorkCompletion};
 pub use event::{AsyncEvent, EventSource};
+pub use flow::Flow;
 pub use mr::{MemoryRegion, MemorySlice, OutOfRange, RegisterError, RemoteBuffer};
 pub use mw::MemoryWindow;
 pub use pd::ProtectionDomain;
@@ -165,16 +168,18 @@ pub use uroce_controlplane::{
 pub use uroce_engine::eal::{EalError, explained};
 pub use uroce_engine::port::{PortError, vdev};
 pub use uroce_engine::{
-    AdoptError, AhError, Arm, ControlError, CqError, EngineError, EventKind, GroupError,
-    LcoreProfile, MrError, MwType, QpInfo, SrqError, Stage, StageProfile, ThreadError, Turn,
+    AdoptError, AhError, Arm, ControlError, CqError, EngineError, EventKind, FlowError, FlowKind,
+    GroupError, LcoreProfile, MrError, MwType, QpInfo, SrqError, Stage, StageProfile, ThreadError,
+    Turn,
 };
 pub use uroce_transport::{
     AccessFlags, AltPath, AttrMask, Congestion, DcqcnParams, DelayParams, MigrationStats,
     ModifyError, PathAttr, PathMigState, PostError, QpAttr, QpCaps, QpChange, QpState, QpType,
     StaticRate, WcOpcode, WcStatus,
 };
+pub use uroce_wire::flow::{EthSpec, FlowMatch, FlowSpec, Ipv4Spec, Ipv6Spec, PortsSpec};
 pub use uroce_wire::{
-    Gid, ImmDt, Lkey, Mac, PathMtu, Pkey, Placement, Psn, Qkey, Qpn, Rkey, Srqn, Va,
+    EtherType, Gid, ImmDt, Lkey, Mac, PathMtu, Pkey, Placement, Psn, Qkey, Qpn, Rkey, Srqn, Va,
 };
 
 /// Bytes before each datagram in a receive's memory: the GRH. An IPv4 header is in the last 20 of

@@ -18,12 +18,13 @@ use std::borrow::Borrow;
 use std::sync::Arc;
 
 use uroce_controlplane::{AlternateVector, PathError, RequestError};
-use uroce_engine::QpInfo;
+use uroce_engine::{FlowKind, QpInfo};
 use uroce_transport::{PostError, QpCaps, QpChange, QpState};
-use uroce_wire::{Gid, Qkey, Qpn};
+use uroce_wire::{EtherType, Gid, Qkey, Qpn};
 
 use crate::AddressVector;
 use crate::core::{QpParts, QpShared};
+use crate::flow::Flow;
 use crate::pd::ProtectionDomain;
 use crate::srq::SharedReceiveQueue;
 use crate::wr::{PostListError, RecvWr, SendWr};
@@ -244,6 +245,35 @@ forward! {
     ///
     /// See [`RequestError`]; nothing has changed.
     [&] fn detach_multicast(group: Gid) -> Result<(), RequestError>;
+
+    /// Modifies a raw QP from RESET to RTS, at a port counted from 1.
+    ///
+    /// # Errors
+    ///
+    /// See [`RequestError`]. The QP stays in the last state that it has reached.
+    [&mut] fn start_raw(port: u8) -> Result<(), RequestError>;
+
+    /// Makes a flow of a raw QP at a port counted from 1. See [`QpControl::create_flow`].
+    ///
+    /// # Errors
+    ///
+    /// See [`RequestError`]; nothing has changed.
+    [&] fn create_flow(port: u8, kind: FlowKind) -> Result<Flow, RequestError>;
+
+    /// Makes a Raw EtherType QP receive frames of this type. See
+    /// [`QpControl::receive_ether_type`].
+    ///
+    /// # Errors
+    ///
+    /// See [`RequestError`]; nothing has changed.
+    [&] fn receive_ether_type(port: u8, kind: EtherType) -> Result<Flow, RequestError>;
+
+    /// Makes a Raw IPv6 QP receive packets. See [`QpControl::receive_ipv6`].
+    ///
+    /// # Errors
+    ///
+    /// See [`RequestError`]; nothing has changed.
+    [&] fn receive_ipv6(port: u8) -> Result<Flow, RequestError>;
 
     /// Modify QP: changes the state, other attributes, or both. The path is given as an address
     /// vector; `change.path` must be empty.

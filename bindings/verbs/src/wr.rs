@@ -1,8 +1,8 @@
 //! Work requests, which are posted to a queue pair.
 
 use uroce_engine::{SendBatch, SendData};
-use uroce_transport::{AccessFlags, MAX_INLINE_DATA, PostError, SendOp};
-use uroce_wire::{ImmDt, Lkey, Placement, Qkey, Qpn, Rkey, Selectivity, Srqn, Va};
+use uroce_transport::{AccessFlags, MAX_INLINE_DATA, PostError, SendOp, StaticRate};
+use uroce_wire::{ImmDt, Lkey, Mac, Placement, Qkey, Qpn, Rkey, Selectivity, Srqn, Va};
 
 use crate::ah::AddressHandle;
 use crate::mr::{MemorySlice, RemoteBuffer};
@@ -64,6 +64,36 @@ impl<'a> SendWr<'a> {
         imm: ImmDt,
     ) -> SendWr<'a> {
         SendWr::new(SendOp::SendTo { ah: way.ah, dest_qpn, qkey, imm: Some(imm) }, sges)
+    }
+
+    /// A whole Ethernet frame, from its destination address on, without the check sequence (Raw
+    /// packet, Raw EtherType). It is sent as it is.
+    pub fn frame(sges: &'a [MemorySlice<'a>]) -> SendWr<'a> {
+        SendWr::new(SendOp::Frame { rate: StaticRate::MAX, checksums: false }, sges)
+    }
+
+    /// An IPv6 packet to the station with this Ethernet address (Raw IPv6).
+    pub fn ipv6(sges: &'a [MemorySlice<'a>], to: Mac) -> SendWr<'a> {
+        SendWr::new(SendOp::Ipv6 { to, rate: StaticRate::MAX }, sges)
+    }
+
+    /// Sets the static rate of a frame or IPv6 packet: the next one waits as long as this one takes
+    /// at the rate. No effect on other requests.
+    pub fn rate(mut self, limit: StaticRate) -> SendWr<'a> {
+        if let SendOp::Frame { rate, .. } | SendOp::Ipv6 { rate, .. } = &mut self.wr.op {
+            *rate = limit;
+        }
+        self
+    }
+
+    /// Fills in the checksums of a frame: of an IPv4 header, of UDP and of TCP, unless they are
+    /// behind IPv6 extension headers, in a fragment, or behind more than one tag. No effect on
+    /// other requests.
+    pub fn with_checksums(mut self) -> SendWr<'a> {
+        if let SendOp::Frame { checksums, .. } = &mut self.wr.op {
+            *checksums = true;
+        }
+        self
     }
 
     /// Binds a memory window to a part of a region. After this has completed, peers can access the

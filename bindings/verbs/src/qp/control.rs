@@ -22,6 +22,10 @@ impl QpControl {
         &self.shared.pd.device
     }
 
+    pub(crate) fn shared(&self) -> &Arc<QpShared> {
+        &self.shared
+    }
+
     /// The QP's number.
     pub fn qpn(&self) -> Qpn {
         self.shared.qpn

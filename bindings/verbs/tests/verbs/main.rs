@@ -27,6 +27,7 @@ mod modify;
 mod netdev;
 mod operations;
 mod paths;
+mod raw;
 mod raw_memory;
 mod resolve;
 mod shared_receives;

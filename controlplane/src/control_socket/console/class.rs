@@ -38,6 +38,10 @@ impl Console {
 fn vector(found: &FoundQp, class: Class) -> Result<AddressVector, Failure> {
     let attr = &found.info.attr;
     let (path, qpn) = (&attr.path.encap, found.qpn.value());
+    if found.info.qp_type.is_raw() {
+        let cause = format!("QP {qpn:#08x} has no path: its frames are sent as they are");
+        return Err(Failure::new(Errno::OPNOTSUPP, cause, "set it in the frames"));
+    }
     if found.info.qp_type.is_datagram() {
         let cause = format!("QP {qpn:#08x} has no path: address handles have those of its sends");
         return Err(Failure::new(Errno::OPNOTSUPP, cause, "set it where the handle is created"));
