@@ -16,6 +16,7 @@ pub(crate) mod dm;
 pub(crate) mod domain;
 pub(crate) mod ece;
 pub(crate) mod event;
+pub(crate) mod flow;
 pub(crate) mod fork;
 pub(crate) mod gid;
 pub(crate) mod import;

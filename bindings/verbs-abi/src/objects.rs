@@ -1,7 +1,7 @@
 //! The objects behind a program's handles: their state, and the look-ups of each kind.
 //!
 //! ```text
-//!   Qp ──> Srq, Cq ──> Channel         Mr ──> Dm
+//!   Flow ──> Qp ──> Srq, Cq ──> Channel         Mr ──> Dm
 //!   Qp, Srq, Mr, Mw, Ah, Buffer ──> Pd ──> Td ──> Context
 //!   Id ──> its Channel, the Qp of its Groups
 //! ```
@@ -22,6 +22,7 @@ pub(crate) mod cq;
 pub(crate) mod device;
 pub(crate) mod dm;
 pub(crate) mod event;
+pub(crate) mod flow;
 pub(crate) mod id;
 pub(crate) mod lock;
 pub(crate) mod mr;

@@ -20,10 +20,11 @@ pub(super) enum Kind {
     Qp,
     Ah,
     Xrcd,
+    Flow,
 }
 
 impl Kind {
-    pub(super) const ALL: [Kind; 10] = [
+    pub(super) const ALL: [Kind; 11] = [
         Kind::Context,
         Kind::Pd,
         Kind::Mr,
@@ -34,6 +35,7 @@ impl Kind {
         Kind::Qp,
         Kind::Ah,
         Kind::Xrcd,
+        Kind::Flow,
     ];
 }
 

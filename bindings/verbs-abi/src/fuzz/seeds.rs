@@ -25,8 +25,9 @@ pub(super) fn seeds() -> Vec<Vec<u8>> {
     let late = [vec![16, GONE], vec![18, GONE], vec![23, GONE], send(GONE, 0, 2, GONE)];
     let late = late.map(|call| [&sent[..], &gone, &call].concat());
     let extended = [&made[..], &extended()].concat();
-    let first =
-        [made.clone(), sent.clone(), [&made[..], &busy].concat(), unaddressed.concat(), extended];
+    let raw = [&made[..], &raw()].concat();
+    let busy = [&made[..], &busy].concat();
+    let first = [made.clone(), sent.clone(), busy, unaddressed.concat(), extended, raw];
     first.into_iter().chain(late).collect()
 }
 
@@ -61,6 +62,21 @@ fn extended() -> Vec<u8> {
     let polls = [23, LIVE, 0, 0].repeat(4);
     let parts = [&domain[..], &domain, &srq, &target, &again, &initiator, &connected, &receive];
     [parts.concat(), wr, polls].concat()
+}
+
+/// Makes two raw packet queue pairs, brings them to RTS, makes a flow of one Ethernet specification
+/// and a sniffer, and sends a frame.
+fn raw() -> Vec<u8> {
+    const OWN: u8 = 4;
+    const OTHER: u8 = 5;
+    let qp = [10, LIVE, 0, LIVE, 0, LIVE, 0, 1, 0, 0, 0, 0, 1, 4, 1];
+    let started = [12, LIVE, OWN, LIVE, OTHER];
+    let flow = [31, 4, LIVE, OWN, 0, 0, 0, 0, 0, 1, 1, 0, 1, 1];
+    let sniffer = [31, 4, LIVE, OTHER, 0, 3, 0, 0, 0, 0, 1];
+    let receive = [&[16, LIVE, OWN][..], &ELEMENTS, &[0, 0]].concat();
+    let polls = [23, LIVE, 0, 0].repeat(4);
+    let parts = [&qp[..], &qp, &started, &flow, &sniffer, &receive];
+    [parts.concat(), send(LIVE, OTHER, 2, LIVE), polls].concat()
 }
 
 /// Connects the two RC queue pairs to each other, and the UD queue pair to itself.

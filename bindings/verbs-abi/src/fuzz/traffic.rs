@@ -286,7 +286,7 @@ fn link(list: &mut [ibv_send_wr]) {
     }
 }
 
-fn is_of(kind: ibv_qp_type, qp: *const ibv_qp, is_live: bool) -> bool {
+pub(super) fn is_of(kind: ibv_qp_type, qp: *const ibv_qp, is_live: bool) -> bool {
     // SAFETY: the queue pair is live, so its structure is ours.
     is_live && unsafe { (*qp).qp_type } == kind
 }
@@ -328,6 +328,11 @@ fn steps(kind: ibv_qp_type, peer: u32) -> [(u32, ibv_qp_attr); 3] {
         attr.qp_state = state;
         attr
     };
+    if kind == IBV_QPT_RAW_PACKET {
+        let masks = [IBV_QP_STATE | IBV_QP_PORT, IBV_QP_STATE, IBV_QP_STATE];
+        let states = [IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS];
+        return std::array::from_fn(|at| (masks[at], state(attr, states[at])));
+    }
     let init = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT;
     let connected = IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
     let responder = if rc { IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER } else { 0 };

@@ -5,10 +5,12 @@ use std::ffi::c_int;
 use uroce_fuzz::Input;
 
 use super::model::{Handle, Kind, Model};
-use super::traffic::Traffic;
+use super::traffic::{Traffic, is_of};
 use crate::abi::*;
 use crate::handle::Object;
-use crate::ibv::{ah, channel, cq, device, gid, modify, mr, mw, pd, poll, port, qp, srq, xrcd};
+use crate::ibv::{
+    ah, channel, cq, device, flow, gid, modify, mr, mw, pd, poll, port, qp, srq, xrcd,
+};
 use crate::objects;
 
 /// Largest number of calls in a walk.
@@ -60,10 +62,11 @@ impl Walk {
             27 => self.change(input),
             28 => self.query(input),
             30 => self.open_xrcd(input),
-            31 => match input.below(4) {
+            31 => match input.below(6) {
                 0 => self.create_xrc_srq(input),
                 1 => self.open_qp(input),
-                _ => self.create_target(input),
+                2 | 3 => self.create_target(input),
+                _ => self.create_flow(input),
             },
             _ => {
                 let kind = input.pick(&Kind::ALL);
@@ -286,6 +289,54 @@ impl Walk {
         }
     }
 
+    /// Makes a flow: any attributes, and specifications of which one may have a wrong size.
+    fn create_flow(&mut self, input: &mut Input<'_>) {
+        const SPECS: [(u32, usize); 7] = [
+            (IBV_FLOW_SPEC_ETH, size_of::<ibv_flow_spec_eth>()),
+            (IBV_FLOW_SPEC_IPV4, size_of::<ibv_flow_spec_ipv4>()),
+            (IBV_FLOW_SPEC_IPV4_EXT, size_of::<ibv_flow_spec_ipv4_ext>()),
+            (IBV_FLOW_SPEC_IPV6, size_of::<ibv_flow_spec_ipv6>()),
+            (IBV_FLOW_SPEC_UDP, size_of::<ibv_flow_spec_tcp_udp>()),
+            (IBV_FLOW_SPEC_TCP, size_of::<ibv_flow_spec_tcp_udp>()),
+            (IBV_FLOW_SPEC_GRE, size_of::<ibv_flow_spec_gre>()),
+        ];
+        /// Attributes with room for three specifications.
+        #[repr(C)]
+        struct Flow {
+            attr: ibv_flow_attr,
+            specs: [u8; 384],
+        }
+        let qp = self.model.any(Kind::Qp, input);
+        // SAFETY: C structures of numbers, for which zeros are valid.
+        let mut flow: Flow = unsafe { std::mem::zeroed() };
+        flow.attr.comp_mask = input.pick(&[0, 0, 0, 0, 0, 1]);
+        flow.attr.type_ = u32::from(input.u8() % 5);
+        flow.attr.priority = input.pick(&[0, 1, 15, 16, u16::MAX]);
+        flow.attr.port = input.pick(&[1, 1, 1, 1, 0, 2]);
+        flow.attr.flags = input.pick(&[0, 0, 0, 0, 1, 2, 4]);
+        let (count, mut at) = (input.below(4), 0);
+        // With too many specifications none is read.
+        flow.attr.num_of_specs = if input.below(32) == 0 { 11 } else { count as u8 };
+        for _ in 0..count {
+            let (kind, size) = input.pick(&SPECS);
+            let said = size + usize::from(input.below(16) == 0);
+            let place = &mut flow.specs[at..at + size];
+            // Mostly zeros, as a mask of them fits every other layer.
+            let is_any = input.below(4) > 0;
+            place.iter_mut().for_each(|byte| *byte = if is_any { 0 } else { input.u8() });
+            place[..4].copy_from_slice(&kind.to_ne_bytes());
+            place[4..6].copy_from_slice(&(said as u16).to_ne_bytes());
+            at += size;
+        }
+        // SAFETY: any handle is allowed; `flow` is a local. A specification that is not as long as
+        // it says is the last that is read.
+        let made = unsafe { flow::create_flow(qp.pointer.cast(), (&raw mut flow).cast()) };
+        if self.model.made(Kind::Flow, made, &[qp]) {
+            assert!(is_of(IBV_QPT_RAW_PACKET, qp.pointer.cast(), qp.thing.is_some()));
+            assert!(flow.attr.port == 1 && flow.attr.priority < 16 && flow.attr.flags == 0);
+        }
+    }
+
     /// Calls Modify QP with any attributes. Afterwards Query QP must succeed.
     fn modify(&mut self, input: &mut Input<'_>) {
         let handle = self.model.any(Kind::Qp, input);
@@ -370,6 +421,7 @@ impl Walk {
                 Kind::Qp => qp::ibv_destroy_qp(pointer.cast()),
                 Kind::Ah => ah::ibv_destroy_ah(pointer.cast()),
                 Kind::Xrcd => xrcd::close_xrcd(pointer.cast()),
+                Kind::Flow => flow::destroy_flow(pointer.cast()),
             }
         };
         assert_eq!(code, self.model.verdict(handle), "{kind:?} {handle:?}");
@@ -380,6 +432,7 @@ impl Walk {
 
     fn end(&mut self) {
         let order = [
+            Kind::Flow,
             Kind::Qp,
             Kind::Srq,
             Kind::Xrcd,
@@ -400,6 +453,7 @@ impl Walk {
         assert!(objects::qp::Qp::registry().all().is_empty());
         assert!(objects::cq::Cq::registry().all().is_empty());
         assert!(objects::xrcd::Xrcd::registry().all().is_empty());
+        assert!(objects::flow::Flow::registry().all().is_empty());
         assert!(objects::context::Context::registry().all().is_empty());
     }
 }

@@ -7,7 +7,9 @@ use std::os::fd::{AsRawFd, OwnedFd};
 
 use rustix::fs::{MemfdFlags, memfd_create};
 
-use super::{cq_ex, dm, domain, event, modify, mr, mw, poll, port, post, qp, query, srq, xrcd};
+use super::{
+    cq_ex, dm, domain, event, flow, modify, mr, mw, poll, port, post, qp, query, srq, xrcd,
+};
 use crate::abi::{ibv_context, ibv_context_ops, verbs_context};
 use crate::errno::Errno;
 use crate::handle::Object;
@@ -76,5 +78,7 @@ fn set_extended_ops(context: &mut verbs_context) {
     context.open_xrcd = Some(xrcd::open_xrcd);
     context.close_xrcd = Some(xrcd::close_xrcd);
     context.open_qp = Some(xrcd::open_qp);
+    context.ibv_create_flow = Some(flow::create_flow);
+    context.ibv_destroy_flow = Some(flow::destroy_flow);
     context.modify_qp_rate_limit = Some(modify::modify_qp_rate_limit);
 }

@@ -8,10 +8,10 @@ use std::ffi::{c_int, c_uint};
 use std::mem::MaybeUninit;
 
 use uroce::raw::{MAX_INLINE_DATA, MAX_SGE, RecvWr, SendBatch, SendData, SendOp, SendWr, Sge};
-use uroce::{ImmDt, Lkey, PostError, Qkey, QpType, Qpn, Rkey, Srqn, Va};
+use uroce::{ImmDt, Lkey, PostError, Qkey, QpType, Qpn, Rkey, Srqn, StaticRate, Va};
 
 use crate::abi::{
-    IBV_SEND_FENCE, IBV_SEND_INLINE, IBV_SEND_SIGNALED, IBV_SEND_SOLICITED,
+    IBV_SEND_FENCE, IBV_SEND_INLINE, IBV_SEND_IP_CSUM, IBV_SEND_SIGNALED, IBV_SEND_SOLICITED,
     IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_BIND_MW, IBV_WR_LOCAL_INV,
     IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_SEND,
     IBV_WR_SEND_WITH_IMM, IBV_WR_SEND_WITH_INV, ibv_mw, ibv_mw_bind, ibv_qp, ibv_recv_wr,
@@ -198,11 +198,32 @@ unsafe fn named_of(wr: &ibv_send_wr) -> Result<(SendOp, Srqn), Errno> {
     Ok((unsafe { op_of(wr) }?, Srqn::new(number)))
 }
 
+/// A frame that is sent as it is.
+pub(crate) const FRAME: SendOp = SendOp::Frame { rate: StaticRate::MAX, checksums: false };
+
+/// The operation of a work request for a raw packet queue pair.
+#[cold]
+fn frame_of(wr: &ibv_send_wr) -> Result<SendOp, Errno> {
+    if wr.opcode == IBV_WR_SEND { Ok(FRAME) } else { Err(Errno::EINVAL) }
+}
+
+/// Converts a work request with flags that only frames can have: the checksums are to be filled in.
+#[cold]
+fn frame_request_of(qp: &Qp, wr_id: u64, op: SendOp, flags: c_uint) -> Result<SendWr, Errno> {
+    match op {
+        SendOp::Frame { rate, .. } if flags & !(FLAGS | IBV_SEND_IP_CSUM) == 0 => {
+            let op = SendOp::Frame { rate, checksums: true };
+            request_of(qp, wr_id, op, flags & FLAGS)
+        }
+        _ => Err(Errno::EINVAL),
+    }
+}
+
 /// Converts a work request's number, operation and flags.
 #[inline]
 pub(crate) fn request_of(qp: &Qp, wr_id: u64, op: SendOp, flags: c_uint) -> Result<SendWr, Errno> {
     if flags & !FLAGS != 0 {
-        return Err(Errno::EINVAL);
+        return frame_request_of(qp, wr_id, op, flags);
     }
     Ok(SendWr {
         wr_id,
@@ -228,6 +249,9 @@ unsafe fn push(qp: &Qp, batch: &mut SendBatch<'_>, wr: &ibv_send_wr) -> Result<(
         QpType::Rc | QpType::Uc => (unsafe { op_of(wr) }?, Srqn::default()),
         // SAFETY: the caller passes a valid work request.
         QpType::XrcSend | QpType::XrcRecv => unsafe { named_of(wr) }?,
+        QpType::RawPacket | QpType::RawEtherType | QpType::RawIpv6 => {
+            (frame_of(wr)?, Srqn::default())
+        }
     };
     let request = SendWr { srqn, ..request_of(qp, wr.wr_id, op, wr.send_flags)? };
     let count = if op.is_local() { 0 } else { count_of(wr.num_sge)? };

@@ -10,7 +10,9 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use uroce::raw::MAX_INLINE_DATA;
-use uroce::{QpCaps, QpChange, QpControl, QpInit, QpState, QpType, RecvQueue};
+use uroce::{
+    ControlError, QpCaps, QpChange, QpControl, QpInit, QpState, QpType, RecvQueue, RequestError,
+};
 
 use super::{event, qp_ex};
 use crate::abi::{
@@ -31,7 +33,8 @@ use crate::objects::pd::{self, Pd};
 use crate::objects::qp::{Public, Qp, Sq, get};
 use crate::objects::srq::{self, Srq};
 use crate::objects::xrcd::{Share, Xrcd};
-use crate::{room, runtime};
+use crate::room;
+use crate::runtime::{self, check_raw, say};
 
 /// Least number of bytes of inline data that every queue pair gets per scatter/gather element. As
 /// in Soft-RoCE, it is the size of an element.
@@ -51,7 +54,8 @@ pub(crate) fn type_of(number: ibv_qp_type) -> Result<QpType, Errno> {
         IBV_QPT_UD => Ok(QpType::Ud),
         IBV_QPT_XRC_SEND => Ok(QpType::XrcSend),
         IBV_QPT_XRC_RECV => Ok(QpType::XrcRecv),
-        IBV_QPT_RAW_PACKET | IBV_QPT_DRIVER => Err(Errno::EOPNOTSUPP),
+        IBV_QPT_RAW_PACKET => check_raw().map(|()| QpType::RawPacket),
+        IBV_QPT_DRIVER => Err(Errno::EOPNOTSUPP),
         _ => Err(Errno::EINVAL),
     }
 }
@@ -105,7 +109,11 @@ fn create(
         None => queues,
     };
     check_room(&caps)?;
-    let parts = its_pd.domain()?.create_qp(&queues)?;
+    let parts = its_pd.domain()?.create_qp(&queues).inspect_err(|error| {
+        if let RequestError::Control(reason @ ControlError::NoFrames) = error {
+            say(&format!("ibv_create_qp: {reason}"));
+        }
+    })?;
     let owned = Owned {
         context,
         pd: Some(its_pd),

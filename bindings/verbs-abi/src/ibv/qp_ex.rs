@@ -56,6 +56,7 @@ pub(crate) fn unknown(ops: u64, qp_type: QpType) -> bool {
         QpType::XrcRecv => 0,
         QpType::Uc => CONNECTED,
         QpType::Ud | QpType::Gsi => DATAGRAM,
+        QpType::RawPacket | QpType::RawEtherType | QpType::RawIpv6 => IBV_QP_EX_WITH_SEND,
     };
     ops & !u64::from(known) != 0
 }
@@ -132,6 +133,11 @@ unsafe extern "C" fn wr_abort(qp: *mut ibv_qp_ex) {
 
 unsafe extern "C" fn wr_send(qp: *mut ibv_qp_ex) {
     begin(qp, SendOp::Send { imm: None });
+}
+
+/// `wr_send` of a raw packet queue pair.
+unsafe extern "C" fn wr_send_frame(qp: *mut ibv_qp_ex) {
+    begin(qp, post::FRAME);
 }
 
 unsafe extern "C" fn wr_send_imm(qp: *mut ibv_qp_ex, imm: u32) {
@@ -325,6 +331,9 @@ pub(crate) fn fill(public: &mut Public, ops: u64, qp_type: QpType) {
     qp.wr_set_sge_list = Some(wr_set_sge_list);
     qp.wr_set_inline_data = Some(wr_set_inline_data);
     qp.wr_set_inline_data_list = Some(wr_set_inline_data_list);
+    if qp_type == QpType::RawPacket && qp.wr_send.is_some() {
+        qp.wr_send = Some(wr_send_frame);
+    }
     if qp_type == QpType::Ud {
         qp.wr_set_ud_addr = Some(wr_set_ud_addr);
     }

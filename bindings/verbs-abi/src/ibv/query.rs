@@ -41,7 +41,10 @@ const CAP_FLAGS_EX: u64 = 1 << 38 | 1 << 40;
 const PACING: ibv_packet_pacing_caps = ibv_packet_pacing_caps {
     qp_rate_limit_min: 1,
     qp_rate_limit_max: u32::MAX,
-    supported_qpts: 1 << abi::IBV_QPT_RC | 1 << abi::IBV_QPT_UC | 1 << abi::IBV_QPT_UD,
+    supported_qpts: 1 << abi::IBV_QPT_RC
+        | 1 << abi::IBV_QPT_UC
+        | 1 << abi::IBV_QPT_UD
+        | 1 << abi::IBV_QPT_RAW_PACKET,
 };
 
 fn number(count: impl TryInto<c_int>) -> c_int {

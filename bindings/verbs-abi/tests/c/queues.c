@@ -757,7 +757,7 @@ static void a_reset_takes_completions_along(void)
 static void queue_pairs_come_in_the_kinds_that_there_are(void)
 {
 	struct end end = make(IBV_QPT_RC);
-	struct ibv_qp_init_attr attr = plain(end.cq, IBV_QPT_RAW_PACKET);
+	struct ibv_qp_init_attr attr = plain(end.cq, IBV_QPT_DRIVER);
 	NONE(ibv_create_qp(end.pd, &attr), EOPNOTSUPP);
 	attr.qp_type = 77;
 	NONE(ibv_create_qp(end.pd, &attr), EINVAL);
