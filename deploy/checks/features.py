@@ -23,6 +23,7 @@ GROUPS = {
     "K": "Congestion",
     "L": "UC, UD and multicast",
     "P": "ATOMIC WRITE and FLUSH",
+    "W": "Raw",
     "X": "XRC",
 }
 

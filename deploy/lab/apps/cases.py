@@ -116,6 +116,7 @@ def between_two(everything):
     yield from alone()
     yield from pingpongs(PAIR)
     yield from perftests(PAIR, everything)
+    yield from raw_ethernets()
     yield from managed(PAIR)
     yield from others()
     yield from plain.table(plain_case)
@@ -223,6 +224,23 @@ def singles(coverings):
                 option = words[at:at + 2] if word in TAKES_VALUE else (word,)
                 found.append(option if word == "-D" else ("-n", "20", *option))
     return dict.fromkeys(found)
+
+
+# Frames that the server does not receive in time are lost, and it waits for all of them, so there
+# are fewer than its receives. Options: frames only, headers of UDP and of TCP, lists.
+RAW_HEADERS = "-J 198.51.100.1 -j 198.51.100.2 -K 7000 -k 7001"
+RAW_ETHERNETS = (
+    ("bw", ("-n 300 -s 1000", f"-n 300 -s 64 {RAW_HEADERS}", f"-n 300 -s 200 --tcp {RAW_HEADERS}",
+            "-n 300 -s 1000 -l 10", "-n 300 -s 1000 --promiscuous")),
+    ("lat", ("-n 200 -s 64", f"-n 200 -s 1000 {RAW_HEADERS}")),
+)
+
+
+def raw_ethernets():
+    """Cases of perftest's programs for raw frames, which Soft-RoCE does not have."""
+    for name, coverings in RAW_ETHERNETS:
+        for options in coverings:
+            yield Case(apps.RAW_ETHERNET[name], tuple(options.split()), PAIR, stock=False)
 
 
 def managed(pairing):

@@ -22,8 +22,10 @@ class Place:
     name = "uroce"
     device_words = ()
 
-    def __init__(self, addresses, meeting, words=()):
+    def __init__(self, addresses, meeting, words=(), mac=""):
         self.addresses = addresses
+        self.mac = mac
+        """Ethernet address, where raw programs run."""
         self.meeting = meeting
         """Address for TCP connections to this place."""
         self.words = list(words)
@@ -67,7 +69,8 @@ class GuestPlace(Place):
 def embedded(number):
     """A place of the built-in configuration. The first process gets number 1, the second number
     2."""
-    return Place({4: f"192.0.2.{number}", 6: f"2001:db8::{number}"}, "127.0.0.1")
+    return Place({4: f"192.0.2.{number}", 6: f"2001:db8::{number}"}, "127.0.0.1",
+                 mac=f"02:75:72:6f:63:{number:02x}")
 
 
 def on_link(link, folder):

@@ -8,7 +8,9 @@ Observed with Debian's programs on Soft-RoCE:
   SEND, `-a` for atomics, and IPv6 with `-R`;
 - UC and UD tests with several queue pairs and `--use-srq` send more messages than the shared queue
   has receives, and wait for the lost ones;
-- it has no XRC;
+- it has no XRC and no raw packets;
+- raw_ethernet_burst_lat is in no case: it refuses the rate limiter that it sets itself, and with
+  `--rate_limit=10` it writes the times of its sends over its completions;
 - of a READ or ATOMIC latency test only the client prints a result, not the server;
 - the server of `cmtime` and of `rping -P` runs until it is killed.
 """
@@ -84,6 +86,19 @@ def perftest(case, here, there, serving):
     if serving:
         return words
     return [*words, there.address(case.family) if managed else there.meeting]
+
+
+def raw_ethernet(case, here, there, serving):
+    """Options of raw_ethernet_*. The ends do not meet: both are given both Ethernet addresses, and
+    the client sends when the server waits for it."""
+    return ["-F", "--server" if serving else "--client", "-B", here.mac, "-E", there.mac,
+            *case.options]
+
+
+def raw_ethernet_fault(_, text, __):
+    """Checks that there is a row."""
+    timed = re.search(r"^ *\d+ +\d+ +[\d.]+", text, re.MULTILINE)
+    return "" if programs.rows(text) or timed else "printed no row"
 
 
 def perftest_fault(case, text, served):
@@ -240,6 +255,11 @@ PINGPONG["xsrq"] = Program("ibv_xsrq_pingpong", pingpong, xsrq_pingpong_fault, P
 PERFTEST = {name: Program(f"ib_{name}", perftest, perftest_fault, PERFTEST_PORT)
             for name in ("send_bw", "write_bw", "read_bw", "atomic_bw",
                          "send_lat", "write_lat", "read_lat", "atomic_lat")}
+# Seconds until a server has made its flow.
+RAW_READY = 3
+RAW_ETHERNET = {name: Program(f"raw_ethernet_{name}", raw_ethernet, raw_ethernet_fault,
+                              ready_seconds=RAW_READY)
+                for name in ("bw", "lat")}
 RPING = Program("rping", rping, rping_fault)
 UCMATOSE = Program("ucmatose", bound, status_fault)
 UDADDY = Program("udaddy", bound, status_fault)

@@ -1,7 +1,7 @@
 """rdma-core's tests of pyverbs, as Debian packages them, over uroce.
 
 Each module of tests is a case and a process of its own. The verdict of every test must be the one
-in `pyverbs.txt`: passed, or skipped with this reason.
+in `pyverbs.txt`: passed, skipped with this reason, or an error that is explained there.
 """
 
 import gzip
