@@ -15,7 +15,7 @@ use uroce_wire::{EtherType, Frame};
 const ETHER_TYPE: usize = 12;
 /// Bytes of an Ethernet header without a tag.
 const HEADER: usize = ETHER_TYPE + 2;
-/// Bytes of an 802.1Q tag.
+/// Bytes of a tag.
 const TAG: usize = 4;
 
 /// What a port does with received frames, instead of giving them to QPs and the control plane.
@@ -54,11 +54,18 @@ impl Forwarding {
         Forwarding { of_received: None, mtu: mtu.into(), dropped: 0 }
     }
 
-    /// Returns whether a frame is no longer than the MTU allows.
+    /// Returns whether a frame is no longer than the MTU allows. Up to two tags do not count.
     pub(super) fn fits(&self, frame: &[u8]) -> bool {
-        let ether_type = frame.get(ETHER_TYPE..HEADER);
-        let is_tagged = ether_type == Some(&EtherType::VLAN.0.to_be_bytes()[..]);
-        let header = if is_tagged { HEADER + TAG } else { HEADER };
+        let is_tag = |at: usize| {
+            let kind = frame.get(at..).and_then(|rest| rest.first_chunk().copied());
+            let kind = kind.map(|kind| EtherType(u16::from_be_bytes(kind)));
+            matches!(kind, Some(EtherType::VLAN | EtherType::SERVICE_VLAN))
+        };
+        let header = match (is_tag(ETHER_TYPE), is_tag(ETHER_TYPE + TAG)) {
+            (false, _) => HEADER,
+            (true, false) => HEADER + TAG,
+            (true, true) => HEADER + 2 * TAG,
+        };
         frame.len() <= header + self.mtu
     }
 }
@@ -129,12 +136,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tag_makes_no_frame_too_long() {
+    fn tags_make_no_frame_too_long() {
         let forwarding = Forwarding::new(100);
-        let mut frame = [0; 120];
-        let longest = |frame: &[u8]| (0..=120).filter(|len| forwarding.fits(&frame[..*len])).max();
+        let mut frame = [0; 130];
+        let longest = |frame: &[u8]| (0..=130).filter(|len| forwarding.fits(&frame[..*len])).max();
         assert_eq!(longest(&frame), Some(114));
         frame[ETHER_TYPE..HEADER].copy_from_slice(&EtherType::VLAN.0.to_be_bytes());
         assert_eq!(longest(&frame), Some(118));
+        frame[ETHER_TYPE..HEADER].copy_from_slice(&EtherType::SERVICE_VLAN.0.to_be_bytes());
+        assert_eq!(longest(&frame), Some(118));
+        let inner = ETHER_TYPE + TAG..HEADER + TAG;
+        frame[inner].copy_from_slice(&EtherType::VLAN.0.to_be_bytes());
+        assert_eq!(longest(&frame), Some(122));
     }
 }
