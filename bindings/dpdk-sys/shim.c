@@ -343,6 +343,11 @@ uint32_t uroce_pool_available(const struct rte_mempool *pool)
 	return rte_mempool_avail_count(pool);
 }
 
+uint32_t uroce_pool_common(const struct rte_mempool *pool)
+{
+	return rte_mempool_get_ops(pool->ops_index)->get_count(pool);
+}
+
 int uroce_mbuf_alloc(struct rte_mempool *pool, struct rte_mbuf **mbufs, uint16_t count)
 {
 	return rte_pktmbuf_alloc_bulk(pool, mbufs, count);

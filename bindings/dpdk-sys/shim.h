@@ -61,6 +61,8 @@ struct rte_mempool *uroce_pool_create(const char *name, uint32_t count, uint32_t
 				      uint16_t room, int socket, int apart, int *error);
 /* Number of free mbufs, with those in per-lcore caches. */
 uint32_t uroce_pool_available(const struct rte_mempool *pool);
+/* Number of free mbufs, without those in per-lcore caches. */
+uint32_t uroce_pool_common(const struct rte_mempool *pool);
 /* Allocates `count` mbufs, or none. */
 int uroce_mbuf_alloc(struct rte_mempool *pool, struct rte_mbuf **mbufs, uint16_t count);
 /* Allocates `count` mbufs, or none, without initialising their lengths, offsets and flags. */

@@ -348,25 +348,32 @@ impl Control {
         if change.state == Some(QpState::Reset) {
             return Ok(record.reset());
         }
-        // Datagrams use the port's own path MTU, so the port must fit the smallest.
+        let path_mtu = change.path_mtu.or(record.path_mtu);
+        // Datagrams use the port's own path MTU, so the port must fit the smallest. Frames have
+        // none, and a connection that has none yet is checked when it gets one.
         let is_datagram = record.qp_type.is_datagram();
-        let least = if is_datagram { PathMtu::B256 } else { record.path_mtu };
-        let path_mtu = change.path_mtu.unwrap_or(least);
+        let least = if is_datagram { Some(PathMtu::B256) } else { path_mtu };
         let port = change.port.unwrap_or(record.port);
         if change.port.is_some() || change.path_mtu.is_some() || is_datagram {
-            self.check_mtu(port, path_mtu)?;
+            self.check_mtu(port, least)?;
         }
         let alt_port = change.alt_path.map(|alt| alt.port).or(record.alt_port);
         if change.alt_path.is_some() || change.path_mtu.is_some() {
             // The QP may change to its other path, so both must fit.
             alt_port.map_or(Ok(()), |port| self.check_mtu(port, path_mtu))?;
         }
+        if change.port.is_some()
+            && let Some(other) = self.flows.elsewhere(qpn, usize::from(port) - 1)
+        {
+            return Err(FlowError::OtherPort(other as u8 + 1).into());
+        }
+        let has_port = record.has_port || change.port.is_some();
         let migrates = match change.path_mig_state {
             Some(PathMigState::Rearm) => true,
             Some(_) => false,
             None => record.migrates,
         };
-        Ok(Record { path_mtu, port, alt_port, migrates, ..record })
+        Ok(Record { path_mtu, port, has_port, alt_port, migrates, ..record })
     }
 
     /// Steers the packets of a QP after a change.
@@ -382,8 +389,10 @@ impl Control {
         }
     }
 
-    fn check_mtu(&self, port: u8, path_mtu: PathMtu) -> Result<(), ControlError> {
+    /// Checks that there is such a port, and that it fits a path MTU if there is one.
+    fn check_mtu(&self, port: u8, path_mtu: Option<PathMtu>) -> Result<(), ControlError> {
         let mtu = self.binding(port)?.port.mtu();
+        let Some(path_mtu) = path_mtu else { return Ok(()) };
         let largest = path_mtu_of(mtu).map_or(0, PathMtu::bytes);
         let fits = path_mtu.bytes() <= largest;
         if fits { Ok(()) } else { Err(ControlError::PathMtu { path_mtu, mtu }) }

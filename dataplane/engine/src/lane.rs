@@ -23,7 +23,7 @@ pub(crate) mod bottleneck;
 pub(crate) mod faults;
 pub(crate) mod forward;
 mod frame;
-mod loopback;
+pub(crate) mod loopback;
 pub(crate) mod loss;
 mod patience;
 mod queue;
@@ -123,7 +123,7 @@ impl Lane {
     /// Updates `is_watched`. To be called after each change of what it depends on.
     fn watch(&mut self) {
         let has_faults = self.rx.faults.is_some() || self.tx.faults.is_some();
-        let is_copied = self.tap.is_some() || self.sniffed.is_some();
+        let is_copied = self.tap.is_some() || self.is_sniffed();
         let is_special = is_copied || self.forwarding.of_received.is_some();
         self.is_watched = self.is_cut || has_faults || is_special;
     }
@@ -308,6 +308,11 @@ impl Lane {
     /// Returns a copy of a frame; `None` if the mempool is empty.
     pub(crate) fn copy_of(&mut self, frame: &Mbuf) -> Option<Mbuf> {
         self.tx.copy_of(frame)
+    }
+
+    /// Returns a copy of a frame for a raw QP; `None` if that would leave RoCE few mbufs.
+    pub(crate) fn spare_copy_of(&mut self, frame: &Mbuf) -> Option<Mbuf> {
+        self.tx.spare_copy_of(frame)
     }
 
     /// Returns whether [`inject`](Lane::inject) can take a complete frame: there is room for it, in

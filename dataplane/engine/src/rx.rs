@@ -53,6 +53,7 @@ pub(crate) use exits::Exits;
 use exits::Purpose;
 pub use exits::{GsiFrame, SlowFrame};
 use frames::{Frames, HEADERS, HEADERS_AHEAD};
+pub(crate) use raw::is_heard;
 use std::sync::Arc;
 use uroce_shared::copy::prefetch::prefetch_read;
 use uroce_shared::copy::sum::{LEAST, summed};
@@ -163,7 +164,7 @@ impl Receiver {
                 let arrival = Arrival { port, lcore: self.lcore, finder: &self.finder };
                 let delivered = match purpose {
                     Purpose::Packet => deliver_verified(&mbuf, &arrival, shard, turn),
-                    Purpose::Raw | Purpose::Sniffed => {
+                    Purpose::Raw | Purpose::Heard(_) | Purpose::Sniffed => {
                         raw::take_over(purpose, &mbuf, &arrival, shard, turn);
                         Ok(Handled::Done)
                     }
@@ -216,6 +217,11 @@ impl Receiver {
                 }
                 Destination::Group => group::spread(mbuf, &arrival, &self.exits, shard, turn),
                 Destination::Raw => raw::spread(mbuf, &arrival, &self.exits, shard, turn),
+                Destination::RawAndHost => {
+                    raw::spread(mbuf, &arrival, &self.exits, shard, turn);
+                    leaves = true;
+                    destinations[at] = Destination::SlowPath;
+                }
                 Destination::Held => {
                     // The next frame takes its place, so `at` stays.
                     keep_held(at, &mut self.burst, turn.held);

@@ -14,7 +14,8 @@ crate::counted! {
         WrongSource "rx_wrong_source" "The addresses are not those of the QP's connection."
         PathMigration "rx_path_migration_refused"
             "A request to migrate to another path than the alternate one."
-        WrongService "rx_wrong_service" "The opcode belongs to another service than the QP's."
+        WrongService "rx_wrong_service"
+            "The opcode is of another service than the QP's, or a Raw IPv6 QP's frame is no IPv6 packet."
         BadPkey "bad_pkey" "The P_Key does not match the QP's."
         BadQkey "qkey_viol" "The Q_Key does not match the QP's."
         QpNotReady "rx_qp_not_ready" "The QP's state takes no packets of this kind."
@@ -36,7 +37,7 @@ crate::counted! {
         HandOverFull "rx_handover_full" "The owner lcore's hand-over ring is full."
         SlowPathFull "rx_slow_path_full" "The control plane's packet ring is full."
         GsiFull "rx_gsi_full" "The control plane's ring of packets to QP 1 is full."
-        NoBuffer "rx_no_mbuf" "No packet buffer for another lcore's copy of a multicast datagram."
+        NoBuffer "rx_no_mbuf" "No packet buffer for the copy that another lcore or another raw QP is to get."
         NotLinear "rx_not_linear" "A segmented mbuf that could not be made linear."
     }
 }

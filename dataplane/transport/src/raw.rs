@@ -23,8 +23,8 @@ pub struct InboundFrame<'a> {
     pub port: u8,
     /// The frame, from the destination address on, without the check sequence.
     pub bytes: &'a [u8],
-    /// Offset of the bytes behind the EtherType, at most the frame's length.
-    pub payload: usize,
+    /// The IPv6 packet in it, without padding, if it has one.
+    pub ipv6: Option<&'a [u8]>,
 }
 
 /// The roles of a raw QP.

@@ -201,6 +201,11 @@ impl<const N: usize> Masked<N> {
     fn accepts(&self, bits: [u128; N]) -> bool {
         (0..N).all(|at| bits[at] & self.mask[at] == self.value[at])
     }
+
+    /// Returns whether all these bits count.
+    fn covers(&self, bits: [u128; N]) -> bool {
+        (0..N).all(|at| bits[at] & !self.mask[at] == 0)
+    }
 }
 
 /// The IP layer of a rule.
@@ -317,6 +322,24 @@ impl FlowMatch {
             (Some(_), None) => false,
         };
         net && ports
+    }
+
+    /// Returns whether this names the kind of a frame that it accepts by all bits: the protocol of
+    /// an IP packet, or the EtherType of another frame.
+    pub fn names_kind_of(&self, fields: &FlowFields) -> bool {
+        let ether_type = eth_bits(&ETHER_TYPE);
+        match (&self.net, fields.ether_type) {
+            (Some(NetMatch::V4(rule)), _) => {
+                let all = Ipv4Spec { protocol: u8::MAX, ..Ipv4Spec::default() };
+                rule.covers([ipv4_bits(&all)])
+            }
+            (Some(NetMatch::V6(rule)), _) => {
+                let all = Ipv6Spec { next_header: u8::MAX, ..Ipv6Spec::default() };
+                rule.covers(ipv6_bits(&all))
+            }
+            (None, EtherType::IPV4 | EtherType::IPV6) => false,
+            (None, _) => self.eth.covers([ether_type]),
+        }
     }
 }
 

@@ -14,7 +14,8 @@ impl Control {
     ///
     /// # Errors
     /// [`ControlError::UnknownQp`], [`ControlError::NoSuchPort`], [`ControlError::Flow`], or for a
-    /// sniffer that of an lcore that does not answer.
+    /// sniffer that of an lcore that does not answer. A QP that has a port gets flows of that port
+    /// only.
     pub fn create_flow(
         &mut self,
         qpn: Qpn,
@@ -27,6 +28,9 @@ impl Control {
             return Err(FlowError::NotRaw.into());
         }
         self.binding(port)?;
+        if record.has_port && record.port != port {
+            return Err(FlowError::OtherPort(record.port).into());
+        }
         let place = Place { index: record.index, owner: usize::from(record.lcore) };
         let port = usize::from(port) - 1;
         let was_sniffed = self.flows.is_sniffed(port);
@@ -63,16 +67,88 @@ impl Control {
     /// Ends the copying of sent frames if the port, counted from 0, has no sniffer left.
     fn end_sniffing(&mut self, port: usize) {
         if !self.flows.is_sniffed(port) {
-            // An lcore that does not answer goes on copying, and no QP gets the copies.
+            // An lcore that does not answer finds that there is no sniffer ([`crate::rx`]).
             let _ = self.set_sniffed(port, false);
         }
     }
 
+    /// Tells all lcores. The error is that of the last one that does not answer.
     fn set_sniffed(&mut self, port: usize, is_sniffed: bool) -> Result<(), ControlError> {
+        let mut result = Ok(());
         for lcore in 0..self.lcores.len() {
             let sniffed = is_sniffed.then(Box::<Sniffed>::default);
-            drop(self.call(lcore, SetSniffed { port, sniffed })?);
+            match self.call(lcore, SetSniffed { port, sniffed }) {
+                Ok(former) => drop(former),
+                Err(error) => result = Err(error),
+            }
         }
-        Ok(())
+        result
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::QpSpec;
+    use crate::control::config::EngineConfig;
+    use crate::control::engine::Engine;
+    use crate::dpdk::eal::{Eal, EalConfig};
+    use crate::dpdk::mbuf::{Mempool, PoolConfig};
+    use crate::lane::binding::{PortAddresses, PortBinding};
+    use crate::lane::loss::LossConfig;
+    use crate::port::ring::ring_pair;
+    use std::sync::Arc;
+    use std::time::{Duration, Instant};
+    use uroce_transport::{QpCaps, QpType};
+
+    const CAPS: QpCaps = QpCaps {
+        max_send_wr: 1,
+        max_recv_wr: 1,
+        max_send_sge: 1,
+        max_recv_sge: 1,
+        max_inline_data: 0,
+    };
+
+    #[test] //= check W12 test
+    fn an_lcore_that_was_not_told_of_the_end_stops_copying() {
+        let eal = Eal::init(&EalConfig::default()).expect("EAL starts");
+        let geometry = PoolConfig { count: 511, cache: 0, room: 2048, ..PoolConfig::default() };
+        let pool = Mempool::create(eal, &geometry).expect("mempool");
+        let (port, _peer) = ring_pair(eal, "sniffed", 1, 64, 1500, &pool).expect("rings");
+        let (addresses, loss) = (PortAddresses::default(), LossConfig::default());
+        let binding = PortBinding { port, pool, addresses, loss, bottleneck: None };
+        let config = EngineConfig { max_qps: 16, max_mrs: 16, ..EngineConfig::default() };
+        let (engine, mut control) = Engine::start(config, vec![binding]).expect("starts");
+        let cq = engine.create_cq(4, None).expect("CQ");
+        let (pd, send_cq, recv_cq) = (engine.alloc_pd(), Arc::clone(&cq), cq);
+        let spec = QpSpec {
+            qp_type: QpType::RawPacket,
+            pd,
+            caps: CAPS,
+            send_cq,
+            recv_cq,
+            srq: None,
+            xrcd: None,
+            lcore: None,
+            notices: false,
+            congestion: None,
+        };
+        let qpn = control.create_qp(&spec).expect("QP").qpn;
+        let mut is_over = |is_told: bool| {
+            let id = control.create_flow(qpn, pd, 1, FlowKind::Sniffer).expect("a flow");
+            if !is_told {
+                control.flows.remove(id).expect("there");
+            }
+            // The lcore takes turns meanwhile.
+            let begin = Instant::now();
+            while begin.elapsed() < Duration::from_millis(50) {
+                std::thread::yield_now();
+            }
+            let former = control.call(0, SetSniffed { port: 0, sniffed: None }).expect("alive");
+            let is_over = former.flatten().map(|sniffed| sniffed.is_over);
+            let _ = control.destroy_flow(id);
+            is_over
+        };
+        assert_eq!((is_over(true), is_over(false)), (Some(false), Some(true)));
     }
 }

@@ -17,10 +17,12 @@ pub(super) struct Record {
     /// Whether automatic path migration was requested and not cancelled.
     pub(super) migrates: bool,
     pub(super) caps: QpCaps,
-    /// The path MTU, and the ports of its two paths as they were set. The QP may have migrated to
-    /// either path.
-    pub(super) path_mtu: PathMtu,
+    /// The path MTU, if it was set, and the ports of its two paths as they were set. The QP may have
+    /// migrated to either path.
+    pub(super) path_mtu: Option<PathMtu>,
     pub(super) port: u8,
+    /// Whether `port` was set.
+    pub(super) has_port: bool,
     pub(super) alt_port: Option<u8>,
 }
 
@@ -46,7 +48,7 @@ impl Record {
         has_srq: bool,
         caps: QpCaps,
     ) -> Record {
-        let QpAttr { port, path_mtu, .. } = QpAttr::default();
+        let QpAttr { port, .. } = QpAttr::default();
         Record {
             qpn,
             index,
@@ -55,8 +57,9 @@ impl Record {
             has_srq,
             migrates: false,
             caps,
-            path_mtu,
+            path_mtu: None,
             port,
+            has_port: false,
             alt_port: None,
         }
     }

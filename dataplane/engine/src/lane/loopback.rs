@@ -2,22 +2,41 @@
 //!
 //! They do not depend on the port's link.
 
-use crate::dpdk::mbuf::{Mbuf, MbufBatch};
-use uroce_transport::TransmitError;
+use crate::dpdk::mbuf::{BATCH, Mbuf, MbufBatch};
+use uroce_transport::{Pd, TransmitError};
 
 /// Frames of one port that are looped back, complete with ICRC.
 #[derive(Debug)]
 pub(crate) struct Loopback {
     frames: MbufBatch,
-    /// Frames of raw QPs, which the port receives as if they had come from its link.
-    raw: MbufBatch,
-    /// Whether the last packet of the port was refused because `frames` was full.
+    raw: Box<RawFrames>,
+    /// How many frames wait in all: the one thing here that each turn reads.
+    waiting: usize,
+    /// Whether the last packet of the port was refused because there was no room.
     was_full: bool,
+}
+
+/// Frames of raw QPs that wait to be received.
+#[derive(Debug)]
+pub(crate) struct RawFrames {
+    /// Those to the port's own address, which it receives as if they had come from its link.
+    pub(crate) own: MbufBatch,
+    /// Copies of others, for QPs of other domains than the sender's.
+    pub(crate) heard: MbufBatch,
+    /// The senders' domains, for each place of `heard`.
+    pub(crate) senders: [Pd; BATCH],
+}
+
+impl RawFrames {
+    const fn new() -> RawFrames {
+        RawFrames { own: MbufBatch::new(), heard: MbufBatch::new(), senders: [Pd(0); BATCH] }
+    }
 }
 
 impl Loopback {
     pub(super) fn new() -> Loopback {
-        Loopback { frames: MbufBatch::new(), raw: MbufBatch::new(), was_full: false }
+        let (frames, raw) = (MbufBatch::new(), Box::new(RawFrames::new()));
+        Loopback { frames, raw, waiting: 0, was_full: false }
     }
 
     /// Checks that one more frame can be looped back.
@@ -39,19 +58,32 @@ impl Loopback {
     /// Returns whether one more frame of a raw QP can be looped back. If not, this is the reason
     /// why the port's last packet was refused.
     pub(super) fn has_raw_room(&mut self) -> bool {
-        self.was_full = self.raw.room() == 0;
+        self.was_full = self.raw.own.room() == 0 || self.raw.heard.room() == 0;
         !self.was_full
     }
 
-    /// Loops a frame of a raw QP back. There must be room.
+    /// Loops a frame of a raw QP back that is to the port's own address. There must be room.
     pub(super) fn push_raw(&mut self, frame: Mbuf) {
-        let pushed = self.raw.push(frame);
+        self.waiting += 1;
+        let pushed = self.raw.own.push(frame);
+        debug_assert!(pushed.is_ok(), "the caller has looked for room");
+    }
+
+    /// Takes a copy of a frame of a raw QP, for those of other domains. There must be room.
+    pub(super) fn push_heard(&mut self, copy: Mbuf, sender: Pd) {
+        self.waiting += 1;
+        if let Some(place) = self.raw.senders.get_mut(self.raw.heard.len()) {
+            *place = sender;
+        }
+        let pushed = self.raw.heard.push(copy);
         debug_assert!(pushed.is_ok(), "the caller has looked for room");
     }
 
     /// Takes the frames of raw QPs that wait to be received.
-    pub(crate) fn take_raw(&mut self) -> MbufBatch {
-        std::mem::take(&mut self.raw)
+    pub(crate) fn take_raw(&mut self) -> RawFrames {
+        let raw = std::mem::replace(&mut *self.raw, RawFrames::new());
+        self.waiting -= raw.own.len() + raw.heard.len();
+        raw
     }
 
     /// Called when a packet was refused for another reason than the loop-back batch.
@@ -62,6 +94,7 @@ impl Loopback {
 
     /// Loops a frame back. There must be room.
     pub(super) fn push(&mut self, frame: Mbuf) {
+        self.waiting += 1;
         let pushed = self.frames.push(frame);
         debug_assert!(pushed.is_ok(), "the caller has looked for room");
     }
@@ -74,11 +107,12 @@ impl Loopback {
     /// Returns whether no frame waits to be received.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        self.frames.is_empty() && self.raw.is_empty()
+        self.waiting == 0
     }
 
     /// Takes the frames that wait to be received.
     pub(crate) fn take(&mut self) -> MbufBatch {
+        self.waiting -= self.frames.len();
         std::mem::take(&mut self.frames)
     }
 }

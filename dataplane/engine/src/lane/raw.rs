@@ -2,15 +2,17 @@
 //!
 //! Invariants
 //! - A frame to the port's own Ethernet address does not go to the link. It is received here as if
-//!   it had come from there. Another one goes both ways if a flow of another QP takes it.
+//!   it had come from there, by QPs of the sender's domain too. Another one goes to the link, and a
+//!   copy is received here if flows of other domains take it.
 //!
 //! Not here: which QPs receive a frame ([`crate::rx`]).
 
 use super::Lane;
+use super::binding::PortAddresses;
 use crate::counters::{CounterBlock, EngineCounter};
 use crate::dpdk::mbuf::Mbuf;
 use uroce_shared::memory::mr_table::MrView;
-use uroce_transport::{FrameError, Framing, Gather, OutboundFrame, Piece};
+use uroce_transport::{DropReason, FrameError, Framing, Gather, OutboundFrame, Piece};
 use uroce_wire::flow::FlowFields;
 use uroce_wire::{EtherType, Mac, Qpn, make_checksums};
 
@@ -21,7 +23,7 @@ const TAG: usize = 4;
 
 impl Lane {
     /// Builds a frame of a raw QP and queues it, for the port or to be looped back. `hears` is
-    /// whether a flow of the port takes the frame. Returns its length in bytes.
+    /// whether a flow of another domain takes the frame. Returns its length in bytes.
     ///
     /// # Errors
     /// [`FrameError`]; nothing was queued.
@@ -29,7 +31,7 @@ impl Lane {
     pub(crate) fn transmit_frame(
         &mut self,
         frame: &OutboundFrame<'_>,
-        hears: impl FnOnce(&FlowFields) -> bool,
+        hears: impl FnOnce(&FlowFields, &PortAddresses) -> bool,
         memory: &MrView<'_>,
         counters: &CounterBlock,
     ) -> Result<u32, FrameError> {
@@ -57,17 +59,19 @@ impl Lane {
             self.tx.give_back(mbuf);
             return Ok(len as u32);
         }
-        counters.count(EngineCounter::TxRaw);
         //= check W13 — a frame to the port's own address is received here
         if to == self.addresses.mac {
+            counters.count(EngineCounter::TxRaw);
             self.tap_sent(&mbuf, Some(by));
             self.looped.push_raw(mbuf);
             return Ok(len as u32);
         }
-        if FlowFields::parse(mbuf.as_slice()).is_some_and(|fields| hears(&fields))
-            && let Some(copy) = self.tx.copy_of(&mbuf)
-        {
-            self.looped.push_raw(copy);
+        let fields = FlowFields::parse(mbuf.as_slice());
+        if fields.is_some_and(|fields| hears(&fields, &self.addresses)) {
+            match self.tx.spare_copy_of(&mbuf) {
+                Some(copy) => self.looped.push_heard(copy, frame.by.pd),
+                None => counters.count_drop(DropReason::NoBuffer),
+            }
         }
         self.send_frame(mbuf, by, counters);
         Ok(len as u32)
@@ -78,7 +82,10 @@ impl Lane {
         if self.is_cut {
             counters.count(EngineCounter::TxLinkDown);
             self.tx.give_back(mbuf);
-        } else if let Some(mbuf) = self.tx.detour(mbuf, Some(by), self.now, counters) {
+            return;
+        }
+        counters.count(EngineCounter::TxRaw);
+        if let Some(mbuf) = self.tx.detour(mbuf, Some(by), self.now, counters) {
             self.tap_sent(&mbuf, Some(by));
             self.tx.queue(mbuf);
         }

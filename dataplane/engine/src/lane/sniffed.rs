@@ -4,8 +4,8 @@
 //! sends. Received frames need no copies ([`crate::rx`]).
 //!
 //! Invariants
-//! - Nothing here slows down the sender: a frame for which there is no room or no mbuf is counted
-//!   and is sent without a copy.
+//! - Nothing here slows down the sender: a frame for which there is no room, or no mbuf to spare, is
+//!   counted and is sent without a copy.
 
 use super::Lane;
 use super::tx_lane::TxLane;
@@ -20,6 +20,8 @@ const BATCHES: usize = 4;
 pub(crate) struct Sniffed {
     batches: [MbufBatch; BATCHES],
     missed: u64,
+    /// Whether the port has no sniffer left, though the control plane could not say so yet.
+    pub(crate) is_over: bool,
 }
 
 impl Sniffed {
@@ -30,8 +32,11 @@ impl Sniffed {
 
     /// Takes a copy of a frame.
     pub(super) fn take(&mut self, frame: &Mbuf, tx: &mut TxLane) {
+        if self.is_over {
+            return;
+        }
         let batch = self.batches.iter_mut().find(|batch| batch.room() > 0);
-        let (Some(batch), Some(copy)) = (batch, tx.copy_of(frame)) else {
+        let (Some(batch), Some(copy)) = (batch, tx.spare_copy_of(frame)) else {
             self.missed += 1;
             return;
         };
@@ -55,7 +60,18 @@ impl Lane {
 
     /// Returns whether the port has a sniffer.
     pub(crate) fn is_sniffed(&self) -> bool {
-        self.sniffed.is_some()
+        self.sniffed.as_ref().is_some_and(|sniffed| !sniffed.is_over)
+    }
+
+    /// Ends the copying: the port has no sniffer any more. The lcore frees nothing, so the place of
+    /// the copies stays for the control plane.
+    #[cold]
+    pub(crate) fn end_sniffing(&mut self) {
+        if let Some(sniffed) = &mut self.sniffed {
+            sniffed.is_over = true;
+            sniffed.batches.iter_mut().for_each(MbufBatch::clear);
+        }
+        self.watch();
     }
 
     /// Takes the oldest copies that wait; none if there are no more. Counts the frames that were

@@ -168,6 +168,11 @@ impl TxLane {
         Some(copy)
     }
 
+    /// Returns a copy of the frame for a raw QP; `None` if that would leave RoCE few mbufs.
+    pub(super) fn spare_copy_of(&mut self, frame: &Mbuf) -> Option<Mbuf> {
+        if self.pool.is_short() { None } else { self.copy_of(frame) }
+    }
+
     /// Returns the frame if it is in an mbuf of this port's mempool, else a copy that is; `None` if
     /// the mempool is empty.
     pub(super) fn own(&mut self, frame: Mbuf) -> Option<Mbuf> {

@@ -6,6 +6,7 @@ use crate::qp::completions::Completions;
 use crate::qp::context::{PathState, QpEvents};
 use crate::qp::held::HeldPackets;
 use crate::qp::tables::Tables;
+use crate::rx::is_heard;
 use std::cell::RefCell;
 use uroce_shared::memory::mr_table::MrView;
 use uroce_shared::queue::xrc::XrcQueue;
@@ -170,8 +171,9 @@ impl PacketSink for QpEnv<'_> {
     fn transmit_frame(&mut self, frame: &OutboundFrame<'_>) -> Result<u32, FrameError> {
         let QpMemory { view, tables } = &self.memory;
         let flows = tables.flows.get(view.turn());
-        let hears =
-            |fields: &_| flows.is_some_and(|flows| flows.hears(self.port, fields, frame.by.pd));
+        let hears = |fields: &_, addresses: &_| {
+            flows.is_some_and(|flows| is_heard(flows, fields, self.port, addresses, frame.by.pd))
+        };
         let sent = self.lane.transmit_frame(frame, hears, view, self.counters);
         if let Err(FrameError::Memory(fault)) = sent {
             self.memory.tell(fault);

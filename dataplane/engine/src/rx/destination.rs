@@ -20,6 +20,8 @@ pub(super) enum Destination {
     Group,
     /// The raw QPs that flows name.
     Raw,
+    /// The raw QPs that flows name, and the control plane.
+    RawAndHost,
     /// The lcore of this number, which owns the QP.
     Lcore(u8),
     /// The control plane, as a management datagram to QP 1.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use uroce_shared::sync::ArrayQueue;
 use uroce_shared::wake::bell::Bell;
 use uroce_shared::wake::waker::Waker;
-use uroce_transport::DropReason;
+use uroce_transport::{DropReason, Pd};
 
 /// Capacity of an lcore's hand-over queue, in packets.
 const HAND_OVER: usize = 1024;
@@ -44,8 +44,26 @@ pub(super) enum Purpose {
     Packet,
     /// The lcore's raw QPs that take it get it.
     Raw,
+    /// The lcore's raw QPs that take it get it, except those of the sender's domain.
+    Heard(Sender),
     /// The lcore's sniffers get it.
     Sniffed,
+}
+
+/// The domain of a raw QP that has sent a frame, in bytes: they need no alignment in [`Handed`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Sender([u8; 4]);
+
+impl From<Pd> for Sender {
+    fn from(Pd(number): Pd) -> Sender {
+        Sender(number.to_ne_bytes())
+    }
+}
+
+impl From<Sender> for Pd {
+    fn from(Sender(bytes): Sender) -> Pd {
+        Pd(u32::from_ne_bytes(bytes))
+    }
 }
 
 /// A frame that is handed over. Two words, as there is one for each packet to another lcore's QP.
@@ -140,7 +158,8 @@ impl Exits {
             | Destination::Held
             | Destination::Drop(_)
             | Destination::Group
-            | Destination::Raw => return Some(mbuf),
+            | Destination::Raw
+            | Destination::RawAndHost => return Some(mbuf),
         };
         match &rest {
             None => counters.count(done),

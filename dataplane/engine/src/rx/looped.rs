@@ -8,7 +8,8 @@
 //! Invariants
 //! - The Ethernet header of a looped frame is ignored: ports of different VLANs of one device reach
 //!   each other.
-//! - Frames of raw QPs are received as if they had come from the port, with all checks.
+//! - Frames of raw QPs to the port's own address are received as if they had come from the port,
+//!   with all checks. Copies of others are for raw QPs only.
 //! - The lane's packet tap records a looped frame twice: as sent and as received.
 //! - Injected loss applies to a looped frame as to any other; other faults do not. A link that is
 //!   set down does not stop a looped frame, which crosses no link.
@@ -17,9 +18,10 @@
 
 use super::deliver::deliver_here;
 use super::destination::{Arrival, Destination};
-use super::{Receiver, count_packet, group};
+use super::{Receiver, count_packet, group, raw};
 use crate::dpdk::mbuf::Mbuf;
 use crate::lane::Lane;
+use crate::lane::loopback::RawFrames;
 use crate::qp::env::TurnContext;
 use crate::qp::shard::Shard;
 use uroce_shared::table::mcast::multicast_mac;
@@ -44,10 +46,14 @@ impl Receiver {
         }
         self.done.clear();
         //= check W13 — as from the port: what says that it is RoCE is verified
-        let raw = turn.lanes[port].looped.take_raw();
-        if !raw.is_empty() {
-            self.burst = raw;
+        let RawFrames { own, heard, senders } = turn.lanes[port].looped.take_raw();
+        if !own.is_empty() {
+            self.burst = own;
             self.sort_burst(port, shard, turn);
+        }
+        let arrival = Arrival { port, lcore: self.lcore, finder: &self.finder };
+        for (mbuf, sender) in heard.as_slice().iter().zip(senders) {
+            raw::hear(mbuf, sender, &arrival, &self.exits, shard, turn);
         }
     }
 
@@ -88,7 +94,7 @@ impl Receiver {
             }
             Destination::Group => group::spread(&mbuf, &arrival, &self.exits, shard, turn),
             // The destination of a packet is none of a raw QP.
-            Destination::Raw => {}
+            Destination::Raw | Destination::RawAndHost => {}
             destination => {
                 let rest = self.exits.carry(destination, port, mbuf, &shard.counters);
                 if destination == Destination::Gsi {

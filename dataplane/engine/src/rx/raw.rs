@@ -3,16 +3,19 @@
 //! ```text
 //!   not RoCEv2 of this host ─▶ or_else ─▶ Destination::Raw ─▶ spread ─┬▶ QPs of this lcore
 //!                                  └ otherwise: the control plane …   └▶ copies to other lcores
+//!   copies of what raw QPs send ─▶ hear ─▶ the same, except the sender's domain
 //!   port with a sniffer: received, and copies of sent ─▶ sniff ─▶ the same
 //! ```
 //!
 //! Invariants
 //! - RoCEv2 to an address of the port is never given to a raw QP, except copies to a sniffer.
+//! - What the host needs reaches it, unless a rule takes it that names its kind.
 //! - If one QP refuses the frame, the others still receive it. Each refusal is counted.
 //! - Nothing here is reached by a packet for a QP of this host, unless its port has a sniffer.
 
 use super::destination::{Arrival, Destination};
 use super::exits::{Exits, Handed, Purpose};
+use super::group;
 use crate::counters::EngineCounter;
 use crate::dpdk::mbuf::Mbuf;
 use crate::lane::binding::PortAddresses;
@@ -20,9 +23,9 @@ use crate::limits::MAX_LCORES;
 use crate::qp::env::TurnContext;
 use crate::qp::shard::Shard;
 use uroce_shared::table::flows::{Flow, Flows};
-use uroce_transport::{DropReason, InboundFrame};
+use uroce_transport::{DropReason, InboundFrame, Pd};
 use uroce_wire::flow::{FlowFields, NetFields, Ports, PortsProtocol};
-use uroce_wire::{EtherType, Gid};
+use uroce_wire::{EtherType, Frame, Gid};
 
 /// UDP port of RoCEv2.
 const ROCE: u16 = 4791;
@@ -42,22 +45,35 @@ pub(super) fn or_else(
 ) -> Destination {
     let Some(flows) = turn.tables.flows.get(turn.memory.turn()) else { return otherwise };
     let addresses = &turn.lanes[arrival.port].addresses;
-    match takers(flows, frame, arrival.port, addresses).next() {
+    let Some(fields) = fields_of(frame, addresses) else { return otherwise };
+    let is_needed = is_needed(&fields, addresses);
+    // Those that share a frame have equal rules, so one of them tells.
+    match flows.takers(arrival.port, &fields, is_needed, None).next() {
+        Some(flow) if is_needed && !flow.names_kind_of(&fields) => match otherwise {
+            Destination::SlowPath => Destination::RawAndHost,
+            _ => Destination::Raw,
+        },
         Some(_) => Destination::Raw,
         None => otherwise,
     }
 }
 
-/// Returns the flows that take a frame.
-fn takers<'f>(
-    flows: &'f Flows,
-    frame: &[u8],
+/// Returns whether a flow of another domain takes a frame that a QP of `sender` sends.
+#[cold]
+pub(crate) fn is_heard(
+    flows: &Flows,
+    fields: &FlowFields,
     port: usize,
     addresses: &PortAddresses,
-) -> impl Iterator<Item = &'f Flow> + use<'f> {
-    let fields = FlowFields::parse(frame).filter(|fields| !is_own_roce(fields, addresses));
-    let is_needed = |fields: &FlowFields| is_needed(fields, addresses);
-    fields.map(|fields| flows.takers(port, &fields, is_needed(&fields))).into_iter().flatten()
+    sender: Pd,
+) -> bool {
+    let is_needed = is_needed(fields, addresses);
+    flows.takers(port, fields, is_needed, Some(sender)).next().is_some()
+}
+
+/// Reads the fields of a frame that flows may take.
+fn fields_of(frame: &[u8], addresses: &PortAddresses) -> Option<FlowFields> {
+    FlowFields::parse(frame).filter(|fields| !is_own_roce(fields, addresses))
 }
 
 /// Returns whether a frame is RoCEv2 to an address of the port.
@@ -78,7 +94,10 @@ fn is_own_roce(fields: &FlowFields, addresses: &PortAddresses) -> bool {
 /// Returns whether the control plane needs a frame: address resolution, ICMP and multicast
 /// listeners.
 fn is_needed(fields: &FlowFields, addresses: &PortAddresses) -> bool {
-    let is_for_host = fields.dst.is_multicast() || fields.dst == addresses.mac;
+    // A tag with VLAN 0 carries a priority only.
+    let vlan = fields.vlan_tag.map(|tag| tag & 0xfff).filter(|&vid| vid != 0);
+    let is_to_host = fields.dst.is_multicast() || fields.dst == addresses.mac;
+    let is_for_host = is_to_host && vlan == addresses.vlan;
     let is_of_kind = match (fields.ether_type, fields.protocol) {
         (EtherType::ARP, _) => true,
         (EtherType::IPV4, Some(protocol)) => ICMP.contains(&protocol),
@@ -102,6 +121,28 @@ pub(super) fn spread(
     give(Purpose::Raw, mbuf.as_slice(), arrival, shard, turn);
 }
 
+/// Gives the copy of a frame that a raw QP of this port has sent to those of other domains.
+#[cold]
+pub(super) fn hear(
+    mbuf: &Mbuf,
+    sender: Pd,
+    arrival: &Arrival<'_>,
+    exits: &Exits,
+    shard: &mut Shard,
+    turn: &mut TurnContext<'_>,
+) {
+    let addresses = &turn.lanes[arrival.port].addresses;
+    if let Ok(Frame::Roce(datagram)) = Frame::parse(mbuf.as_slice())
+        && group::is_ours(&datagram, addresses, turn)
+    {
+        return;
+    }
+    let purpose = Purpose::Heard(sender.into());
+    shard.counters.count(EngineCounter::RxRaw);
+    share(purpose, mbuf, arrival, exits, shard, turn);
+    give(purpose, mbuf.as_slice(), arrival, shard, turn);
+}
+
 /// Gives the port's sniffers the frames that it has sent since the last turn, and those of a burst.
 #[cold]
 pub(super) fn sniff(
@@ -111,6 +152,11 @@ pub(super) fn sniff(
     shard: &mut Shard,
     turn: &mut TurnContext<'_>,
 ) {
+    // The control plane says so too, if this lcore has answered it.
+    let flows = turn.tables.flows.get(turn.memory.turn());
+    if flows.is_none_or(|flows| flows.sniffers(arrival.port).next().is_none()) {
+        return turn.lanes[arrival.port].end_sniffing();
+    }
     let give_all = |frames: &[Mbuf], shard: &mut Shard, turn: &mut TurnContext<'_>| {
         for mbuf in frames {
             share(Purpose::Sniffed, mbuf, arrival, exits, shard, turn);
@@ -161,7 +207,7 @@ fn share(
         if owner == arrival.lcore {
             continue;
         }
-        match turn.lanes[arrival.port].copy_of(mbuf) {
+        match turn.lanes[arrival.port].spare_copy_of(mbuf) {
             Some(mbuf) => {
                 let handed = Handed::new(arrival.port, purpose, mbuf);
                 exits.share(owner, handed, &shard.counters);
@@ -181,7 +227,13 @@ fn chosen<'f>(
 ) -> impl Iterator<Item = &'f Flow> + use<'f> {
     let is_sniffed = purpose == Purpose::Sniffed;
     let sniffers = is_sniffed.then(|| flows.sniffers(port));
-    let takers = (!is_sniffed).then(|| takers(flows, frame, port, addresses));
+    let sender = match purpose {
+        Purpose::Heard(sender) => Some(sender.into()),
+        Purpose::Packet | Purpose::Raw | Purpose::Sniffed => None,
+    };
+    let fields = fields_of(frame, addresses).filter(|_| !is_sniffed);
+    let takers =
+        fields.map(|fields| flows.takers(port, &fields, is_needed(&fields, addresses), sender));
     sniffers.into_iter().flatten().chain(takers.into_iter().flatten())
 }
 
@@ -195,8 +247,8 @@ fn give(
 ) {
     let (memory, tables) = (turn.memory, turn.tables);
     let Some(flows) = tables.flows.get(memory.turn()) else { return };
-    let payload = FlowFields::parse(bytes).map_or(bytes.len(), |fields| fields.payload);
-    let frame = InboundFrame { port: arrival.number(), bytes, payload };
+    let ipv6 = FlowFields::parse(bytes).and_then(|fields| fields.ipv6_packet(bytes));
+    let frame = InboundFrame { port: arrival.number(), bytes, ipv6 };
     let addresses = &turn.lanes[arrival.port].addresses;
     let flows = chosen(purpose, flows, bytes, arrival.port, addresses);
     for flow in flows.filter(|flow| flow.place.owner == arrival.lcore) {

@@ -168,6 +168,10 @@ fn roce_of_the_host_is_not_taken_and_a_sniffer_sees_both_directions() {
     assert!(thief.qp.cq.poll().expect("no overrun").is_none(), "nothing was taken");
     lab.b.control.destroy_flow(sniffing).expect("destroys");
     write(&mut a);
+    // A frame that leaves and one that comes, so that the port's lcore has had more turns.
+    for _ in 0..3 {
+        write(&mut a);
+    }
     assert!(sniffer.qp.cq.poll().expect("no overrun").is_none(), "no copies any more");
     drop((a, b, local, remote, thief, sniffer));
     lab.finish();
@@ -179,7 +183,8 @@ fn a_frame_to_the_own_address_is_received_as_from_the_wire() {
     let mac = lab.a.addresses.mac;
     let mut raw = station(&mut lab.a, QpType::RawPacket, None);
     let mut other = station(&mut lab.a, QpType::RawPacket, None);
-    (0..4).for_each(|at| other.receive(at));
+    (0..3).for_each(|at| other.receive(at));
+    other.receive(4);
     flow(&mut lab.a, &other, rule(&[FlowSpec::ether_type(KIND)], 1));
     for dst in [mac, Mac::BROADCAST, Mac([2, 9, 9, 9, 9, 9])] {
         let sent = frame(dst, mac, KIND, &[4; 50]);
@@ -187,8 +192,13 @@ fn a_frame_to_the_own_address_is_received_as_from_the_wire() {
         assert_eq!(raw.qp.completion().status, WcStatus::Success);
         assert_eq!(other.received(), sent);
     }
-    // A QP does not hear itself, so only the second of these comes back.
+    // A QP does not hear itself, but for what it sends to the port's own address.
     assert_eq!(other.send(&frame(Mac::BROADCAST, mac, KIND, &[6; 50])), WcStatus::Success);
+    let to_own = frame(mac, mac, KIND, &[8; 50]);
+    other.receive(3);
+    other.qp.sq.post_inline(&crate::lab::signaled(31, FRAME), &to_own).expect("posts");
+    assert_eq!(other.qp.completion().wr_id, 31);
+    assert_eq!(other.received(), to_own);
     let sent = frame(mac, mac, KIND, &[7; 50]);
     raw.qp.sq.post_inline(&crate::lab::signaled(8, FRAME), &sent).expect("posts");
     assert_eq!(raw.qp.completion().status, WcStatus::Success);
@@ -212,6 +222,90 @@ fn a_frame_to_the_own_address_is_received_as_from_the_wire() {
     assert_eq!(raw.send(&forged), WcStatus::Success);
     eventually("a drop for its ICRC", || dropped(&lab.a, DropReason::BadIcrc) > before);
     drop((raw, other));
+    lab.finish();
+}
+
+#[test] //= check W13 test
+fn no_qp_hears_its_domain_whatever_the_order_of_the_rules() {
+    const FAR: Mac = Mac([2, 9, 9, 9, 9, 9]);
+    let mut lab = Lab::new(&LabConfig { lcores: 2, queue_pairs: Some(1), ..LabConfig::default() });
+    let mac = lab.a.addresses.mac;
+    let mut sender = station(&mut lab.a, QpType::RawPacket, Some(0));
+    let mut others = [0, 1].map(|lcore| station(&mut lab.a, QpType::RawPacket, Some(lcore)));
+    sender.receive(0);
+    others.iter_mut().for_each(|other| (0..8).for_each(|at| other.receive(at)));
+    let kind = |priority| rule(&[FlowSpec::ether_type(KIND)], priority);
+    let own = flow(&mut lab.a, &sender, kind(0));
+    let all = FlowKind::Default(FlowMatch::new(&[]).expect("a rule"));
+    for other in &others {
+        flow(&mut lab.a, other, kind(5));
+        flow(&mut lab.a, other, all);
+    }
+    let mut number = 0;
+    let mut hear = |sender: &mut Station, dst, kind| {
+        number += 1;
+        let sent = frame(dst, mac, kind, &[number; 80]);
+        assert_eq!(sender.send(&sent), WcStatus::Success);
+        for other in &others {
+            assert_eq!(other.received(), sent);
+        }
+    };
+    hear(&mut sender, FAR, KIND);
+    lab.a.control.destroy_flow(own).expect("destroys");
+    flow(&mut lab.a, &sender, kind(5));
+    hear(&mut sender, FAR, KIND);
+    // A frame that the host needs is for no default flow, and does not come back to the host.
+    let arp = frame(Mac::BROADCAST, mac, EtherType::ARP, &[1; 46]);
+    assert_eq!(sender.send(&arp), WcStatus::Success);
+    hear(&mut sender, Mac::BROADCAST, EtherType(0x88b6));
+    hear(&mut sender, Mac::BROADCAST, KIND);
+    assert!(lab.a.control.recv_frame().is_none());
+    assert!(sender.qp.cq.poll().expect("no overrun").is_none(), "the sender hears nothing");
+    drop((sender, others));
+    lab.finish();
+}
+
+#[test] //= check W10 test
+fn what_the_host_needs_reaches_it_unless_a_rule_names_its_kind() {
+    let mut lab = Lab::new(&LabConfig::default());
+    let (a, b) = (lab.a.addresses.mac, lab.b.addresses.mac);
+    let mut sender = station(&mut lab.a, QpType::RawPacket, None);
+    let mut taker = station(&mut lab.b, QpType::RawPacket, None);
+    (0..8).for_each(|at| taker.receive(at));
+    let arp = |number| frame(b, a, EtherType::ARP, &[number; 46]);
+    let hosts = |node: &mut Node| {
+        let mut found = None;
+        eventually("ARP for the control plane", || {
+            found = node.control.recv_frame();
+            found.is_some()
+        });
+        found.expect("waited for").mbuf.as_slice().to_vec()
+    };
+    // As the rules of textbooks: what is to the own address.
+    let own = flow(&mut lab.b, &taker, rule(&[FlowSpec::to_mac(b)], 0));
+    sender.send(&arp(1));
+    assert_eq!((taker.received(), hosts(&mut lab.b)), (arp(1), arp(1)));
+    let named = flow(&mut lab.b, &taker, rule(&[FlowSpec::ether_type(EtherType::ARP)], 0));
+    sender.send(&arp(2));
+    assert_eq!((taker.received(), hosts(&mut lab.b)), (arp(2), arp(2)), "the older rule");
+    lab.b.control.destroy_flow(own).expect("destroys");
+    sender.send(&arp(3));
+    assert_eq!(taker.received(), arp(3));
+    lab.b.control.destroy_flow(named).expect("destroys");
+    sender.send(&arp(4));
+    assert_eq!(hosts(&mut lab.b), arp(4), "and not the one before it");
+    // The port has no VLAN, so the host does not need what is in one; priority tags count not.
+    let all = FlowKind::Default(FlowMatch::new(&[]).expect("a rule"));
+    flow(&mut lab.b, &taker, all);
+    let tagged = |tag: u8| {
+        let arp = [&[0, tag, 8, 6][..], &[5; 46]].concat();
+        frame(Mac::BROADCAST, a, EtherType::VLAN, &arp)
+    };
+    sender.send(&tagged(0));
+    assert_eq!(hosts(&mut lab.b), tagged(0));
+    sender.send(&tagged(7));
+    assert_eq!(taker.received(), tagged(7));
+    drop((sender, taker));
     lab.finish();
 }
 
@@ -274,17 +368,20 @@ fn hostile_frames_harm_nothing_and_no_buffer_is_lost() {
     flow(&mut lab.b, &takers[0], rule(&[FlowSpec::to_udp_port(4791)], 1));
     flow(&mut lab.b, &takers[1], FlowKind::Default(FlowMatch::new(&[]).expect("a rule")));
     flow(&mut lab.b, &takers[2], FlowKind::Sniffer);
+    let mut received = [0; 3];
     for seed in 0..1000 {
         let to = if seed % 7 == 0 { Mac::BROADCAST } else { to };
         assert_eq!(sender.send(&hostile(seed, to)), WcStatus::Success);
-        for taker in &mut takers {
+        for (taker, received) in takers.iter_mut().zip(&mut received) {
             while let Some(cqe) = taker.qp.cq.poll().expect("no overrun") {
                 assert_eq!(cqe.status, WcStatus::Success);
                 taker.receive(cqe.wr_id);
+                *received += 1;
             }
         }
         while lab.b.control.recv_frame().is_some() {}
     }
+    assert!(received.iter().all(|&count| count > 0), "{received:?}");
     // The connection still works.
     let (local, remote) = (
         lab.a.register(a.pd, 4096, AccessFlags::all()),
@@ -313,7 +410,48 @@ fn raw_ipv6_sends_and_receives_packets() {
     let op = SendOp::Ipv6 { to, rate: StaticRate::MAX };
     assert_eq!(sender.send_by(op, &packet), WcStatus::Success);
     assert_eq!(taker.received(), packet);
-    drop((sender, taker));
+    // The frame's padding is not the packet's, and what is no IPv6 packet is dropped.
+    let mut whole = station(&mut lab.a, QpType::RawPacket, None);
+    let all = FlowKind::Default(FlowMatch::new(&[]).expect("a rule"));
+    flow(&mut lab.b, &taker, all);
+    taker.receive(1);
+    let own = lab.a.addresses.mac;
+    let before = dropped(&lab.b, DropReason::WrongService);
+    let other = frame(to, own, EtherType(0x88b6), &packet);
+    assert_eq!(whole.send(&other), WcStatus::Success);
+    let padded = frame(to, own, EtherType::IPV6, &[&packet[..], &[0; 6]].concat());
+    assert_eq!(whole.send(&padded), WcStatus::Success);
+    assert_eq!(taker.received(), packet);
+    assert_eq!(dropped(&lab.b, DropReason::WrongService), before + 1);
+    drop((sender, taker, whole));
+    lab.finish();
+}
+
+#[test] //= check W7 test
+fn a_raw_qp_receives_into_a_shared_queue() {
+    let mut lab = Lab::new(&LabConfig::default());
+    let mut sender = station(&mut lab.a, QpType::RawPacket, None);
+    let pd = lab.b.engine.alloc_pd();
+    let srq = lab.b.engine.create_srq(pd, 4, 1).expect("SRQ");
+    let wish = QpWish { qp_type: QpType::RawPacket, ..QpWish::default() };
+    let qp = lab.b.create_qp_with(pd, &wish, Some(&srq));
+    let port = QpChange { port: Some(1), ..QpChange::to(QpState::Init) };
+    for change in [port, QpChange::to(QpState::Rtr)] {
+        lab.b.control.modify_qp(qp.qpn, &change).expect("Modify QP");
+    }
+    let memory = lab.b.register(pd, ROOM as usize, AccessFlags::LOCAL_WRITE);
+    let kind = rule(&[FlowSpec::ether_type(KIND)], 0);
+    lab.b.control.create_flow(qp.qpn, pd, 1, kind).expect("a flow");
+    let sent = frame(lab.b.addresses.mac, lab.a.addresses.mac, KIND, &[3; 90]);
+    let before = dropped(&lab.b, DropReason::NoReceiveWqe);
+    assert_eq!(sender.send(&sent), WcStatus::Success);
+    eventually("a drop", || dropped(&lab.b, DropReason::NoReceiveWqe) > before);
+    srq.post_recv(&uroce_transport::RecvWr { wr_id: 6 }, &[memory.sge(0, ROOM)]).expect("posts");
+    assert_eq!(sender.send(&sent), WcStatus::Success);
+    let cqe = qp.completion();
+    assert_eq!((cqe.status, cqe.wr_id), (WcStatus::Success, 6));
+    assert_eq!(memory.bytes()[..cqe.byte_len as usize], sent);
+    drop((sender, qp, memory, srq));
     lab.finish();
 }
 

@@ -7,18 +7,23 @@ use std::sync::Arc;
 use uroce_engine::mbuf::{Mempool, PoolConfig};
 use uroce_engine::port::ring::ring_pair;
 use uroce_engine::{
-    BottleneckConfig, ControlError, Engine, EngineConfig, EngineError, LossConfig, PortAddresses,
-    PortBinding, QpSpec, ThreadError,
+    BottleneckConfig, Control, ControlError, Engine, EngineConfig, EngineError, FlowError,
+    FlowKind, LossConfig, PortAddresses, PortBinding, QpSpec, ThreadError,
 };
 use uroce_transport::{ModifyError, QpCaps, QpChange, QpState, QpType};
+use uroce_wire::flow::FlowMatch;
 use uroce_wire::{Gid, PathMtu, Qpn};
 
 /// Makes a new port and its mempool.
 fn binding(name: &str) -> (PortBinding, Mempool) {
+    binding_of(name, 1500)
+}
+
+fn binding_of(name: &str, mtu: u16) -> (PortBinding, Mempool) {
     let eal = lab::eal();
     let geometry = PoolConfig { count: 511, cache: 0, room: 2048, ..PoolConfig::default() };
     let pool = Mempool::create(eal, &geometry).expect("mempool");
-    let (port, _) = ring_pair(eal, name, 1, 64, 1500, &pool).expect("rings");
+    let (port, _) = ring_pair(eal, name, 1, 64, mtu, &pool).expect("rings");
     let addresses = PortAddresses::default();
     let binding = PortBinding {
         port,
@@ -158,4 +163,47 @@ fn a_path_mtu_that_the_port_cannot_carry_is_refused() {
     assert_eq!(control.modify_qp(qpn, &rtr), Err(refused));
     let rtr = QpChange { path_mtu: Some(PathMtu::B1024), ..rtr };
     assert_eq!(control.modify_qp(qpn, &rtr), Ok(()));
+}
+
+#[test] //= check W8 test
+fn a_qp_gets_a_port_of_any_mtu_and_a_raw_qp_flows_of_its_port_only() {
+    let (one, _pool) = binding_of("one", 576);
+    let (two, _other_pool) = binding_of("two", 576);
+    let config = EngineConfig { max_qps: 16, max_mrs: 16, ..EngineConfig::default() };
+    let (engine, mut control) = Engine::start(config, vec![one, two]).expect("starts");
+    let cq = engine.create_cq(4, None).expect("CQ");
+    let pd = engine.alloc_pd();
+    let QpWish { caps, .. } = QpWish::default();
+    let own = PortAddresses { gids: vec![Gid::default()], ..PortAddresses::default() };
+    let [init, rtr, _] = lab::changes(&own, &own, Qpn::new(2), &QpWish::default());
+    let create = |control: &mut Control, qp_type| {
+        let (send_cq, recv_cq) = (Arc::clone(&cq), Arc::clone(&cq));
+        let (srq, xrcd, lcore, notices, congestion) = (None, None, None, false, None);
+        let spec =
+            QpSpec { qp_type, pd, caps, send_cq, recv_cq, srq, xrcd, lcore, notices, congestion };
+        control.create_qp(&spec).expect("QP").qpn
+    };
+    // A connection has no path MTU before RTR.
+    let qpn = create(&mut control, QpType::Rc);
+    assert_eq!(control.modify_qp(qpn, &init), Ok(()));
+    let rtr = QpChange { path_mtu: Some(PathMtu::B512), ..rtr };
+    let refused = ControlError::PathMtu { path_mtu: PathMtu::B512, mtu: 576 };
+    assert_eq!(control.modify_qp(qpn, &rtr), Err(refused));
+    let rtr = QpChange { path_mtu: Some(PathMtu::B256), ..rtr };
+    assert_eq!(control.modify_qp(qpn, &rtr), Ok(()));
+    // Frames have none at all.
+    let raw = create(&mut control, QpType::RawPacket);
+    let all = FlowKind::Default(FlowMatch::new(&[]).expect("a rule"));
+    let flow = control.create_flow(raw, pd, 2, all).expect("it has no port yet");
+    let at = |port| QpChange { port: Some(port), ..QpChange::to(QpState::Init) };
+    let other = |port| ControlError::Flow(FlowError::OtherPort(port));
+    assert_eq!(control.modify_qp(raw, &at(1)), Err(other(2)));
+    control.destroy_flow(flow).expect("destroys");
+    assert_eq!(control.modify_qp(raw, &at(3)), Err(ControlError::NoSuchPort(3)));
+    for change in [at(1), QpChange::to(QpState::Rtr), QpChange::to(QpState::Rts)] {
+        assert_eq!(control.modify_qp(raw, &change), Ok(()));
+    }
+    assert_eq!(control.create_flow(raw, pd, 2, all), Err(other(1)));
+    assert_eq!(control.create_flow(raw, pd, 2, FlowKind::Sniffer), Err(other(1)));
+    control.create_flow(raw, pd, 1, all).expect("its own port");
 }

@@ -10,6 +10,8 @@
 //! - The first rule that matches takes the frame. Rules of one priority have the order of their
 //!   creation. Equal rules of equal priority share the frame: each of their QPs receives it.
 //! - A sniffer takes nothing away.
+//! - A frame that a QP of the port sends is for other domains' flows only, as if its own domain had
+//!   none. So a program that forwards frames does not hear itself.
 //!
 //! Not here: what a rule compares ([`uroce_wire::flow`]); which frames are RoCE of the host's own,
 //! which no flow but a sniffer sees (the engine's `rx`).
@@ -57,6 +59,14 @@ pub struct Flow {
     pub place: Place,
 }
 
+impl Flow {
+    /// Returns whether this is a rule that names what makes the host need a frame: ARP, or the
+    /// protocol of the IP header.
+    pub fn names_kind_of(&self, fields: &FlowFields) -> bool {
+        matches!(self.kind, FlowKind::Rule(rule, _) if rule.names_kind_of(fields))
+    }
+}
+
 /// The reason why a flow was not made or not destroyed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -64,6 +74,9 @@ pub enum FlowError {
     /// Only raw QPs have flows.
     #[error("only raw queue pairs can have flows")]
     NotRaw,
+    /// The QP is at another port, which this is, counted from 1.
+    #[error("the queue pair is at port {0}, and gets no frame of another one")]
+    OtherPort(u8),
     /// The engine has [`MAX_FLOWS`] flows.
     #[error("there are {MAX_FLOWS} flows")]
     Full,
@@ -85,43 +98,34 @@ pub struct Flows {
 
 impl Flows {
     /// Returns the flows that take a frame of a port. `is_needed` is whether the host needs the
-    /// frame, so that only a rule takes it.
+    /// frame, so that only a rule takes it. `sender` is the domain of the QP that sends the frame;
+    /// `None` for a received one. A default flow takes a multicast frame that is sent, and no other.
     //= check W10 — rules by priority, then the host, then default flows
+    //= check W13 — the sender's domain is left out before the order counts
     pub fn takers<'f>(
         &'f self,
         port: usize,
         fields: &FlowFields,
         is_needed: bool,
+        sender: Option<Pd>,
     ) -> impl Iterator<Item = &'f Flow> + use<'f> {
+        let is_asked = move |flow: &&Flow| flow.port == port && Some(flow.pd) != sender;
         let matches = |flow: &&Flow| match flow.kind {
-            FlowKind::Rule(rule, _) => flow.port == port && rule.accepts(fields),
+            FlowKind::Rule(rule, _) => is_asked(flow) && rule.accepts(fields),
             _ => false,
         };
         let first = self.rules.iter().find(matches).map(|flow| flow.kind);
-        let defaults = if first.is_none() && !is_needed { &self.defaults[..] } else { &[] };
+        let is_left = first.is_none() && !is_needed;
+        let is_for_defaults = is_left && (sender.is_none() || fields.dst.is_multicast());
+        let defaults = if is_for_defaults { &self.defaults[..] } else { &[] };
         let fields = *fields;
         let takes_rest = move |flow: &&Flow| match flow.kind {
-            FlowKind::Default(rule) => flow.port == port && rule.accepts(&fields),
+            FlowKind::Default(rule) => is_asked(flow) && rule.accepts(&fields),
             _ => false,
         };
-        let is_first = move |flow: &&Flow| flow.port == port && Some(flow.kind) == first;
+        let is_first = move |flow: &&Flow| is_asked(flow) && Some(flow.kind) == first;
         let rules = if first.is_some() { &self.rules[..] } else { &[] };
         rules.iter().filter(is_first).chain(defaults.iter().filter(takes_rest))
-    }
-
-    /// Returns whether a frame that a QP of this domain sends is to be received by the port itself
-    /// too: a rule of a QP of another domain takes it, or a default flow if it is multicast. The
-    /// QPs of one domain do not hear each other, so that a program can forward frames.
-    pub fn hears(&self, port: usize, fields: &FlowFields, sender: Pd) -> bool {
-        let hears = |flow: &Flow| {
-            let rule = match flow.kind {
-                FlowKind::Rule(rule, _) => rule,
-                FlowKind::Default(rule) if fields.dst.is_multicast() => rule,
-                _ => return false,
-            };
-            flow.port == port && flow.pd != sender && rule.accepts(fields)
-        };
-        self.rules.iter().chain(&self.defaults).any(hears)
     }
 
     /// Returns the sniffers of a port.
@@ -209,6 +213,12 @@ impl FlowBook {
         sniffers.map(|flow| flow.port).collect()
     }
 
+    /// Returns the port, counted from 0, of a flow of this QP at another port than this one.
+    pub fn elsewhere(&self, qpn: Qpn, port: usize) -> Option<usize> {
+        let is_elsewhere = |flow: &&Flow| flow.qpn == qpn && flow.port != port;
+        self.flows.iter().map(|(_, flow)| flow).find(is_elsewhere).map(|flow| flow.port)
+    }
+
     /// Returns whether a port, counted from 0, has a sniffer.
     pub fn is_sniffed(&self, port: usize) -> bool {
         self.flows.iter().any(|(_, flow)| flow.port == port && flow.kind == FlowKind::Sniffer)
@@ -257,7 +267,7 @@ mod tests {
         let fields = FlowFields::parse(&frame).expect("a header");
         let turn = turns.enter(0);
         let Some(flows) = table.get(&turn) else { return Vec::new() };
-        flows.takers(port, &fields, needed).map(|flow| flow.qpn.value()).collect()
+        flows.takers(port, &fields, needed, None).map(|flow| flow.qpn.value()).collect()
     }
 
     #[test] //= check W10 test
@@ -312,31 +322,47 @@ mod tests {
 
     #[test] //= check W13 test
     fn a_sent_frame_is_heard_by_other_domains_only() {
+        const FAR: Mac = Mac([2, 9, 9, 9, 9, 9]);
         let all = FlowMatch::new(&[]).unwrap();
-        let flows = |kind| {
+        let rule = |priority| FlowKind::Rule(all, priority);
+        let default = FlowKind::Default(all);
+        /// Flows of QPs 1, 2 … in the domains 1, 2 …; destination, whether the host needs it, the
+        /// sender's domain, and the QPs that hear it.
+        type Row<'a> = (&'a [FlowKind], Mac, bool, u32, &'a [u32]);
+        let rows: &[Row<'_>] = &[
+            (&[to(FAR, 1)], FAR, false, 2, &[1]),
+            (&[to(FAR, 1)], FAR, false, 1, &[]),
+            (&[to(FAR, 1)], Mac::BROADCAST, false, 2, &[]),
+            (&[default], Mac::BROADCAST, false, 2, &[1]),
+            (&[default], Mac::BROADCAST, false, 1, &[]),
+            (&[default], FAR, false, 2, &[]),
+            (&[FlowKind::Sniffer], Mac::BROADCAST, false, 2, &[]),
+            // The own domain's rule is first for received frames, whatever its priority.
+            (&[rule(0), rule(5)], FAR, false, 1, &[2]),
+            (&[rule(0), rule(5)], FAR, false, 2, &[1]),
+            (&[rule(0), rule(5)], FAR, false, 3, &[1]),
+            (&[rule(3), rule(3)], FAR, false, 1, &[2]),
+            (&[rule(3), rule(3), rule(3)], FAR, false, 2, &[1, 3]),
+            (&[rule(0), default], Mac::BROADCAST, false, 1, &[2]),
+            (&[rule(0), default], FAR, false, 1, &[]),
+            // What the host needs is for no default flow.
+            (&[default], Mac::BROADCAST, true, 2, &[]),
+            (&[default, rule(0)], Mac::BROADCAST, true, 3, &[2]),
+        ];
+        for &(kinds, dst, is_needed, sender, expected) in rows {
             let turns = Arc::new(Turns::new(1));
             let table = Arc::new(FlowTable::new(Arc::clone(&turns)));
-            FlowBook::new(Arc::clone(&table)).add(flow(1, kind)).unwrap();
-            (turns, table)
-        };
-        let fields = |dst: Mac| {
+            let mut book = FlowBook::new(Arc::clone(&table));
+            for (qpn, kind) in (1..).zip(kinds) {
+                book.add(flow(qpn, *kind)).unwrap();
+            }
             let frame = [&dst.0[..], &[2, 0, 0, 0, 0, 9, 8, 6]].concat();
-            FlowFields::parse(&frame).expect("a header")
-        };
-        let rows = [
-            (to(OWN, 1), OWN, 2, true),
-            (to(OWN, 1), OWN, 1, false),
-            (to(OWN, 1), Mac::BROADCAST, 2, false),
-            (FlowKind::Default(all), Mac::BROADCAST, 2, true),
-            (FlowKind::Default(all), Mac::BROADCAST, 1, false),
-            (FlowKind::Default(all), OWN, 2, false),
-            (FlowKind::Sniffer, Mac::BROADCAST, 2, false),
-        ];
-        for (kind, dst, sender, expected) in rows {
-            let (turns, table) = flows(kind);
+            let fields = FlowFields::parse(&frame).expect("a header");
             let turn = turns.enter(0);
-            let found = table.get(&turn).expect("flows").hears(0, &fields(dst), Pd(sender));
-            assert_eq!(found, expected, "{kind:?} {dst} {sender}");
+            let flows = table.get(&turn).expect("flows");
+            let heard = flows.takers(0, &fields, is_needed, Some(Pd(sender)));
+            let heard: Vec<u32> = heard.map(|flow| flow.qpn.value()).collect();
+            assert_eq!(heard, expected, "{kinds:?} {dst} {is_needed} {sender}");
         }
     }
 

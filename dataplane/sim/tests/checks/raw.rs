@@ -39,7 +39,7 @@ fn receive(bare: &mut Bare, len: u32) {
 }
 
 fn arrive(bare: &mut Bare, port: u8, bytes: &[u8]) -> Result<(), DropReason> {
-    let frame = InboundFrame { port, bytes, payload: 18 };
+    let frame = InboundFrame { port, bytes, ipv6: bytes.get(18..) };
     bare.qp.handle_frame(Instant::ZERO, &frame, &mut bare.env)
 }
 
@@ -71,6 +71,20 @@ fn a_message_is_a_frame_or_an_ipv6_packet() {
 }
 
 #[test] //= check W5 test
+fn a_frame_without_an_ipv6_packet_is_for_raw_ipv6_none() {
+    for qp_type in TYPES {
+        let mut bare = Bare::raw(qp_type);
+        receive(&mut bare, 200);
+        let frame = InboundFrame { port: 1, bytes: &[5; 60], ipv6: None };
+        let result = bare.qp.handle_frame(Instant::ZERO, &frame, &mut bare.env);
+        let refused = Err(DropReason::WrongService);
+        assert_eq!(result, if qp_type == QpType::RawIpv6 { refused } else { Ok(()) });
+        // The receive stays.
+        assert_eq!(bare.env.completed.len(), usize::from(qp_type != QpType::RawIpv6));
+    }
+}
+
+#[test] //= check W5 test
 fn each_type_takes_its_own_operation_only() {
     let rate = StaticRate::MAX;
     let (frame, packet) = (SendOp::Frame { rate, checksums: true }, SendOp::Ipv6 { to: TO, rate });
@@ -84,7 +98,7 @@ fn each_type_takes_its_own_operation_only() {
     }
     let mut datagrams = Bare::datagram(QpType::Ud, uroce_wire::Qkey(1), None);
     assert_eq!(try_post(&mut datagrams, frame, 60), Err(PostError::WrongOperation));
-    let frame = InboundFrame { port: 1, bytes: &[0; 60], payload: 14 };
+    let frame = InboundFrame { port: 1, bytes: &[0; 60], ipv6: None };
     let refused = datagrams.qp.handle_frame(Instant::ZERO, &frame, &mut datagrams.env);
     assert_eq!(refused, Err(DropReason::WrongService));
 }
@@ -189,5 +203,25 @@ fn each_frame_is_followed_by_the_gap_of_its_own_rate() {
     ];
     for (frames, expected) in rows {
         assert_eq!(departures(frames), *expected, "{frames:?}");
+    }
+}
+
+#[test] //= check W6 test
+fn the_time_in_sqd_is_not_made_up_for() {
+    let mut bare = Bare::raw(QpType::RawPacket);
+    (0..4).for_each(|_| post(&mut bare, 2_500, 1000));
+    let Bare { qp, env } = &mut bare;
+    let at = |micros: u64| Instant::from_nanos(1_000_000_000 + micros * 1000);
+    qp.poll_transmit(at(0), 64, env);
+    assert_eq!(env.frames.len(), 1, "the others wait for 3.2 µs each");
+    qp.modify(at(1), &QpChange::to(QpState::Sqd), env).unwrap();
+    qp.handle_timeout(at(4), env);
+    qp.poll_transmit(at(4), 64, env);
+    assert_eq!(env.frames.len(), 1, "no message starts");
+    qp.modify(at(900), &QpChange::to(QpState::Rts), env).unwrap();
+    for (micros, sent) in [(900, 2), (903, 2), (904, 3), (906, 3), (907, 4)] {
+        qp.handle_timeout(at(micros), env);
+        qp.poll_transmit(at(micros), 64, env);
+        assert_eq!(env.frames.len(), sent, "after {micros} µs");
     }
 }

@@ -3,7 +3,8 @@
 //! Invariants
 //! - A WQE completes when the sink has taken its frame.
 //! - A frame with a static rate is followed by the gap that the rate demands, whatever the rate of
-//!   the next one. The sum of the gaps is exact.
+//!   the next one. The sum of the gaps is exact as long as the rate stays the same; a change drops
+//!   a fraction of a nanosecond.
 //!
 //! Not here: the effect of a local error (SQE, [`crate::qp`]).
 
@@ -33,7 +34,8 @@ pub(crate) struct Requester {
     remainder: u32,
     /// Rate of the last frame.
     rate: StaticRate,
-    /// There has always been something to send since a frame last had to wait.
+    /// There has always been something to send, and leave to send it, since a frame last had to
+    /// wait.
     is_busy: bool,
 }
 
@@ -79,6 +81,7 @@ impl Requester {
         };
         //= check H4 — in SQD no new message starts
         if context.attr.state != crate::QpState::Rts {
+            self.is_busy = false;
             return Step::Idle;
         }
         //= check W6 — the gap after a frame with a static rate

@@ -48,7 +48,7 @@ impl Responder {
     ) -> Result<(), DropReason> {
         //= check W5 — Raw IPv6 gets packets, the other types get frames
         let message = match qp_type {
-            QpType::RawIpv6 => frame.bytes.get(frame.payload..).ok_or(DropReason::Malformed)?,
+            QpType::RawIpv6 => frame.ipv6.ok_or(DropReason::WrongService)?,
             _ => frame.bytes,
         };
         let byte_len = message.len() as u32;

@@ -120,6 +120,20 @@ impl FlowFields {
         Some(fields)
     }
 
+    /// Returns the IPv6 packet in the frame from which these fields were read, without the padding
+    /// behind it. Of one that is cut off, or a jumbogram, it is all that is there. `None` if there
+    /// is no IPv6 header.
+    pub fn ipv6_packet<'f>(&self, frame: &'f [u8]) -> Option<&'f [u8]> {
+        /// Next header of a jumbogram, whose length field is 0.
+        const HOP_BY_HOP: u8 = 0;
+        let Some(NetFields::V6(Ipv6Spec { next_header, .. })) = self.net else { return None };
+        let packet = frame.get(self.payload..)?;
+        let payload_len = usize::from(be16(packet.first_chunk::<{ Ipv6::LEN }>()?, 4));
+        let is_jumbo = payload_len == 0 && next_header == HOP_BY_HOP;
+        let whole = packet.get(..Ipv6::LEN + payload_len).filter(|_| !is_jumbo);
+        Some(whole.unwrap_or(packet))
+    }
+
     /// `None` if a header is cut off or wrong; the layers before it are kept.
     fn read_ipv4(&mut self, packet: &[u8]) -> Option<()> {
         let header = packet.first_chunk::<{ Ipv4::LEN }>()?;

@@ -371,3 +371,61 @@ proptest! {
         }
     }
 }
+
+#[test] //= check W5 test
+fn an_ipv6_packet_is_found_without_its_tags_and_padding() {
+    let udp = ipv6(17, &UDP);
+    let tag = [0x81, 0, 0, 7];
+    let padded = |packet: &[u8], pad: usize| [packet, &vec![0; pad]].concat();
+    // Next header 59 is that there is none; 0 is that of a jumbogram.
+    let (bare, jumbo) = (ipv6(59, &[]), [&ipv6(0, &[])[..], &[9; 30]].concat());
+    let cut = &udp[..udp.len() - 1];
+    type Row<'a> = (&'a [u8], u16, Vec<u8>, Option<&'a [u8]>);
+    let rows: &[Row<'_>] = &[
+        (&[], 0x86dd, udp.clone(), Some(&udp)),
+        (&tag, 0x86dd, padded(&udp, 6), Some(&udp)),
+        (&[], 0x86dd, padded(&bare, 6), Some(&bare)),
+        (&[], 0x86dd, jumbo.clone(), Some(&jumbo)),
+        (&[], 0x86dd, cut.to_vec(), Some(cut)),
+        (&[], 0x86dd, udp[..39].to_vec(), None),
+        (&[], 0x86dd, ipv4(0, &[], 17, &[0; 40]), None),
+        (&[], 0x0800, udp.clone(), None),
+        (&[], 0x0806, udp.clone(), None),
+    ];
+    for (tags, ether_type, payload, expected) in rows {
+        let frame = ethernet(tags, *ether_type, payload);
+        let fields = FlowFields::parse(&frame).expect("a header");
+        assert_eq!(fields.ipv6_packet(&frame), *expected, "{frame:x?}");
+    }
+}
+
+#[test] //= check W10 test
+fn a_rule_names_the_kind_of_a_frame_by_all_bits() {
+    let arp = ethernet(&[], 0x0806, &[0; 28]);
+    let (ping4, ping6) = (
+        ethernet(&[], 0x0800, &ipv4(0, &[], 1, &[0; 8])),
+        ethernet(&[], 0x86dd, &ipv6(58, &[0; 8])),
+    );
+    let kind = |value, mask| eth(move |v, m| (v.ether_type, m.ether_type) = (value, mask));
+    let protocol = |mask| v4(move |v, m| (v.protocol, m.protocol) = (1 & mask, mask));
+    let next = |mask| v6(move |v, m| (v.next_header, m.next_header) = (58 & mask, mask));
+    let to_own = FlowSpec::to_mac(Mac(DST));
+    let rows = [
+        (vec![], &arp, false),
+        (vec![to_own], &arp, false),
+        (vec![kind(0x0806, 0xffff)], &arp, true),
+        (vec![kind(0x0806, 0xff0f)], &arp, false),
+        (vec![kind(0x0800, 0xffff)], &ping4, false),
+        (vec![protocol(0xff)], &ping4, true),
+        (vec![protocol(0x7f)], &ping4, false),
+        (vec![kind(0x86dd, 0xffff)], &ping6, false),
+        (vec![to_own, next(0xff)], &ping6, true),
+        (vec![next(0)], &ping6, false),
+    ];
+    for (specs, frame, expected) in rows {
+        let rule = FlowMatch::new(&specs).expect("a possible rule");
+        let fields = FlowFields::parse(frame).expect("a header");
+        assert!(rule.accepts(&fields), "{specs:?}");
+        assert_eq!(rule.names_kind_of(&fields), expected, "{specs:?}");
+    }
+}

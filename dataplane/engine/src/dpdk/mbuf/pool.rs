@@ -167,6 +167,14 @@ impl Mempool {
         unsafe { dpdk_sys::uroce_pool_available(self.raw()) }
     }
 
+    /// Returns whether so few mbufs are free that what can do without should take none: an eighth,
+    /// not counting the threads' caches.
+    pub(crate) fn is_short(&self) -> bool {
+        // SAFETY: the mempool is live; the function reads atomics only.
+        let free = unsafe { dpdk_sys::uroce_pool_common(self.raw()) };
+        free < self.count() / 8
+    }
+
     /// Returns whether an mbuf is of this mempool.
     pub(crate) fn owns(&self, mbuf: &Mbuf) -> bool {
         std::ptr::eq(mbuf.header().pool, self.raw())
