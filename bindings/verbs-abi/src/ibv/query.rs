@@ -6,6 +6,7 @@
 use std::ffi::{c_char, c_int};
 
 use uroce::DeviceAttr;
+use uroce::config::Ethdev;
 use uroce::raw::clock_now;
 use uroce::raw::limits::{
     ACK_DELAY, MAX_DM_SIZE, MAX_PD, PAGE_SIZES, TIMESTAMP_MASK, VENDOR_ID, VENDOR_PART_ID,
@@ -33,6 +34,10 @@ const CAP_FLAGS: u32 = abi::IBV_DEVICE_AUTO_PATH_MIG
     | abi::IBV_DEVICE_MEM_WINDOW
     | abi::IBV_DEVICE_XRC
     | abi::IBV_DEVICE_MEM_WINDOW_TYPE_2B;
+
+/// There are flows. The bit for checksums of raw packets is not set, though those of sent frames
+/// are filled in, since it says that those of received ones are verified.
+const FLOWS: u32 = abi::IBV_DEVICE_MANAGED_FLOW_STEERING;
 
 /// `IB_UVERBS_DEVICE_FLUSH_GLOBAL` and `IB_UVERBS_DEVICE_ATOMIC_WRITE` of newer headers.
 const CAP_FLAGS_EX: u64 = 1 << 38 | 1 << 40;
@@ -70,7 +75,9 @@ pub(crate) fn admit_srq(device: &'static Device) -> Result<Place, Errno> {
 }
 
 fn attr(device: &'static Device) -> Result<ibv_device_attr, Errno> {
-    let limits = DeviceAttr::of(&device.config()?);
+    let config = device.config()?;
+    let limits = DeviceAttr::of(&config);
+    let has_flows = config.ports.iter().all(|port| !matches!(port.ethdev, Ethdev::Udp(_)));
     let ports = device.ports()?.len();
     let guid = device.guid()?.to_be();
     // SAFETY: a C structure of numbers, for which zeros are valid.
@@ -84,7 +91,7 @@ fn attr(device: &'static Device) -> Result<ibv_device_attr, Errno> {
     attr.vendor_part_id = VENDOR_PART_ID;
     attr.max_qp = number(limits.max_qps);
     attr.max_qp_wr = number(limits.max_wr);
-    attr.device_cap_flags = CAP_FLAGS;
+    attr.device_cap_flags = if has_flows { CAP_FLAGS | FLOWS } else { CAP_FLAGS };
     attr.max_sge = number(limits.max_sge);
     attr.max_sge_rd = number(limits.max_sge);
     attr.max_cq = number(limits.max_cqs());

@@ -6,15 +6,19 @@ use super::say;
 use crate::errno::Errno;
 
 const MISSING: &str = "raw packet queue pairs and flows need CAP_NET_RAW, as in Linux, since they \
-    send and see frames of others. Run the program as root, or give it the capability: setcap \
-    cap_net_raw+ep PROGRAM, or docker run --cap-add NET_RAW";
+    send and see frames of others. Run the program as root, in a container too, or let root give it \
+    the capability: setpriv --reuid USER --regid GROUP --init-groups --inh-caps +net_raw \
+    --ambient-caps +net_raw uroce-run PROGRAM; in a systemd unit AmbientCapabilities=CAP_NET_RAW. \
+    With setcap the loader would ignore uroce's libraries";
 
 /// Checks that the calling thread may send and receive frames of any kind.
 ///
 /// # Errors
 ///
 /// EPERM without the capability.
-//= check W14 — the effective capability of the calling thread, as the kernel has it
+/// It is a guard rail, as the engine is in this process: the capability in the thread's own user
+/// namespace counts, where Linux asks for that of the machine.
+//= check W14 — the effective capability of the calling thread
 pub(crate) fn check_raw() -> Result<(), Errno> {
     let effective = capabilities(None).map(|sets| sets.effective);
     if effective.is_ok_and(|set| set.contains(CapabilitySet::NET_RAW)) {

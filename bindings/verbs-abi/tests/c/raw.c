@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "checks.h"
@@ -528,6 +529,49 @@ static void without_the_capability_it_is_not_permitted(void)
 	close_station(&a);
 }
 
+static void the_device_says_that_it_has_flows(void)
+{
+	struct ibv_context *context = open_first();
+	struct ibv_device_attr attr;
+	CODE(ibv_query_device(context, &attr), 0);
+	CHECK(attr.device_cap_flags & IBV_DEVICE_MANAGED_FLOW_STEERING);
+	/* Checksums of received frames are not verified. */
+	CHECK(!(attr.device_cap_flags & IBV_DEVICE_RAW_IP_CSUM));
+	CODE(ibv_close_device(context), 0);
+}
+
+static void a_forked_child_destroys_without_waiting_and_makes_nothing(void)
+{
+	struct station a = start_station(), b = start_station();
+	struct ibv_flow_spec_eth eth = eth_spec(TO, 0);
+	struct flow flow = flow_of(IBV_FLOW_ATTR_NORMAL);
+	add(&flow, &eth, sizeof eth);
+	struct ibv_flow *made = create(&b, &flow);
+	pid_t child = fork();
+	CHECK(child >= 0);
+	if (!child) {
+		alarm(20);
+		NONE(ibv_create_flow(b.qp, &flow.attr), EOPNOTSUPP);
+		struct ibv_qp_init_attr init = init_attr(b.cq);
+		NONE(ibv_create_qp(b.pd, &init), EOPNOTSUPP);
+		CODE(ibv_destroy_flow(made), 0);
+		CODE(ibv_destroy_qp(b.qp), 0);
+		_exit(0);
+	}
+	int status;
+	CHECK(waitpid(child, &status, 0) == child && status == 0);
+	uint8_t frame[80] = { 0 };
+	memcpy(frame, TO, 6);
+	memcpy(frame + 6, FROM, 6);
+	frame[12] = KIND >> 8;
+	frame[13] = KIND & 0xff;
+	send_frame(&a, frame, sizeof frame);
+	CHECK(completion(&b).byte_len == sizeof frame);
+	CODE(ibv_destroy_flow(made), 0);
+	close_station(&a);
+	close_station(&b);
+}
+
 static const struct claim CLAIMS[] = {
 	CLAIM(a_frame_reaches_the_queue_pair_of_its_flow),
 	CLAIM(each_specification_chooses_its_frames),
@@ -539,6 +583,8 @@ static const struct claim CLAIMS[] = {
 	CLAIM(what_is_in_use_is_busy),
 	CLAIM(wrong_attributes_are_refused),
 	CLAIM(without_the_capability_it_is_not_permitted),
+	CLAIM(the_device_says_that_it_has_flows),
+	CLAIM(a_forked_child_destroys_without_waiting_and_makes_nothing),
 };
 
 int main(int argc, char **argv)
