@@ -24,15 +24,24 @@ const LOWEST: u16 = uroce_engine::MAX_FLOW_PRIORITY;
 /// ([`QpControl::receive_ipv6`]).
 ///
 /// A frame goes to the first [`FlowKind::Rule`] that matches, then to the host if it is address
-/// resolution or ICMP, then to all [`FlowKind::Default`] flows that match. RoCE to an address of
-/// the port stays with its queue pairs, whatever the flows say. A [`FlowKind::Sniffer`] takes
-/// nothing away, and gets a copy of every frame that the port receives or sends.
+/// resolution or ICMP in the port's VLAN, then to all [`FlowKind::Default`] flows that match. A
+/// rule that does not name ARP, or the protocol of the IP header, shares what the host needs with
+/// it. RoCE to an address of the port stays with its queue pairs, whatever the flows say. A
+/// [`FlowKind::Sniffer`] takes nothing away, and gets a copy of every frame that the port receives
+/// or sends; where the port has few packet buffers left, copies are left out and counted.
 ///
-/// A frame that a raw queue pair sends to the port's own Ethernet address is received there. One
-/// that a flow of a queue pair in another protection domain takes is received there, too.
+/// A frame that a raw queue pair sends to the port's own Ethernet address is received there as any
+/// other, by queue pairs of its protection domain too. Of another frame those in other domains get
+/// a copy, as if its own domain had no flows: rules by priority, and default flows if it is
+/// multicast.
 ///
-/// Flows are of one device, and thus of one process. A port of the kernel's UDP sockets carries no
-/// frames.
+/// Frames leave as they are, without padding to 60 bytes. A NIC adds it, other ports do not, so
+/// that the lengths that are received differ. Raw IPv6 gets packets without padding, and frames
+/// with an IPv6 header only.
+///
+/// Flows are of one device, and thus of one process, and of the one port of their queue pair. A
+/// port of the kernel's UDP sockets carries no frames. While a port forwards what it receives
+/// (`set PORT forward` of the console), only its sniffers get frames.
 ///
 /// [`SendWr::frame`]: crate::SendWr::frame
 /// [`SendWr::ipv6`]: crate::SendWr::ipv6
@@ -118,14 +127,16 @@ impl QpControl {
     ///
     /// # Errors
     ///
-    /// See [`RequestError`]: only raw QPs have flows ([`FlowError`](crate::FlowError)).
+    /// See [`RequestError`]: only raw QPs have flows, at their own port
+    /// ([`FlowError`](crate::FlowError)).
     pub fn create_flow(&self, port: u8, kind: FlowKind) -> Result<Flow, RequestError> {
         self.flow_of(port, &[kind])
     }
 
     /// Makes a Raw EtherType QP receive the frames of this type to the port's own Ethernet address
-    /// and to multicast addresses. The host itself does not get them any more: with ARP, it is no
-    /// longer found by others.
+    /// and to multicast addresses. The address is the one that the port has now: after a change of
+    /// it, make the flow anew. The host itself does not get these frames any more, except ICMP:
+    /// with ARP, it is no longer found by others.
     ///
     /// # Errors
     ///
@@ -138,7 +149,8 @@ impl QpControl {
 
     /// Makes a Raw IPv6 QP receive the IPv6 packets to the port's own Ethernet address and to
     /// multicast addresses, except RoCE and what the host itself needs: neighbour discovery and
-    /// other ICMPv6.
+    /// other ICMPv6. The address is the one that the port has now: after a change of it, make the
+    /// flow anew.
     ///
     /// # Errors
     ///

@@ -143,11 +143,23 @@ fn checksums_are_filled_in_and_a_rate_delays_the_next_frame() {
     // 4000 bytes at 2.5 Gb/s take 12.8 µs.
     let rate = StaticRate::from_mbps(2_500).unwrap();
     let long = frame(Mac([2, 9, 9, 9, 9, 9]), sender.mac(), KIND, &[1; 3986]);
-    let begin = std::time::Instant::now();
-    for _ in 0..50 {
-        sender.send(&long, |wr| wr.rate(rate), to);
-    }
-    assert!(begin.elapsed() >= std::time::Duration::from_micros(620), "{:?}", begin.elapsed());
+    sender.memory.write_at(ROOM, &long).unwrap();
+    let mut time_of_50 = |rate: StaticRate| {
+        let slice = [sender.memory.slice(ROOM..ROOM + long.len()).unwrap()];
+        let begin = std::time::Instant::now();
+        for _ in 0..50 {
+            sender.qp.post_send(&SendWr::frame(&slice).rate(rate).id(2).signaled()).unwrap();
+        }
+        for _ in 0..50 {
+            sender.completion().ok().unwrap();
+        }
+        begin.elapsed()
+    };
+    let least = std::time::Duration::from_micros(620);
+    let limited = time_of_50(rate);
+    assert!(limited >= least, "{limited:?}");
+    // Without the rate they can be faster, though not beside whatever else this machine does.
+    assert!((0..50).any(|_| time_of_50(StaticRate::MAX) < least));
     drop(flow);
 }
 
@@ -193,7 +205,10 @@ fn a_port_of_the_kernel_s_sockets_has_no_raw_queue_pairs() {
     let context = match Context::open(&config, "sockets") {
         Ok(context) => context,
         // The port of RoCE may be in use on this machine.
-        Err(error) => return println!("skipped: {error}"),
+        Err(error) if error.to_string().contains("in use") => {
+            return println!("skipped: {error}");
+        }
+        Err(error) => panic!("{error}"),
     };
     let cq = context.create_cq(16).unwrap();
     let init = QpInit::new(&cq).qp_type(QpType::RawPacket);
