@@ -14,9 +14,9 @@ uroce_transport::counted! {
     /// The counters of the engine itself.
     pub enum EngineCounter {
         RxPackets "rdma_rx_packets" "A RoCEv2 packet received whose invariant CRC is right."
-        RxBytes "rdma_rx_bytes" "Bytes received, Ethernet headers included."
+        RxBytes "rdma_rx_bytes" "Bytes of these packets, Ethernet headers included."
         TxPackets "rdma_tx_packets" "A RoCEv2 packet sent."
-        TxBytes "rdma_tx_bytes" "Bytes sent, Ethernet headers included."
+        TxBytes "rdma_tx_bytes" "Bytes of these packets, Ethernet headers included."
         RxOther "rx_other_packets" "A frame received that is not RoCEv2, for the control plane."
         RxGsi "rx_gsi_packets" "A packet to QP 1 received, for the control plane."
         TxOther "tx_other_packets" "A frame of the control plane sent."

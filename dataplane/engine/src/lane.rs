@@ -23,6 +23,7 @@ pub(crate) mod bottleneck;
 pub(crate) mod faults;
 pub(crate) mod forward;
 mod frame;
+mod host;
 pub(crate) mod loopback;
 pub(crate) mod loss;
 mod patience;

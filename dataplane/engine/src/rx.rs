@@ -53,7 +53,6 @@ pub(crate) use exits::Exits;
 use exits::Purpose;
 pub use exits::{GsiFrame, SlowFrame};
 use frames::{Frames, HEADERS, HEADERS_AHEAD};
-pub(crate) use raw::is_heard;
 use std::sync::Arc;
 use uroce_shared::copy::prefetch::prefetch_read;
 use uroce_shared::copy::sum::{LEAST, summed};

@@ -6,8 +6,8 @@ use super::say;
 use crate::errno::Errno;
 
 const MISSING: &str = "raw packet queue pairs and flows need CAP_NET_RAW, as in Linux, since they \
-    send and see frames of others. Run the program as root, in a container too, or let root give it \
-    the capability: setpriv --reuid USER --regid GROUP --init-groups --inh-caps +net_raw \
+    send and see frames of others. Run the program as root, in a container too, or let root give \
+    it the capability: setpriv --reuid USER --regid GROUP --init-groups --inh-caps +net_raw \
     --ambient-caps +net_raw uroce-run PROGRAM; in a systemd unit AmbientCapabilities=CAP_NET_RAW. \
     With setcap the loader would ignore uroce's libraries";
 

@@ -17,8 +17,8 @@ pub(super) struct Record {
     /// Whether automatic path migration was requested and not cancelled.
     pub(super) migrates: bool,
     pub(super) caps: QpCaps,
-    /// The path MTU, if it was set, and the ports of its two paths as they were set. The QP may have
-    /// migrated to either path.
+    /// The path MTU, if it was set, and the ports of its two paths as they were set. The QP may
+    /// have migrated to either path.
     pub(super) path_mtu: Option<PathMtu>,
     pub(super) port: u8,
     /// Whether `port` was set.

@@ -4,8 +4,8 @@
 //! sends. Received frames need no copies ([`crate::rx`]).
 //!
 //! Invariants
-//! - Nothing here slows down the sender: a frame for which there is no room, or no mbuf to spare, is
-//!   counted and is sent without a copy.
+//! - Nothing here slows down the sender: a frame for which there is no room, or no mbuf to spare,
+//!   is counted and is sent without a copy.
 
 use super::Lane;
 use super::tx_lane::TxLane;

@@ -2,21 +2,23 @@
 
 use crate::counters::CounterBlock;
 use crate::lane::Lane;
+use crate::lane::binding::PortAddresses;
 use crate::qp::completions::Completions;
 use crate::qp::context::{PathState, QpEvents};
 use crate::qp::held::HeldPackets;
 use crate::qp::tables::Tables;
-use crate::rx::is_heard;
 use std::cell::RefCell;
 use uroce_shared::memory::mr_table::MrView;
 use uroce_shared::queue::xrc::XrcQueue;
 use uroce_shared::queue::{RecvQueueFeed, SharedReceiveQueue};
 use uroce_shared::table::ah_table::Handle;
+use uroce_shared::table::flows::Flows;
 use uroce_transport::{
     Accessor, Ah, AsyncEvent, AtomicOp, BindMw, Counter, Cqe, Env, Flush, Found, FrameError,
     Instant, Memory, MemoryFault, Outbound, OutboundFrame, Output, PacketSink, Path, Pd, RecvWr,
     Region, Sge, SharedReceives, Side, TransmitError,
 };
+use uroce_wire::flow::FlowFields;
 use uroce_wire::{Gid, HeaderTemplate, ICRC_LEN, Qpn, Rkey, Srqn, Va, headers_len};
 
 /// State that each input in a turn needs besides its QP.
@@ -171,8 +173,12 @@ impl PacketSink for QpEnv<'_> {
     fn transmit_frame(&mut self, frame: &OutboundFrame<'_>) -> Result<u32, FrameError> {
         let QpMemory { view, tables } = &self.memory;
         let flows = tables.flows.get(view.turn());
-        let hears = |fields: &_, addresses: &_| {
-            flows.is_some_and(|flows| is_heard(flows, fields, self.port, addresses, frame.by.pd))
+        let sender = Some(frame.by.pd);
+        let hears = |fields: &FlowFields, addresses: &PortAddresses| {
+            let of = |flows: &Flows| {
+                flows.takers(self.port, fields, addresses.needs(fields), sender).next().is_some()
+            };
+            flows.is_some_and(of)
         };
         let sent = self.lane.transmit_frame(frame, hears, view, self.counters);
         if let Err(FrameError::Memory(fault)) = sent {

@@ -24,14 +24,8 @@ use crate::qp::env::TurnContext;
 use crate::qp::shard::Shard;
 use uroce_shared::table::flows::{Flow, Flows};
 use uroce_transport::{DropReason, InboundFrame, Pd};
-use uroce_wire::flow::{FlowFields, NetFields, Ports, PortsProtocol};
-use uroce_wire::{EtherType, Frame, Gid};
-
-/// UDP port of RoCEv2.
-const ROCE: u16 = 4791;
-/// Numbers of ICMP, IGMP and ICMPv6.
-const ICMP: [u8; 2] = [1, 2];
-const ICMPV6: u8 = 58;
+use uroce_wire::Frame;
+use uroce_wire::flow::FlowFields;
 
 /// Returns the destination of a frame that is no packet for a QP of this host: its raw QPs if flows
 /// take it, else `otherwise`.
@@ -46,7 +40,7 @@ pub(super) fn or_else(
     let Some(flows) = turn.tables.flows.get(turn.memory.turn()) else { return otherwise };
     let addresses = &turn.lanes[arrival.port].addresses;
     let Some(fields) = fields_of(frame, addresses) else { return otherwise };
-    let is_needed = is_needed(&fields, addresses);
+    let is_needed = addresses.needs(&fields);
     // Those that share a frame have equal rules, so one of them tells.
     match flows.takers(arrival.port, &fields, is_needed, None).next() {
         Some(flow) if is_needed && !flow.names_kind_of(&fields) => match otherwise {
@@ -58,53 +52,9 @@ pub(super) fn or_else(
     }
 }
 
-/// Returns whether a flow of another domain takes a frame that a QP of `sender` sends.
-#[cold]
-pub(crate) fn is_heard(
-    flows: &Flows,
-    fields: &FlowFields,
-    port: usize,
-    addresses: &PortAddresses,
-    sender: Pd,
-) -> bool {
-    let is_needed = is_needed(fields, addresses);
-    flows.takers(port, fields, is_needed, Some(sender)).next().is_some()
-}
-
 /// Reads the fields of a frame that flows may take.
 fn fields_of(frame: &[u8], addresses: &PortAddresses) -> Option<FlowFields> {
-    FlowFields::parse(frame).filter(|fields| !is_own_roce(fields, addresses))
-}
-
-/// Returns whether a frame is RoCEv2 to an address of the port.
-//= check W11 — not taken away by any flow
-fn is_own_roce(fields: &FlowFields, addresses: &PortAddresses) -> bool {
-    let is_roce = matches!(
-        fields.ports,
-        Some(Ports { protocol: PortsProtocol::Udp, ports }) if ports.dst == ROCE
-    );
-    let dst: Option<Gid> = fields.net.map(|net| match net {
-        NetFields::V4(header) => header.dst.into(),
-        NetFields::V6(header) => header.dst.into(),
-    });
-    let is_ours = dst.is_some_and(|dst| addresses.gids.contains(&dst));
-    is_roce && is_ours && fields.dst == addresses.mac
-}
-
-/// Returns whether the control plane needs a frame: address resolution, ICMP and multicast
-/// listeners.
-fn is_needed(fields: &FlowFields, addresses: &PortAddresses) -> bool {
-    // A tag with VLAN 0 carries a priority only.
-    let vlan = fields.vlan_tag.map(|tag| tag & 0xfff).filter(|&vid| vid != 0);
-    let is_to_host = fields.dst.is_multicast() || fields.dst == addresses.mac;
-    let is_for_host = is_to_host && vlan == addresses.vlan;
-    let is_of_kind = match (fields.ether_type, fields.protocol) {
-        (EtherType::ARP, _) => true,
-        (EtherType::IPV4, Some(protocol)) => ICMP.contains(&protocol),
-        (EtherType::IPV6, Some(protocol)) => protocol == ICMPV6,
-        _ => false,
-    };
-    is_for_host && is_of_kind
+    FlowFields::parse(frame).filter(|fields| !addresses.has_roce(fields))
 }
 
 /// Gives a frame to the raw QPs that take it, on this lcore and on others.
@@ -232,8 +182,7 @@ fn chosen<'f>(
         Purpose::Packet | Purpose::Raw | Purpose::Sniffed => None,
     };
     let fields = fields_of(frame, addresses).filter(|_| !is_sniffed);
-    let takers =
-        fields.map(|fields| flows.takers(port, &fields, is_needed(&fields, addresses), sender));
+    let takers = fields.map(|fields| flows.takers(port, &fields, addresses.needs(&fields), sender));
     sniffers.into_iter().flatten().chain(takers.into_iter().flatten())
 }
 

@@ -99,7 +99,7 @@ pub struct Flows {
 impl Flows {
     /// Returns the flows that take a frame of a port. `is_needed` is whether the host needs the
     /// frame, so that only a rule takes it. `sender` is the domain of the QP that sends the frame;
-    /// `None` for a received one. A default flow takes a multicast frame that is sent, and no other.
+    /// `None` for a received one. Of frames that are sent a default flow takes multicast ones only.
     //= check W10 — rules by priority, then the host, then default flows
     //= check W13 — the sender's domain is left out before the order counts
     pub fn takers<'f>(

@@ -124,7 +124,7 @@ impl FlowFields {
     /// behind it. Of one that is cut off, or a jumbogram, it is all that is there. `None` if there
     /// is no IPv6 header.
     pub fn ipv6_packet<'f>(&self, frame: &'f [u8]) -> Option<&'f [u8]> {
-        /// Next header of a jumbogram, whose length field is 0.
+        /// Next header of a jumbogram, in which the length field is 0.
         const HOP_BY_HOP: u8 = 0;
         let Some(NetFields::V6(Ipv6Spec { next_header, .. })) = self.net else { return None };
         let packet = frame.get(self.payload..)?;
