@@ -348,8 +348,9 @@ fn hostile(seed: u64, to: Mac) -> Vec<u8> {
     frame.extend(kinds[usize::from(random[10]) % kinds.len()]);
     frame.extend([[0x45, 0], [0x4f, 0], [0x60, 0], [0x40, 0]][usize::from(random[11]) % 4]);
     frame.extend(&random[12..]);
-    // Often UDP to RoCE's port.
+    // Often UDP to RoCE's port, and then no fragment.
     if random[13] > 100 && frame.len() > 40 {
+        (frame[20], frame[21]) = (0x40, 0);
         (frame[23], frame[36], frame[37]) = (17, 0x12, 0xb7);
     }
     frame.truncate(len);
