@@ -227,11 +227,12 @@ def singles(coverings):
 
 
 # Frames that the server does not receive in time are lost, and it waits for all of them, so there
-# are fewer than its receives. Options: frames only, headers of UDP and of TCP, lists.
+# are fewer than its receives. Options: frames only, headers of UDP and of TCP, lists, a rate limit.
 RAW_HEADERS = "-J 198.51.100.1 -j 198.51.100.2 -K 7000 -k 7001"
 RAW_ETHERNETS = (
     ("bw", ("-n 300 -s 1000", f"-n 300 -s 64 {RAW_HEADERS}", f"-n 300 -s 200 --tcp {RAW_HEADERS}",
-            "-n 300 -s 1000 -l 10", "-n 300 -s 1000 --promiscuous")),
+            "-n 300 -s 1000 -l 10", "-n 300 -s 1000 --promiscuous",
+            "-n 300 -s 1000 --rate_limit_type=PP --rate_units=M --rate_limit=100")),
     ("lat", ("-n 200 -s 64", f"-n 200 -s 1000 {RAW_HEADERS}")),
 )
 
@@ -241,6 +242,7 @@ def raw_ethernets():
     for name, coverings in RAW_ETHERNETS:
         for options in coverings:
             yield Case(apps.RAW_ETHERNET[name], tuple(options.split()), PAIR, stock=False)
+    yield Case(apps.RAW_BURST, (), ALONE, client=NOBODY, stock=False)
 
 
 def managed(pairing):

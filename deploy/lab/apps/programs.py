@@ -9,8 +9,9 @@ Observed with Debian's programs on Soft-RoCE:
 - UC and UD tests with several queue pairs and `--use-srq` send more messages than the shared queue
   has receives, and wait for the lost ones;
 - it has no XRC and no raw packets;
-- raw_ethernet_burst_lat is in no case: it refuses the rate limiter that it sets itself, and with
-  `--rate_limit=10` it writes the times of its sends over its completions;
+- raw_ethernet_burst_lat refuses the rate limiter that it sets itself. With `--rate_limit_type=HW`
+  it asks for the rate in the path of its queue pair, and a raw packet queue pair has none; with PP,
+  which `raw_ethernet_bw` uses too, it writes over its own memory;
 - of a READ or ATOMIC latency test only the client prints a result, not the server;
 - the server of `cmtime` and of `rping -P` runs until it is killed.
 """
@@ -99,6 +100,12 @@ def raw_ethernet_fault(_, text, __):
     """Checks that there is a row."""
     timed = re.search(r"^ *\d+ +\d+ +[\d.]+", text, re.MULTILINE)
     return "" if programs.rows(text) or timed else "printed no row"
+
+
+def limiter_fault(_, text, __):
+    """Checks that raw_ethernet_burst_lat refuses its own rate limiter, and so says nothing of
+    uroce."""
+    return "" if "rate_limit type is forced to SW" in text else "did not refuse its rate limiter"
 
 
 def perftest_fault(case, text, served):
@@ -260,6 +267,7 @@ RAW_READY = 3
 RAW_ETHERNET = {name: Program(f"raw_ethernet_{name}", raw_ethernet, raw_ethernet_fault,
                               ready_seconds=RAW_READY)
                 for name in ("bw", "lat")}
+RAW_BURST = Program("raw_ethernet_burst_lat", raw_ethernet, limiter_fault, status=1)
 RPING = Program("rping", rping, rping_fault)
 UCMATOSE = Program("ucmatose", bound, status_fault)
 UDADDY = Program("udaddy", bound, status_fault)
