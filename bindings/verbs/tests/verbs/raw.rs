@@ -199,6 +199,7 @@ fn a_port_of_the_kernel_s_sockets_has_no_raw_queue_pairs() {
         name = "sockets"
         [[device.port]]
         ethdev = { udp = "lo" }
+        ip = ["127.0.0.1/8"]
         "#,
     )
     .unwrap();
