@@ -2,9 +2,9 @@
 
 use crate::common::{SOON, Setup};
 use uroce::{
-    AccessFlags, CompletionQueue, Config, Context, ControlError, EtherType, Flow, FlowError,
-    FlowKind, FlowMatch, FlowSpec, Mac, MemoryRegion, QpInit, QpType, QueuePair, RecvWr,
-    RequestError, SendWr, StaticRate, WcStatus, WorkCompletion,
+    AccessFlags, CompletionQueue, Context, ControlError, EtherType, Flow, FlowError, FlowKind,
+    FlowMatch, FlowSpec, Mac, MemoryRegion, QpInit, QpType, QueuePair, RecvWr, RequestError,
+    SendWr, StaticRate, WcStatus, WorkCompletion,
 };
 
 /// A type for experiments.
@@ -189,30 +189,4 @@ fn only_raw_queue_pairs_have_flows_and_each_type_its_own() {
     let flow = raw.qp.create_flow(1, FlowKind::Default(all)).unwrap();
     drop(raw);
     drop(flow);
-}
-
-#[test]
-fn a_port_of_the_kernel_s_sockets_has_no_raw_queue_pairs() {
-    let config = Config::from_toml(
-        r#"
-        [[device]]
-        name = "sockets"
-        [[device.port]]
-        ethdev = { udp = "lo" }
-        ip = ["127.0.0.1/8"]
-        "#,
-    )
-    .unwrap();
-    let context = match Context::open(&config, "sockets") {
-        Ok(context) => context,
-        // The port of RoCE may be in use on this machine.
-        Err(error) if error.to_string().contains("in use") => {
-            return println!("skipped: {error}");
-        }
-        Err(error) => panic!("{error}"),
-    };
-    let cq = context.create_cq(16).unwrap();
-    let init = QpInit::new(&cq).qp_type(QpType::RawPacket);
-    let error = context.allocate_pd().create_qp(&init).unwrap_err();
-    assert!(matches!(error, RequestError::Control(ControlError::NoFrames)), "{error}");
 }

@@ -6,6 +6,7 @@ use crate::lab::{Lab, LabConfig, QpWish};
 use std::sync::Arc;
 use uroce_engine::mbuf::{Mempool, PoolConfig};
 use uroce_engine::port::ring::ring_pair;
+use uroce_engine::port::{Port, UdpConfig};
 use uroce_engine::{
     BottleneckConfig, Control, ControlError, Engine, EngineConfig, EngineError, FlowError,
     FlowKind, LossConfig, PortAddresses, PortBinding, QpSpec, ThreadError,
@@ -206,4 +207,32 @@ fn a_qp_gets_a_port_of_any_mtu_and_a_raw_qp_flows_of_its_port_only() {
     assert_eq!(control.create_flow(raw, pd, 2, all), Err(other(1)));
     assert_eq!(control.create_flow(raw, pd, 2, FlowKind::Sniffer), Err(other(1)));
     control.create_flow(raw, pd, 1, all).expect("its own port");
+}
+
+#[test] //= check W8 test
+fn ports_of_the_kernel_s_sockets_carry_no_frames_of_raw_qps() {
+    let (ring, pool) = binding("udp");
+    let config = UdpConfig {
+        interface: "lo".into(),
+        // One that no other test uses.
+        addresses: vec![std::net::Ipv4Addr::new(127, 0, 78, 9).into()],
+        mac: None,
+        queue_pairs: 1,
+        mtu: 1500,
+    };
+    let port = Port::over_udp(config, &pool).expect("sockets");
+    let config = EngineConfig { max_qps: 16, max_mrs: 16, ..EngineConfig::default() };
+    let (engine, mut control) =
+        Engine::start(config, vec![PortBinding { port, ..ring }]).expect("starts");
+    let cq = engine.create_cq(4, None).expect("CQ");
+    let pd = engine.alloc_pd();
+    for qp_type in [QpType::RawPacket, QpType::RawEtherType, QpType::RawIpv6, QpType::Ud] {
+        let (send_cq, recv_cq) = (Arc::clone(&cq), Arc::clone(&cq));
+        let (srq, xrcd, lcore, notices, congestion) = (None, None, None, false, None);
+        let QpWish { caps, .. } = QpWish::default();
+        let spec =
+            QpSpec { qp_type, pd, caps, send_cq, recv_cq, srq, xrcd, lcore, notices, congestion };
+        let refused = control.create_qp(&spec).err();
+        assert_eq!(refused, qp_type.is_raw().then_some(ControlError::NoFrames), "{qp_type:?}");
+    }
 }
