@@ -79,11 +79,14 @@ impl Loopback {
         debug_assert!(pushed.is_ok(), "the caller has looked for room");
     }
 
-    /// Takes the frames of raw QPs that wait to be received.
-    pub(crate) fn take_raw(&mut self) -> RawFrames {
+    /// Takes the frames of raw QPs that wait to be received, if there are any.
+    pub(crate) fn take_raw(&mut self) -> Option<RawFrames> {
+        if self.waiting == self.frames.len() {
+            return None;
+        }
         let raw = std::mem::replace(&mut *self.raw, RawFrames::new());
         self.waiting -= raw.own.len() + raw.heard.len();
-        raw
+        Some(raw)
     }
 
     /// Called when a packet was refused for another reason than the loop-back batch.

@@ -45,8 +45,21 @@ impl Receiver {
             }
         }
         self.done.clear();
+        if let Some(raw) = turn.lanes[port].looped.take_raw() {
+            self.receive_raw(port, raw, shard, turn);
+        }
+    }
+
+    /// Receives the frames of raw QPs that port `port` (counted from 0) has looped back.
+    #[cold]
+    fn receive_raw(
+        &mut self,
+        port: usize,
+        RawFrames { own, heard, senders }: RawFrames,
+        shard: &mut Shard,
+        turn: &mut TurnContext<'_>,
+    ) {
         //= check W13 — as from the port: what says that it is RoCE is verified
-        let RawFrames { own, heard, senders } = turn.lanes[port].looped.take_raw();
         if !own.is_empty() {
             self.burst = own;
             self.sort_burst(port, shard, turn);
