@@ -42,6 +42,7 @@ mod bottleneck;
 mod built_in;
 pub(crate) mod check;
 mod congestion;
+mod failover;
 mod given;
 mod text;
 mod write;
@@ -62,6 +63,7 @@ use crate::path::route::StaticRoute;
 pub use built_in::{BUILT_IN_DEVICE, BUILT_IN_MEMORY_MB, BUILT_IN_MTU, FABRIC};
 pub(crate) use check::MTU_IPV6_MIN;
 pub use congestion::{Algorithm, CongestionConfig};
+pub use failover::{Failback, Failover, FailoverError};
 pub use uroce_command::run_dir::RunDirError;
 pub use uroce_engine::eal::LogLevel;
 pub use uroce_engine::{BottleneckConfig, BottleneckError, Driver, LossConfig};
@@ -227,6 +229,15 @@ pub struct DeviceConfig {
     /// [`always_active`](PortConfig::always_active).
     #[serde(default)]
     pub keepalive_ms: Option<u32>,
+    /// Connections that get an alternate path from the control plane: `never` (default), `auto`,
+    /// which needs a second port; see [`Failover`].
+    #[serde(default)]
+    pub failover: Failover,
+    /// Time after which a connection that has migrated by `failover` is led back to the path that
+    /// its program has set: `never` (default), or `after:SECONDS` in which that path has been
+    /// armed, 1 to 86400. The end with the shorter time leads.
+    #[serde(default)]
+    pub failback: Failback,
     /// The ports, 1 to 16. In the file: `[[device.port]]`.
     #[serde(rename = "port")]
     pub ports: Vec<PortConfig>,
@@ -250,6 +261,8 @@ impl DeviceConfig {
             selective_repeat: SelectiveRepeat::Agreed,
             udp_source_ports: 1,
             keepalive_ms: None,
+            failover: Failover::Never,
+            failback: Failback::Never,
             ports: Vec::new(),
         }
     }
@@ -294,6 +307,18 @@ impl DeviceConfig {
     /// connection manager asks for a sign of life; 0 means never.
     pub fn keepalive_ms(mut self, keepalive_ms: u32) -> Self {
         self.keepalive_ms = Some(keepalive_ms);
+        self
+    }
+
+    /// Sets the connections that get an alternate path from the control plane.
+    pub fn failover(mut self, failover: Failover) -> Self {
+        self.failover = failover;
+        self
+    }
+
+    /// Sets the time after which a connection that has migrated by `failover` is led back.
+    pub fn failback(mut self, failback: Failback) -> Self {
+        self.failback = failback;
         self
     }
 

@@ -32,8 +32,9 @@ use uroce_transport::{Ah, Pd, QpCaps, QpChange};
 use uroce_wire::{Gid, Mac, Psn, Qpn};
 
 use crate::call::{Calls, Count, PortStatus, RequestError};
-use crate::config::{BottleneckConfig, Config, DeviceConfig, LossConfig};
+use crate::config::{self, BottleneckConfig, Config, DeviceConfig, LossConfig};
 use crate::control_socket::{self, Registration};
+use crate::failover::Failover;
 use crate::gsi::Gsi;
 use crate::log;
 use crate::netdev::Watch;
@@ -80,9 +81,13 @@ impl Device {
         let ports = opened.ports.table.clone();
         let guid = ca_guid(&ports.all());
         let seed = random_seed().map_err(OpenError::NoRandomness)?;
+        let psn = random_psn().map_err(OpenError::NoRandomness)?;
+        let is_auto = device.failover == config::Failover::Auto;
+        let failover = is_auto.then(|| Failover::new(device.failback));
         let parts = Parts {
-            gsi: Gsi::new(opened.control.ports(), random_psn().map_err(OpenError::NoRandomness)?)
+            gsi: Gsi::new(opened.control.ports(), psn, failover.is_some())
                 .map_err(OpenError::Gsi)?,
+            failover,
             service: Service::new(guid, seed),
             control: opened.control,
             ports: opened.ports,

@@ -4,6 +4,7 @@
 //!
 //! ```text
 //!   frames for QPN 1 ──> QP 1 (the core's) ──> MAD header ──┬─> class 7: connection management
+//!                                                           ├─> failover's class
 //!                                                           ├─> any Get or Set: "unsupported"
 //!   frame <── QP 1 <── MAD <────────────────────────────────┘
 //! ```
@@ -23,6 +24,7 @@ use uroce_wire::mad::{MAD_LEN, Mad, MadHeader};
 use uroce_wire::{Encap, Frame, Gid, Psn, Qpn};
 
 use crate::call::Count;
+use crate::failover::Failover;
 pub(crate) use service::GSI;
 use service::Service;
 
@@ -62,6 +64,8 @@ pub(crate) struct Arrived {
 pub(crate) enum Verdict {
     /// Hand the MAD to the connection manager.
     Connection(Arrived),
+    /// Hand the MAD to the agreement on alternate paths.
+    Failover(Arrived),
     /// Send the MAD in it back to the source.
     Answer(Arrived),
 }
@@ -70,6 +74,8 @@ pub(crate) enum Verdict {
 #[derive(Debug)]
 pub(crate) struct Gsi {
     ports: Vec<Service>,
+    /// Whether the device has failover, and so the class of its messages.
+    has_failover: bool,
     received: u64,
     sent: u64,
     faults: [u64; MadFault::ALL.len()],
@@ -80,15 +86,18 @@ impl Gsi {
     ///
     /// # Errors
     /// If the transport refuses an attribute.
-    pub(crate) fn new(ports: usize, psn: Psn) -> Result<Gsi, ModifyError> {
+    pub(crate) fn new(ports: usize, psn: Psn, has_failover: bool) -> Result<Gsi, ModifyError> {
         let ports = (0..ports).map(|_| Service::new(psn)).collect::<Result<_, _>>()?;
-        Ok(Gsi { ports, received: 0, sent: 0, faults: [0; MadFault::ALL.len()] })
+        let faults = [0; MadFault::ALL.len()];
+        Ok(Gsi { ports, has_failover, received: 0, sent: 0, faults })
     }
 
     /// Handles a frame for QP 1 that arrived on `port`, from 1. Its invariant CRC is already
     /// verified. `None`: the frame was dropped and counted.
     pub(crate) fn receive(&mut self, now: Instant, port: u8, frame: &[u8]) -> Option<Verdict> {
-        let verdict = self.take(now, port, frame).and_then(dispatch);
+        let has_failover = self.has_failover;
+        let verdict =
+            self.take(now, port, frame).and_then(|arrived| dispatch(arrived, has_failover));
         match verdict {
             Ok(_) => self.received += 1,
             Err(fault) => self.faults[fault as usize] += 1,
@@ -141,13 +150,16 @@ impl Gsi {
 }
 
 //= check J11 — another base version, class or method: answered if an answer is due, else dropped
-fn dispatch(arrived: Arrived) -> Result<Verdict, MadFault> {
+fn dispatch(arrived: Arrived, has_failover: bool) -> Result<Verdict, MadFault> {
     let header = MadHeader::parse(first(&arrived.mad));
     if header.base_version != MadHeader::BASE_VERSION {
         return Err(MadFault::BaseVersion);
     }
     if header.mgmt_class == MGMT_CLASS && header.method == MadHeader::SEND {
         return Ok(Verdict::Connection(arrived));
+    }
+    if has_failover && Failover::takes(&arrived.mad) {
+        return Ok(Verdict::Failover(arrived));
     }
     match header.method {
         GET | SET => {

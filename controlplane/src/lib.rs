@@ -36,6 +36,7 @@ mod container;
 mod control_socket;
 pub mod device;
 mod errno;
+mod failover;
 mod gsi;
 pub mod limits;
 mod log;

@@ -33,10 +33,13 @@ const VARIABLE: &str = "UROCE_LOG";
 /// Name of the crate, with which the paths of its modules begin.
 const CRATE: &str = env!("CARGO_CRATE_NAME");
 /// Modules that write to the log. Those inside of them are named by their paths.
-const MODULES: [&str; 15] = [
+const MODULES: [&str; 18] = [
     "control_socket",
     "control_socket::telemetry",
     "device",
+    "failover",
+    "failover::load",
+    "failover::receive",
     "log",
     "rdma_cm",
     "rdma_cm::connection",

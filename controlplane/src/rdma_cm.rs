@@ -37,7 +37,7 @@ pub use sink::CmSink;
 
 pub(crate) use connection::Connection;
 pub(crate) use context::ServiceContext;
-pub(crate) use service::{Common, ConnSeen, Service};
+pub(crate) use service::{Common, ConnSeen, Proposal, Service};
 
 /// Identifier of a bound address, a listener, a connection, the look-up of a UD QP, or the
 /// resolution of a path. A value is not used again while the device is open.

@@ -42,10 +42,12 @@ use std::time::Duration;
 
 use uroce_engine::Control;
 use uroce_engine::eal::block_signals;
-use uroce_transport::Instant;
+use uroce_transport::{Instant, QpChange};
+use uroce_wire::Qpn;
 
 use crate::call::Job;
 use crate::config::{Config, DeviceConfig, Lcores, SelectiveRepeat};
+use crate::failover::Failover;
 use crate::gsi::Gsi;
 use crate::port_watch::Ports;
 use crate::rdma_cm::Service;
@@ -79,6 +81,7 @@ pub(crate) struct Parts {
     pub(crate) service: Service,
     pub(crate) selective_repeat: SelectiveRepeat,
     pub(crate) keepalive_ms: Option<u32>,
+    pub(crate) failover: Option<Failover>,
 }
 
 /// Starts the thread, on the given CPU if there is one.
@@ -97,7 +100,8 @@ pub(crate) fn start(
             // If the CPU has become unavailable, the thread runs on another one.
             core_affinity::set_for_current(core_affinity::CoreId { id });
         }
-        let Parts { control, ports, gsi, service, selective_repeat, keepalive_ms } = parts;
+        let Parts { control, ports, gsi, service, selective_repeat, keepalive_ms, failover } =
+            parts;
         let thread = Thread {
             control,
             ports,
@@ -105,6 +109,8 @@ pub(crate) fn start(
             service,
             selective_repeat,
             keepalive_ms,
+            told: failover.as_ref().map(|_| Vec::new()),
+            failover,
             waiting: Vec::new(),
             last_words: Vec::new(),
             members: Members::new(),
@@ -149,6 +155,10 @@ pub(crate) struct Thread {
     selective_repeat: SelectiveRepeat,
     /// Idle time of connections' keepalives, if it is configured.
     keepalive_ms: Option<u32>,
+    /// Alternate paths that the control plane loads, if it does.
+    failover: Option<Failover>,
+    /// Changes of QPs of which `failover` has not been told.
+    told: Option<Vec<(Qpn, QpChange)>>,
     waiting: Vec<Waiting>,
     last_words: Vec<LastWord>,
     members: Members,
@@ -210,6 +220,7 @@ impl Thread {
         busy |= self.tell_gone();
         self.guard_memory(now);
         self.run_connections(now);
+        self.run_failover(now);
         self.ask_neighbours();
         self.resume();
         self.answer_last_words(now);
@@ -224,7 +235,8 @@ impl Thread {
     fn sleep(&mut self, jobs: &Receiver<Job>) {
         let now = self.now();
         let timers = self.ports.neighbours.iter().filter_map(|port| port.next_timeout());
-        let due = timers.chain(self.service.next_timeout()).min();
+        let failover = self.failover.as_ref().and_then(Failover::next_timeout);
+        let due = timers.chain(self.service.next_timeout()).chain(failover).min();
         let mut pause = self.control.link_poll_period();
         if self.control.has_adopted() || self.service.has_mail() {
             pause = pause.min(QUIET);

@@ -169,8 +169,8 @@ pub use uroce_engine::eal::{EalError, explained};
 pub use uroce_engine::port::{PortError, vdev};
 pub use uroce_engine::{
     AdoptError, AhError, Arm, ControlError, CqError, EngineError, EventKind, FlowError, FlowKind,
-    GroupError, LcoreProfile, MrError, MwType, QpInfo, SrqError, Stage, StageProfile, ThreadError,
-    Turn,
+    GroupError, LcoreProfile, MrError, MwType, PathLoader, QpInfo, SrqError, Stage, StageProfile,
+    ThreadError, Turn,
 };
 pub use uroce_transport::{
     AccessFlags, AltPath, AttrMask, Congestion, DcqcnParams, DelayParams, MigrationStats,

@@ -466,6 +466,9 @@ pub struct Qp {
     pub migrations: u32,
     /// Duration of the last failover in microseconds.
     pub failover_us: Option<u64>,
+    /// Whether the control plane loads its alternate paths, by `failover = "auto"`.
+    #[serde(default)]
+    pub auto: bool,
 }
 
 /// A path of a queue pair.
@@ -500,6 +503,9 @@ pub struct Path {
     /// Priority of its frames, 0 to 7, on a port with a VLAN.
     #[serde(default)]
     pub vlan_pcp: Option<u8>,
+    /// Whether the control plane has loaded it, by `failover = "auto"`.
+    #[serde(default)]
+    pub auto: bool,
 }
 
 /// Number of objects of a kind.

@@ -67,6 +67,11 @@ fn check_device(device: &DeviceConfig) -> Result<(), ConfigError> {
     require(is_right, &field("udp_source_ports"), &reason)?;
     check_congestion(&device.congestion, &field("congestion"))?;
     within(&field("port"), device.ports.len(), PORTS)?;
+    let has_other = device.failover == super::Failover::Never || device.ports.len() > 1;
+    require(has_other, &field("failover"), "`auto` needs a second port")?;
+    let is_used =
+        device.failback == super::Failback::Never || device.failover == super::Failover::Auto;
+    require(is_used, &field("failback"), "needs `failover = \"auto\"`")?;
     for (index, port) in device.ports.iter().enumerate() {
         let field = format!("device.{name}.port.{}", index + 1);
         check_member(port, &field)?;

@@ -129,6 +129,26 @@ fn selective_repeat_is_agreed_on_unless_configured() {
     assert_eq!([ports(""), ports("udp_source_ports = 16\n")], [1, 16]);
 }
 
+#[test]
+fn failover_needs_a_second_port_and_failback_needs_failover() {
+    let second = "[[device.port]]\nethdev = { ring = \"second\" }\n";
+    let of = |keys: &str, ports: &str| {
+        let config = Config::from_toml(&format!("{DEVICE}{keys}{ports}"))?;
+        Ok::<_, ConfigError>((config.devices[0].failover, config.devices[0].failback))
+    };
+    let two = format!("{PORT}{second}");
+    assert_eq!(of("", &two).unwrap(), (Failover::Never, Failback::Never));
+    let auto = "failover = \"auto\"\n";
+    assert_eq!(of(auto, &two).unwrap(), (Failover::Auto, Failback::Never));
+    let back = format!("{auto}failback = \"after:30\"\n");
+    assert_eq!(of(&back, &two).unwrap(), (Failover::Auto, Failback::After(30)));
+    let error = |keys: &str, ports: &str| of(keys, ports).unwrap_err().to_string();
+    assert!(error(auto, PORT).contains("`auto` needs a second port"));
+    assert!(error("failback = \"after:30\"\n", &two).contains("needs `failover = \"auto\"`"));
+    assert!(error("failback = \"after:0\"\n", &two).contains("1 to 86400 seconds"));
+    assert!(error("failover = \"on\"\n", &two).contains("`never`"));
+}
+
 /// A configuration with a bottleneck of these keys.
 fn bottleneck(keys: &str) -> String {
     format!("{DEVICE}{PORT}bottleneck = {{ {keys} }}\n")

@@ -5,7 +5,8 @@ use uroce_wire::cm::CLASS_VERSION;
 const NOW: Instant = Instant::ZERO;
 
 fn pair() -> (Gsi, Gsi) {
-    (Gsi::new(1, Psn::new(1)).unwrap(), Gsi::new(2, Psn::new(2)).unwrap())
+    let gsi = |ports| Gsi::new(ports, Psn::new(ports as u32), false).unwrap();
+    (gsi(1), gsi(2))
 }
 
 fn path() -> Encap {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use uroce_cm::{Cm, ConnId, State};
 use uroce_transport::{AltPath, PathAttr, QpType};
-use uroce_wire::{PathMtu, Psn, Qpn};
+use uroce_wire::{Gid, PathMtu, Psn, Qpn};
 
 use super::service::Common;
 use super::source::Way;
@@ -62,6 +62,8 @@ pub(super) enum Change {
     Proposing(Way),
     /// Our proposal: the LAP is sent.
     Proposed(Way, AltPath),
+    /// The application's proposal waits until a LAP of the control plane is answered.
+    Next(Way),
     /// The peer's proposal: it is reported to the application.
     Asked(Way),
     /// The peer's proposal: its neighbour is being resolved, then the QP is modified and an APR
@@ -111,6 +113,10 @@ pub(crate) struct Connection {
     pub(super) primary: Way,
     pub(super) primary_path: Option<PathAttr>,
     pub(super) alternate: Option<Way>,
+    /// Addresses, ours and the peer's, of an alternate path on which both control planes agree.
+    /// While it is set, a `change` is theirs: the application gets no events of it, and what the
+    /// application does comes before it.
+    pub(super) agreed_alternate: Option<(Gid, Gid)>,
     pub(super) alternate_path: Option<AltPath>,
     /// The peer's REQ has an alternate path, even if this side cannot use it.
     pub(super) asked_for_alternate: bool,
@@ -151,6 +157,7 @@ impl Connection {
             primary,
             primary_path: None,
             alternate: None,
+            agreed_alternate: None,
             alternate_path: None,
             asked_for_alternate: false,
             path_mtu: PathMtu::B1024,
@@ -212,6 +219,14 @@ impl Connection {
             let (peer, from) = (self.peer, self.logged);
             tracing::debug!(id = self.id.0, %peer, ?from, to = ?state, "connection");
             self.logged = state;
+        }
+    }
+
+    /// Gives up what the control planes have agreed on. An answer that is still to come has no
+    /// effect.
+    pub(super) fn drop_agreed(&mut self) {
+        if self.agreed_alternate.take().is_some() {
+            self.change = None;
         }
     }
 

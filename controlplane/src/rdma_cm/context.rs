@@ -21,6 +21,9 @@ pub(crate) struct ServiceContext<'a> {
     pub(crate) selective_repeat: SelectiveRepeat,
     /// Idle time of connections' keepalives in milliseconds, if it is configured.
     pub(crate) keepalive_ms: Option<u32>,
+    /// Changes of QPs since [`Failover::turn`](crate::failover::Failover::turn); `None` without
+    /// failover.
+    pub(crate) told: &'a mut Option<Vec<(Qpn, QpChange)>>,
 }
 
 /// Idle time of connections' keepalives in milliseconds, if it is not configured.
@@ -77,7 +80,9 @@ impl ServiceContext<'_> {
         Ok(self.look_up(way.port, &way.vector)?.map(|(_, mac)| mac))
     }
 
-    fn look_up(
+    /// Returns the route of a path and the Ethernet address of its next hop; `None` while that is
+    /// being resolved.
+    pub(crate) fn look_up(
         &mut self,
         port: u8,
         vector: &AddressVector,
@@ -95,7 +100,18 @@ impl ServiceContext<'_> {
     pub(super) fn modify_qp(&mut self, qpn: Qpn, change: &QpChange) -> Result<(), ControlError> {
         let result = self.control.modify_qp(qpn, change);
         log::modify_qp(qpn, change, &result);
+        if result.is_ok() {
+            self.told.iter_mut().for_each(|told| told.push((qpn, *change)));
+        }
         result
+    }
+
+    /// Loads an alternate path on which both control planes agree into a QP and arms it.
+    pub(super) fn adopt(&mut self, qpn: Qpn, path: AltPath) -> Result<(), ControlError> {
+        match self.control.adopt_alternate(qpn, path)? {
+            true => Ok(()),
+            false => Err(ControlError::UnknownQp(qpn)),
+        }
     }
 
     pub(super) fn query_qp(&mut self, qpn: Qpn) -> Result<QpInfo, ControlError> {

@@ -59,6 +59,13 @@ impl Outbox {
         }
     }
 
+    /// Sends a MAD if that is possible at once. It is one that its sender repeats anyway.
+    pub(super) fn try_post(&mut self, letter: &Letter, context: &mut ServiceContext<'_>) {
+        if let Fate::Waits = self.send(letter, context) {
+            self.full += 1;
+        }
+    }
+
     /// Tries to send the waiting MADs again.
     pub(super) fn resume(&mut self, context: &mut ServiceContext<'_>) {
         let mut waiting = std::mem::take(&mut self.waiting);
@@ -99,7 +106,11 @@ impl Outbox {
 
     pub(super) fn counts(&self) -> [Count; 4] {
         [
-            Count::new("mad_tx_full", "A MAD not sent: too many wait already.", self.full),
+            Count::new(
+                "mad_tx_full",
+                "A MAD not sent: too many wait already, or it may not wait.",
+                self.full,
+            ),
             Count::new(
                 "mad_tx_unresolved",
                 "A MAD not sent: its neighbour did not answer.",

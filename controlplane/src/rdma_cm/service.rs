@@ -29,6 +29,7 @@ mod common;
 mod datagram;
 mod end;
 mod events;
+mod failover;
 mod listen;
 mod look_up;
 mod passive;
@@ -55,6 +56,7 @@ use crate::call::{Count, RequestError};
 use crate::gsi::{Arrived, GSI};
 pub(crate) use common::Common;
 use common::Tally;
+pub(crate) use failover::Proposal;
 use look_up::LookUp;
 pub(crate) use seen::ConnSeen;
 

@@ -49,8 +49,12 @@ impl Thread {
         }
     }
 
+    /// Returns the attributes of a QP as its program has set them.
     pub(crate) fn query_qp(&mut self, qpn: Qpn) -> Result<QpInfo, RequestError> {
-        Ok(self.control.query_qp(qpn)?)
+        self.tell_failover();
+        let mut info = self.control.query_qp(qpn)?;
+        self.failover.iter().for_each(|failover| failover.show(qpn, &mut info.attr));
+        Ok(info)
     }
 
     pub(crate) fn resize_qp(
@@ -88,9 +92,10 @@ impl Thread {
         Ok(self.control.set_link(port, up)?)
     }
 
-    /// Migrates all armed QPs that send through a port. Returns their number.
+    /// Migrates all armed QPs that send through a port, whether the other ports are up or not.
+    /// Returns their number.
     pub(crate) fn migrate_port(&mut self, port: u8) -> Result<u32, RequestError> {
-        Ok(self.control.migrate_port(port)?)
+        Ok(self.control.migrate_port(port, |_| true)?)
     }
 
     /// Makes the thread end. It may take up to `patience` to send posted work.

@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
+use uroce_engine::EventKind;
 use uroce_engine::port::EndedPeer;
 use uroce_transport::Instant;
 use uroce_wire::Qpn;
 
 use super::{About, Thread};
 use crate::call::RequestError;
+use crate::failover::Failover;
 use crate::gsi::Verdict;
 use crate::rdma_cm::{Service, ServiceContext};
 
@@ -30,11 +32,17 @@ impl Thread {
             let verdict = self.gsi.receive(now, frame.port, frame.mbuf.as_slice());
             // The frame's buffer is freed before the answer allocates one.
             drop(frame);
+            if let Some(Verdict::Failover(arrived)) = verdict {
+                self.with_failover(now, |of, service, context| {
+                    of.receive(&arrived, service, context);
+                });
+                continue;
+            }
             let (service, mut context) = self.split(now);
             match verdict {
                 Some(Verdict::Connection(arrived)) => service.handle_mad(&arrived, &mut context),
                 Some(Verdict::Answer(arrived)) => service.answer_mad(&arrived, &mut context),
-                None => {}
+                Some(Verdict::Failover(_)) | None => {}
             }
         }
         true
@@ -51,6 +59,9 @@ impl Thread {
             let now = self.now();
             let (service, mut context) = self.split(now);
             service.notice(qpn, kind, &mut context);
+            if kind == EventKind::PathMig {
+                self.with_failover(now, |of, service, context| of.moved(qpn, service, context));
+            }
             any = true;
         }
         any
@@ -60,6 +71,31 @@ impl Thread {
     pub(super) fn run_connections(&mut self, now: Instant) {
         let (service, mut context) = self.split(now);
         service.turn(&mut context);
+    }
+
+    /// Tells failover of changes of QPs, if there are any of which it has not been told.
+    pub(super) fn tell_failover(&mut self) {
+        if self.told.as_ref().is_some_and(|told| !told.is_empty()) {
+            let now = self.now();
+            self.with_failover(now, Failover::hear);
+        }
+    }
+
+    /// Runs the turn of failover, if the device has it. Called after that of the connections.
+    pub(super) fn run_failover(&mut self, now: Instant) {
+        self.with_failover(now, Failover::turn);
+    }
+
+    /// Runs a call on failover, if the device has it.
+    fn with_failover(
+        &mut self,
+        now: Instant,
+        call: impl FnOnce(&mut Failover, &mut Service, &mut ServiceContext<'_>),
+    ) {
+        let Some(mut failover) = self.failover.take() else { return };
+        let (service, mut context) = self.split(now);
+        call(&mut failover, service, &mut context);
+        self.failover = Some(failover);
     }
 
     /// Runs a call on listeners and connections.
@@ -94,6 +130,8 @@ impl Thread {
         let now = self.now();
         self.control.destroy_qp(qpn)?;
         self.leave_groups(qpn);
+        self.failover.iter_mut().for_each(|failover| failover.destroyed(qpn));
+        self.told.iter_mut().for_each(|told| told.retain(|(of, _)| *of != qpn));
         let (service, mut context) = self.split(now);
         service.qp_destroyed(qpn, &mut context);
         Ok(())
@@ -128,8 +166,8 @@ impl Thread {
 
     /// Borrows the service, and the parts of the thread that it uses.
     pub(super) fn split(&mut self, now: Instant) -> (&mut Service, ServiceContext<'_>) {
-        let Self { control, ports, gsi, service, selective_repeat, keepalive_ms, .. } = self;
+        let Self { control, ports, gsi, service, selective_repeat, keepalive_ms, told, .. } = self;
         let (selective_repeat, keepalive_ms) = (*selective_repeat, *keepalive_ms);
-        (service, ServiceContext { now, control, ports, gsi, selective_repeat, keepalive_ms })
+        (service, ServiceContext { now, control, ports, gsi, selective_repeat, keepalive_ms, told })
     }
 }

@@ -2,6 +2,7 @@
 
 use super::Thread;
 use crate::call::Count;
+use crate::failover::Failover;
 use crate::path::neighbour::{Ignored, Neighbours};
 
 macro_rules! counts {
@@ -38,6 +39,10 @@ impl Thread {
         }));
         counts.extend(self.gsi.counts());
         counts.extend(self.service.counts());
+        let of_failover = self.failover.iter().flat_map(Failover::counts);
+        counts.extend(
+            of_failover.map(|(what, value)| Count::new(what.name(), what.description(), value)),
+        );
         counts
     }
 }

@@ -75,10 +75,13 @@ impl Thread {
 
     /// Handles links that went up or down, and peers' processes that ended.
     pub(super) fn watch_links(&mut self) {
+        // All are known before any has an effect: no QP leaves a link for one that is down too.
+        let mut changes = Vec::new();
         while let Some((port, is_up)) = self.control.next_link_change() {
-            if let Some(change) = self.ports.watch(port).set_link(is_up) {
-                self.link_changed(port, change);
-            }
+            changes.extend(self.ports.watch(port).set_link(is_up).map(|change| (port, change)));
+        }
+        for (port, change) in changes {
+            self.link_changed(port, change);
         }
         while let Some((port, peer)) = self.control.next_ended_peer() {
             // Where the port's state is that of the link, the loss of the link says it all.
@@ -207,10 +210,14 @@ impl Thread {
     fn link_changed(&mut self, port: u8, change: LinkChange) {
         tracing::info!(port, ?change, "link");
         match change {
-            LinkChange::Found => self.announce(port),
+            LinkChange::Found => {
+                self.announce(port);
+                self.renew_failover();
+            }
             LinkChange::PeerLeft => self.forget_neighbours(port),
             LinkChange::Up => {
                 self.announce(port);
+                self.renew_failover();
                 self.raise(port, EventKind::PortActive);
             }
             LinkChange::Down => {
@@ -218,11 +225,26 @@ impl Thread {
                 if self.ports.watch(port).migrates_on_link_down() {
                     self.migrate(port);
                 }
+                self.replace_paths_through(port);
                 self.counts.link_downed += 1;
                 self.forget_neighbours(port);
                 self.raise(port, EventKind::PortErr);
             }
         }
+    }
+
+    /// Has alternate paths through a port that is down replaced, if there can be others.
+    fn replace_paths_through(&mut self, port: u8) {
+        let now = self.now();
+        let others = (1..).zip(&self.ports.watches).filter(|(other, _)| *other != port);
+        if others.filter(|(_, watch)| watch.is_up()).count() > 1 {
+            self.failover.iter_mut().for_each(|failover| failover.port_down(now, port));
+        }
+    }
+
+    fn renew_failover(&mut self) {
+        let now = self.now();
+        self.failover.iter_mut().for_each(|failover| failover.port_up(now));
     }
 
     fn forget_neighbours(&mut self, port: u8) {
@@ -231,8 +253,11 @@ impl Thread {
     }
 
     fn migrate(&mut self, port: u8) {
+        let watches = &self.ports.watches;
+        // A QP stays where its other port is down too: either may come up first.
+        let is_up = |other: u8| watches[usize::from(other) - 1].is_up();
         // An lcore that has died has no QPs to migrate.
-        let migrated = self.control.migrate_port(port).unwrap_or(0);
+        let migrated = self.control.migrate_port(port, is_up).unwrap_or(0);
         tracing::info!(port, qps = migrated, "QPs migrated, because the link is down");
         self.counts.link_migrations += u64::from(migrated);
     }

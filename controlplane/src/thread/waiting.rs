@@ -1,12 +1,13 @@
 //! Calls that wait for their neighbours' Ethernet addresses.
 
 use uroce_engine::multicast_mac;
-use uroce_transport::{AttrMask, PathAttr, QpAttr, QpChange, QpState, QpType, rule};
+use uroce_transport::{AltPath, AttrMask, PathAttr, QpAttr, QpChange, QpState, QpType, rule};
 use uroce_wire::{Mac, Qpn};
 
 use super::Thread;
 use crate::call::{Reply, RequestError};
 use crate::config::SelectiveRepeat;
+use crate::failover::Failover;
 use crate::log;
 use crate::path::neighbour::Neighbours;
 use crate::path::prefix::is_link_local;
@@ -43,7 +44,7 @@ enum Then {
 
 impl Thread {
     /// Executes a Modify QP. Its paths are resolved first.
-    pub(crate) fn modify(&mut self, modify: Box<ModifyQp>, reply: Reply<()>) {
+    pub(crate) fn modify(&mut self, mut modify: Box<ModifyQp>, reply: Reply<()>) {
         if modify.vector.is_none() && modify.alternate.is_none() {
             return reply.give(self.command(&modify, None, None));
         }
@@ -56,7 +57,11 @@ impl Thread {
             let path = PathAttr::default();
             return reply.give(self.command(&modify, Some(path), Some(path)));
         }
-        let port = modify.change.port.unwrap_or(attr.port);
+        self.tell_failover();
+        // The path goes where the program believes the QP to be.
+        let home = self.failover.as_ref().and_then(|of| of.port_of_program(modify.qpn));
+        let port = modify.change.port.or(home).unwrap_or(attr.port);
+        modify.change.port = modify.change.port.or(home.filter(|_| modify.vector.is_some()));
         let primary = modify.vector.map(|vector| self.route(&vector, port));
         let alternate =
             modify.alternate.map(|alternate| self.route(&alternate.vector, alternate.port));
@@ -115,17 +120,32 @@ impl Thread {
         primary: Option<PathAttr>,
         alternate: Option<PathAttr>,
     ) -> Result<(), RequestError> {
-        let given = modify.alternate.zip(alternate);
+        let alternate = modify.alternate.zip(alternate);
+        let alternate = alternate.map(|(alternate, path)| alternate.resolved(path));
         let change = QpChange {
             path: primary.filter(|_| modify.vector.is_some()),
-            alt_path: given.map(|(alternate, path)| alternate.resolved(path)),
+            alt_path: alternate.map(|path| self.displaced(modify.qpn, path)),
             selective_repeat: self.selective_repeat_of(modify),
             keepalive_ms: self.keepalive_of(modify),
             ..modify.change
         };
         let result = self.control.modify_qp(modify.qpn, &change);
         log::modify_qp(modify.qpn, &change, &result);
+        if let (Ok(()), Some(told)) = (&result, &mut self.told) {
+            told.push((modify.qpn, change));
+        }
         Ok(result?)
+    }
+
+    /// Returns the alternate path to load for a program that asks for this one: another one if the
+    /// QP is on this one, unseen by the program.
+    fn displaced(&mut self, qpn: Qpn, alternate: AltPath) -> AltPath {
+        let is_known = |of: &&Failover| of.port_of_program(qpn).is_some();
+        let Some(failover) = self.failover.as_ref().filter(is_known) else { return alternate };
+        match self.control.query_qp(qpn) {
+            Ok(info) => failover.displaced(qpn, &info.attr, alternate),
+            Err(_) => alternate,
+        }
     }
 
     /// Returns the attribute `selective_repeat` of a Modify QP. If the application does not give

@@ -12,17 +12,17 @@
 
 use crate::control::engine::Shared;
 use crate::dpdk::mbuf::{Mbuf, PoolEmpty};
-use crate::lane::binding::{PortAddresses, PortBinding, path_mtu_of};
+use crate::lane::binding::{PortAddresses, PortBinding, PortSet, path_mtu_of};
 use crate::lane::bottleneck::BottleneckError;
 use crate::lane::bottleneck::backlog::Backlog;
 use crate::lcore::Fatal;
 use crate::lcore::command::{
-    ClearRoundTrips, CommandSender, DestroyQp, MigratePort, Modified, ModifyQp, Queried, QueryQp,
-    SetAddresses,
+    AdoptAlternate, ClearRoundTrips, CommandSender, DestroyQp, MigratePort, Modified, ModifyQp,
+    Nudge, Queried, QueryQp, SetAddresses,
 };
 use crate::lcore::thread::LcoreThread;
 use crate::port::{Feature, Port};
-use crate::qp::context::QpTraffic;
+use crate::qp::context::{PathLoader, QpTraffic};
 use crate::rx::{Exits, SlowFrame};
 use links::Links;
 use records::{Record, Records};
@@ -40,8 +40,8 @@ use uroce_shared::table::mcast::{GroupBook, GroupError};
 use uroce_shared::wake::doorbell::Doorbell;
 use uroce_shared::wake::events::{EventGuard, EventKind};
 use uroce_transport::{
-    Congestion, MigrationStats, ModifyError, Notification, PathMigState, Pd, QpAttr, QpCaps,
-    QpChange, QpState, QpType, RoundTripStats, SelectiveRepeat,
+    AltPath, Congestion, MigrationStats, ModifyError, Notification, PathMigState, Pd, QpAttr,
+    QpCaps, QpChange, QpState, QpType, RoundTripStats, SelectiveRepeat,
 };
 use uroce_wire::{PathMtu, Qpn};
 
@@ -136,6 +136,8 @@ pub struct QpInfo {
     pub round_trips: Option<RoundTripStats>,
     /// The lcore that owns it.
     pub lcore: usize,
+    /// The side that has loaded an alternate path into it last.
+    pub loader: PathLoader,
 }
 
 /// The reason why a call was refused. A refused call has changed nothing.
@@ -407,8 +409,8 @@ impl Control {
         let Record { index, lcore, caps, qp_type, has_srq, .. } = record;
         let lcore = usize::from(lcore);
         let queried = self.call(lcore, QueryQp { index })?;
-        let Queried { attr, migration, draining: sq_draining, sends, traffic, round_trips } =
-            queried.ok_or(ControlError::UnknownQp(qpn))?;
+        let queried = queried.ok_or(ControlError::UnknownQp(qpn))?;
+        let Queried { attr, migration, sends, traffic, round_trips, loader, .. } = queried;
         if attr.path_mig_state == PathMigState::Migrated {
             self.qps.put(Record { migrates: false, ..record });
         }
@@ -418,13 +420,45 @@ impl Control {
             qp_type,
             // An initiator has no receives at all.
             has_srq: has_srq && qp_type != QpType::XrcSend,
-            sq_draining,
+            sq_draining: queried.draining,
             sends,
             migration,
             traffic,
             round_trips,
             lcore,
+            loader,
         })
+    }
+
+    /// Loads an alternate path of the control plane into a connected QP, and arms it if it is not
+    /// armed. The application then gets no events of path migration until it loads a path itself;
+    /// the control plane has notices of them in any case. Returns false if the application has
+    /// loaded a path since the QP's RESET, or the QP is in a state in which it handles no packets.
+    ///
+    /// # Errors
+    /// [`ControlError`]; nothing has changed.
+    pub fn adopt_alternate(&mut self, qpn: Qpn, alternate: AltPath) -> Result<bool, ControlError> {
+        let record = self.record(qpn)?;
+        self.check_mtu(alternate.port, record.path_mtu)?;
+        let command = AdoptAlternate { index: record.index, alternate };
+        let is_taken = self.call(usize::from(record.lcore), command)?;
+        let is_taken = is_taken.ok_or(ControlError::UnknownQp(qpn))?;
+        if is_taken {
+            let alt_port = Some(alternate.port);
+            self.qps.put(Record { migrates: true, alt_port, ..record });
+        }
+        Ok(is_taken)
+    }
+
+    /// Has an idle RC QP in RTS send one packet without effect, by which both ends learn each
+    /// other's state of path migration. Nothing waits for the answer. Returns whether it was sent.
+    ///
+    /// # Errors
+    /// [`ControlError`].
+    pub fn nudge(&mut self, qpn: Qpn) -> Result<bool, ControlError> {
+        let Record { index, lcore, .. } = self.record(qpn)?;
+        let was_sent = self.call(usize::from(lcore), Nudge { index })?;
+        was_sent.ok_or(ControlError::UnknownQp(qpn))
     }
 
     /// Forgets the round trips that a QP has measured.
@@ -437,17 +471,23 @@ impl Control {
         done.ok_or(ControlError::UnknownQp(qpn))
     }
 
-    /// Migrates, at once, each armed QP that sends through that port, counted from 1, unless its
-    /// alternate path uses the same port. Sends one command to each lcore. Returns how many have
-    /// migrated.
+    /// Migrates, at once, each armed QP that sends through that port, counted from 1, and has an
+    /// alternate path through another one that is up. Sends one command to each lcore. Returns how
+    /// many have migrated.
     ///
     /// # Errors
     /// [`ControlError::NoSuchPort`], or the error of an lcore that does not answer.
-    pub fn migrate_port(&mut self, port: u8) -> Result<u32, ControlError> {
+    pub fn migrate_port(
+        &mut self,
+        port: u8,
+        is_up: impl Fn(u8) -> bool,
+    ) -> Result<u32, ControlError> {
         self.binding(port)?;
+        let others = (1u8..).take(self.ports.len()).filter(|other| *other != port);
+        let to: PortSet = others.filter(|other| is_up(*other)).collect();
         let mut all = 0;
         for lcore in 0..self.lcores.len() {
-            all += self.call(lcore, MigratePort { port: usize::from(port) - 1 })?;
+            all += self.call(lcore, MigratePort { port: usize::from(port) - 1, to })?;
         }
         Ok(all)
     }

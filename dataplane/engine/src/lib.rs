@@ -65,7 +65,7 @@ pub use lane::tap::{TapFrame, TapReader, TapSpec};
 pub use lcore::thread::ThreadError;
 pub use lcore::{AdoptError, LcoreGuard, LcoreProfile, Stage, StageProfile};
 pub use limits::{MAX_GIDS, MAX_LCORES, MAX_MRS, MAX_PORTS, MAX_QPS};
-pub use qp::context::QpTraffic;
+pub use qp::context::{PathLoader, QpTraffic};
 pub use rx::{GsiFrame, SlowFrame};
 pub use uroce_shared::memory::mr_table::{GoneRegion, MrError, MrKeys, MrSpec};
 pub use uroce_shared::memory::mw::MwType;

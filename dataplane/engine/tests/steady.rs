@@ -327,7 +327,7 @@ fn an_lcore_allocates_nothing_once_its_qps_are_made() {
         let peer = qp.qpn;
         lab.a.bring_up(&mut qp, &lab.b.addresses, peer, &wish);
         lab.a.control.destroy_qp(qp.qpn).expect("destroys");
-        lab.a.control.migrate_port(1).expect("a port");
+        lab.a.control.migrate_port(1, |_| true).expect("a port");
         lab.a.control.set_faults(1, &faults(loss)).expect("a port");
         let slow = BottleneckConfig { kmin: 0, ..BottleneckConfig::new(1000, 1 << 20) };
         let slow = (round % 2 == 1).then_some(slow);

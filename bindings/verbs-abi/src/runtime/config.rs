@@ -15,8 +15,9 @@ use std::ffi::OsString;
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
-use uroce::config::{DeviceConfig, Ethdev, PortConfig};
+use uroce::config::{DeviceConfig, Ethdev, Failback, Failover, FailoverError, PortConfig};
 use uroce::{Config, Mac};
 
 use super::place;
@@ -24,6 +25,9 @@ use super::problem::Problem;
 
 /// The variable with the idle time of keepalives of all devices, in milliseconds.
 const KEEPALIVE: &str = "UROCE_KEEPALIVE_MS";
+/// The variables with `failover` and `failback` of all devices.
+const FAILOVER: &str = "UROCE_FAILOVER";
+const FAILBACK: &str = "UROCE_FAILBACK";
 
 /// One of the alternative configurations of a process.
 #[derive(Clone, Debug)]
@@ -47,7 +51,64 @@ pub(crate) fn identities() -> Result<Vec<Identity>, Problem> {
         let devices = identities.iter_mut().flat_map(|identity| &mut identity.config.devices);
         devices.for_each(|device| device.keepalive_ms = Some(keepalive_ms));
     }
+    let failover = word::<Failover>(FAILOVER, place::variable(FAILOVER))?;
+    let failback = word::<Failback>(FAILBACK, place::variable(FAILBACK))?;
+    let devices = identities.iter_mut().flat_map(|identity| &mut identity.config.devices);
+    set_failover(&mut devices.collect::<Vec<_>>(), failover, failback)?;
     Ok(identities)
+}
+
+/// Sets `failover` and `failback` of those devices that can have them.
+///
+/// # Errors
+///
+/// [`Problem::Useless`] if none can.
+fn set_failover(
+    devices: &mut [&mut DeviceConfig],
+    failover: Option<Failover>,
+    failback: Option<Failback>,
+) -> Result<(), Problem> {
+    if let Some(failover) = failover {
+        let can = |device: &DeviceConfig| failover == Failover::Never || device.ports.len() > 1;
+        if !devices.iter().any(|device| can(device)) {
+            let reason = "no device of the configuration has a second port";
+            return Err(Problem::Useless { name: FAILOVER, reason });
+        }
+        for device in devices.iter_mut().filter(|device| can(device)) {
+            device.failover = failover;
+            if failover == Failover::Never {
+                device.failback = Failback::Never;
+            }
+        }
+    }
+    if let Some(failback) = failback {
+        let can = |device: &DeviceConfig| {
+            failback == Failback::Never || device.failover == Failover::Auto
+        };
+        if !devices.iter().any(|device| can(device)) {
+            let reason = "no device has failover: set UROCE_FAILOVER=auto too";
+            return Err(Problem::Useless { name: FAILBACK, reason });
+        }
+        for device in devices.iter_mut().filter(|device| can(device)) {
+            device.failback = failback;
+        }
+    }
+    Ok(())
+}
+
+/// Reads a variable that has one of a few words as its value.
+///
+/// # Errors
+///
+/// [`Problem::Word`] if it is none of them.
+fn word<T: FromStr<Err = FailoverError>>(
+    name: &'static str,
+    value: Option<OsString>,
+) -> Result<Option<T>, Problem> {
+    let Some(value) = value.filter(|value| !value.is_empty()) else { return Ok(None) };
+    let text = value.to_string_lossy();
+    let error = |error| Problem::Word { name, value: text.clone().into_owned(), error };
+    text.parse().map(Some).map_err(error)
 }
 
 /// Reads the value of [`KEEPALIVE`].

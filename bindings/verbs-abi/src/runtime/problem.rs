@@ -5,6 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use uroce::ConfigError;
+use uroce::config::FailoverError;
 use uroce::local::LocalError;
 use uroce_command::run_dir::RunDirError;
 
@@ -37,6 +38,14 @@ pub(crate) enum Problem {
     /// An environment variable has a value that cannot be used.
     #[error("{name} is {value:?}, not a number of milliseconds (0 turns keepalives off).")]
     Milliseconds { name: &'static str, value: OsString },
+
+    /// An environment variable has another word than it may have.
+    #[error("{name} is {value:?}: {error}.")]
+    Word { name: &'static str, value: String, error: FailoverError },
+
+    /// An environment variable asks for something that no device can do.
+    #[error("{name} is set, but {reason}.")]
+    Useless { name: &'static str, reason: &'static str },
 
     /// No directory can be used for locks and sockets.
     #[error(
@@ -79,7 +88,9 @@ impl Problem {
             Self::Config { .. }
             | Self::Alternatives { .. }
             | Self::NoFile
-            | Self::Milliseconds { .. } => rustix::io::Errno::NODEV,
+            | Self::Milliseconds { .. }
+            | Self::Word { .. }
+            | Self::Useless { .. } => rustix::io::Errno::NODEV,
             Self::NoRunDir { .. } => rustix::io::Errno::ACCESS,
             Self::File { error, .. } => {
                 rustix::io::Errno::from_io_error(error).unwrap_or(rustix::io::Errno::IO)

@@ -4,6 +4,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod auto;
 mod bottleneck;
 mod channel;
 mod connections;

@@ -64,6 +64,7 @@ pub(super) fn detail(qp: &Qp) -> String {
         ("path_mig_state", qp.migration.clone()),
         ("migrations", qp.migrations.to_string()),
         ("failover_us", or_dash(qp.failover_us)),
+        ("failover", if qp.auto { "auto" } else { "-" }.to_owned()),
     ];
     let values = values.map(|(name, value)| (name.to_owned(), value));
     pairs(&format!("QP {} of {}", number(qp.qpn), qp.device), &values)
@@ -89,7 +90,12 @@ pub(super) fn paths(paths: &[Path]) -> String {
         table.row([
             format!("{}/{}", path.device, path.port),
             number(path.qpn),
-            if path.alternate { "alternate" } else { "primary" }.to_owned(),
+            match (path.alternate, path.auto) {
+                (false, _) => "primary",
+                (true, false) => "alternate",
+                (true, true) => "auto",
+            }
+            .to_owned(),
             path.migration.clone(),
             path.src.to_string(),
             path.dst.to_string(),

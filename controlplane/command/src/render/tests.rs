@@ -190,6 +190,7 @@ fn a_qp_has_a_line_or_all_its_attributes() {
         migration: "MIGRATED".into(),
         migrations: 0,
         failover_us: None,
+        auto: false,
     };
     let line = text(&Answer::Qp(vec![qp.clone()]));
     let golden = "\

@@ -2,7 +2,7 @@
 
 use uroce_command::answer::{Path, Qp};
 use uroce_command::{Answer, Select};
-use uroce_engine::QpInfo;
+use uroce_engine::{PathLoader, QpInfo};
 use uroce_transport::{PathAttr, QpAttr};
 use uroce_wire::{Gid, Qpn};
 
@@ -32,10 +32,12 @@ pub(in crate::control_socket) fn detail(served: &Served, qpn: Qpn, info: &QpInfo
 pub(super) fn paths(served: &Served, select: Select, at: u32) -> Result<Part, RequestError> {
     let (page, next) = page(served, select, at)?;
     let is_found = !page.is_empty();
-    let paths = page.iter().flat_map(|(qpn, QpInfo { attr, .. })| {
+    let paths = page.iter().flat_map(|(qpn, QpInfo { attr, loader, .. })| {
         let primary = path(served, *qpn, attr, &attr.path, attr.port, false);
         let alternate =
             attr.alt_path.map(|alt| path(served, *qpn, attr, &alt.path, alt.port, true));
+        let auto = *loader == PathLoader::ControlPlane;
+        let alternate = alternate.map(|path| Path { auto, ..path });
         [Some(primary), alternate].into_iter().flatten()
     });
     let is_set = |path: &Path| !path.dst.is_unspecified();
@@ -101,6 +103,7 @@ fn qp(served: &Served, qpn: Qpn, info: &QpInfo) -> Qp {
         migration: attr.path_mig_state.to_string(),
         migrations: info.migration.count,
         failover_us: info.migration.failover.map(|time| time.as_micros() as u64),
+        auto: info.loader == PathLoader::ControlPlane,
     }
 }
 
@@ -128,5 +131,6 @@ fn path(
         src_port: encap.src_port,
         rate: path.rate.to_string(),
         vlan_pcp: encap.vlan.map(|vlan| vlan.pcp),
+        auto: false,
     }
 }

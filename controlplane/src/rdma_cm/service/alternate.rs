@@ -23,6 +23,10 @@ use crate::rdma_cm::{
     AlternateFailure, AlternatePolicy, AlternateRequest, ConnError, ConnEvent, PathSpec, qp,
 };
 
+/// Private data of the LAP for a path on which the control planes agree. An application gives none
+/// to a LAP.
+const AGREED: &[u8] = b"uroce failover";
+
 impl Connection {
     /// Proposes another alternate path to the peer.
     pub(crate) fn load_alternate(
@@ -32,14 +36,22 @@ impl Connection {
         context: &mut ServiceContext<'_>,
     ) -> Result<(), RequestError> {
         let way = choose(context.ports, path)?;
+        let waits_for_answer = matches!(self.change, Some(Change::Proposed(..)));
+        let is_agreed = self.agreed_alternate.is_some();
         let is_ready = self.stage(&common.cm) == Stage::Established
             && self.space.connects()
-            && self.change.is_none();
+            && (self.change.is_none() || is_agreed);
         if !is_ready {
             return Err(ConnError::WrongState.into());
         }
-        self.change = Some(Change::Proposing(way));
-        self.step_change(common, context);
+        self.drop_agreed();
+        if is_agreed && waits_for_answer {
+            // One LAP may be under way.
+            self.change = Some(Change::Next(way));
+        } else {
+            self.change = Some(Change::Proposing(way));
+            self.step_change(common, context);
+        }
         Ok(())
     }
 
@@ -72,13 +84,10 @@ impl Connection {
         context: &mut ServiceContext<'_>,
     ) {
         let Some(conn) = self.conn else { return };
-        let sent = common.cm.load_alternate(
-            context.now,
-            conn,
-            cm_path(&way, path.timeout),
-            PrivateData::default(),
-        );
-        match sent {
+        let proposed = cm_path(&way, path.timeout);
+        let mark = if self.agreed_alternate.is_some() { AGREED } else { &[] };
+        let mark = PrivateData::new(mark).unwrap_or_default();
+        match common.cm.load_alternate(context.now, conn, proposed, mark) {
             Ok(()) => self.change = Some(Change::Proposed(way, path)),
             Err(error) => {
                 let error = ConnError::Protocol(error).into();
@@ -95,7 +104,11 @@ impl Connection {
         common: &mut Common,
         context: &mut ServiceContext<'_>,
     ) {
-        let Some(Change::Proposed(way, path)) = self.change else { return };
+        let (way, path) = match self.change {
+            Some(Change::Proposed(way, path)) => (way, path),
+            Some(Change::Next(way)) => return self.begin_next(way, common, context),
+            _ => return,
+        };
         if apr.status != AprStatus::LOADED {
             return self.not_loaded(AlternateFailure::Refused(apr.status.0));
         }
@@ -104,16 +117,42 @@ impl Connection {
                 self.alternate = Some(way);
                 self.change = None;
                 common.count(Tally::AlternateLoaded);
-                self.tell(ConnEvent::AlternateLoaded(Ok(())));
+                self.tell_of_alternate(ConnEvent::AlternateLoaded(Ok(())));
             }
             Err(error) => self.not_loaded(AlternateFailure::Local(error)),
         }
     }
 
+    /// Handles that no APR has come.
+    pub(super) fn alternate_unanswered(
+        &mut self,
+        common: &mut Common,
+        context: &mut ServiceContext<'_>,
+    ) {
+        match self.change {
+            Some(Change::Proposed(..)) => self.not_loaded(AlternateFailure::NoAnswer),
+            Some(Change::Next(way)) => self.begin_next(way, common, context),
+            _ => {}
+        }
+    }
+
+    /// Proposes the application's path, now that the LAP of the control plane is answered.
+    fn begin_next(&mut self, way: Way, common: &mut Common, context: &mut ServiceContext<'_>) {
+        self.change = Some(Change::Proposing(way));
+        self.step_change(common, context);
+    }
+
     /// Reports that an alternate path was not loaded. The connection is unchanged.
     pub(super) fn not_loaded(&mut self, failure: AlternateFailure) {
         self.change = None;
-        self.tell(ConnEvent::AlternateLoaded(Err(failure)));
+        self.tell_of_alternate(ConnEvent::AlternateLoaded(Err(failure)));
+    }
+
+    /// Reports an alternate path to the application, unless the application has no part in it.
+    fn tell_of_alternate(&self, event: ConnEvent) {
+        if self.agreed_alternate.is_none() {
+            self.tell(event);
+        }
     }
 
     /// Handles a LAP.
@@ -129,6 +168,19 @@ impl Connection {
             Err(status) => return self.refuse_alternate(status, common),
         };
         let is_driven = self.qp.is_some_and(|own| own.is_driven);
+        if lap.private_data.as_ref().starts_with(AGREED) {
+            let is_expected = self.agreed_alternate == Some((way.source, way.vector.dgid));
+            if !is_expected || self.change.is_some() {
+                return self.refuse_alternate(AprStatus::REJECTED, common);
+            }
+            self.change = Some(Change::Accepting(way));
+            return self.step_change(common, context);
+        }
+        // The applications' path comes before what the control planes agree on.
+        self.drop_agreed();
+        if self.change.is_some() {
+            return self.refuse_alternate(AprStatus::REJECTED, common);
+        }
         match self.param.alternate_policy {
             AlternatePolicy::Refuse => {
                 self.refuse_alternate(AprStatus::REJECTED, common);
@@ -182,7 +234,9 @@ impl Connection {
         self.change = None;
         self.answer_lap(AprStatus::LOADED, common);
         common.count(Tally::AlternateLoaded);
-        self.tell(ConnEvent::AlternateChanged(seen(&way)));
+        self.tell_of_alternate(ConnEvent::AlternateChanged(seen(&way)));
+        // The same path in another LAP is a proposal of the peer's application.
+        self.agreed_alternate = None;
     }
 
     fn refuse_alternate(&mut self, status: AprStatus, common: &mut Common) {
@@ -229,6 +283,7 @@ impl Connection {
     /// alone.
     fn load(&self, path: AltPath, context: &mut ServiceContext<'_>) -> Result<(), RequestError> {
         match self.qp {
+            Some(own) if self.agreed_alternate.is_some() => Ok(context.adopt(own.qpn, path)?),
             Some(own) if own.is_driven => Ok(context.modify_qp(own.qpn, &qp::rearm(path))?),
             _ => Ok(()),
         }
@@ -243,7 +298,7 @@ impl Connection {
         if current.is_same_way(cm_path(&way, timeout)) {
             return Err(AprStatus::IS_CURRENT);
         }
-        if self.change.is_some() || !self.space.connects() {
+        if !self.space.connects() {
             return Err(AprStatus::REJECTED);
         }
         Ok(way)

@@ -3,7 +3,6 @@
 use uroce_cm::{CmEvent, ConnId};
 
 use super::{Common, Service};
-use crate::rdma_cm::AlternateFailure;
 use crate::rdma_cm::connection::Connection;
 use crate::rdma_cm::context::ServiceContext;
 
@@ -45,7 +44,7 @@ impl Connection {
             CmEvent::DisconnectRequested(data) => self.disconnected(&data.0, common, context),
             CmEvent::LoadAlternate(lap) => self.alternate_proposed(&lap, common, context),
             CmEvent::AlternateAnswered(apr) => self.alternate_answered(&apr, common, context),
-            CmEvent::AlternateTimedOut => self.not_loaded(AlternateFailure::NoAnswer),
+            CmEvent::AlternateTimedOut => self.alternate_unanswered(common, context),
             CmEvent::SidrReply(rep) => self.sidr_reply(&rep, common),
             CmEvent::Closed(reason) => self.closed(reason, common, context),
             CmEvent::Released => self.released(common, context),

@@ -101,12 +101,14 @@ mod tests {
         seat.while_held(|| {
             // The second command is not sent: its reply would follow the first one's.
             for port in [1, 2] {
-                assert!(call(&seat, &mut link, MigratePort { port }.into(), patience).is_none());
+                let migrate = MigratePort { port, to: [].into_iter().collect() };
+                assert!(call(&seat, &mut link, migrate.into(), patience).is_none());
             }
         });
         let reply = call(&seat, &mut link, QueryQp { index: 0 }.into(), patience);
         assert!(matches!(reply, Some(Reply::QueryQp(None))), "{reply:?}");
-        let reply = call(&seat, &mut link, MigratePort { port: 1 }.into(), patience);
+        let migrate = MigratePort { port: 1, to: [].into_iter().collect() };
+        let reply = call(&seat, &mut link, migrate.into(), patience);
         assert!(matches!(reply, Some(Reply::MigratePort(0))), "{reply:?}");
     }
 }

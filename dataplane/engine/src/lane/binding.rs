@@ -53,6 +53,28 @@ pub struct PortBinding {
     pub bottleneck: Option<BottleneckConfig>,
 }
 
+/// Ports, counted from 1, up to 32.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PortSet(u32);
+
+impl PortSet {
+    /// Returns whether a port is one of them.
+    pub(crate) fn has(self, port: u8) -> bool {
+        self.0 & bit(port) != 0
+    }
+}
+
+impl FromIterator<u8> for PortSet {
+    fn from_iter<T: IntoIterator<Item = u8>>(ports: T) -> PortSet {
+        PortSet(ports.into_iter().fold(0, |all, port| all | bit(port)))
+    }
+}
+
+/// The bit of a port; 0 if there can be no such port.
+fn bit(port: u8) -> u32 {
+    1u32.checked_shl(u32::from(port).wrapping_sub(1)).unwrap_or(0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -65,5 +87,13 @@ mod tests {
         assert_eq!(path_mtu_of(9000), Some(PathMtu::B4096));
         assert_eq!(path_mtu_of(351), None);
         assert_eq!(path_mtu_of(0), None);
+    }
+
+    #[test]
+    fn a_set_has_the_ports_that_it_is_made_of() {
+        let set: PortSet = [1, 3, 32].into_iter().collect();
+        let has: Vec<u8> = (0..=255).filter(|port| set.has(*port)).collect();
+        assert_eq!(has, [1, 3, 32]);
+        assert!(![0, 33, 255].into_iter().collect::<PortSet>().has(0));
     }
 }

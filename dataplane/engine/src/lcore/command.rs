@@ -10,19 +10,20 @@
 //!
 //! Not here: waiting for a reply ([`crate::control`]).
 
-use crate::lane::binding::PortAddresses;
+use crate::lane::binding::{PortAddresses, PortSet};
 use crate::lane::bottleneck::slow::Bottleneck;
 use crate::lane::faults::Faults;
 use crate::lane::forward::Forward;
 use crate::lane::sniffed::Sniffed;
 use crate::lane::tap::Tap;
 use crate::port::QueuePair;
-use crate::qp::context::{QpContext, QpTraffic, Resized};
+use crate::qp::context::{PathLoader, QpContext, QpTraffic, Resized};
 use crate::qp::env::TurnContext;
 use crate::qp::shard::Shard;
 use uroce_shared::sync::{Consumer, Producer, RingBuffer};
 use uroce_transport::{
-    MigrationStats, ModifyError, QpAttr, QpChange, QpState, RoundTripStats, SelectiveRepeat,
+    AltPath, MigrationStats, ModifyError, QpAttr, QpChange, QpState, RoundTripStats,
+    SelectiveRepeat,
 };
 
 /// A command, and what the lcore does for it. `None` in a reply means that the lcore has no such QP
@@ -87,7 +88,8 @@ macro_rules! reply {
 
 commands! {
     CreateQp ModifyQp QueryQp ResizeQp DestroyQp ClearRoundTrips
-    MigratePort SetAddresses SetFaults SetBottleneck SetRate SetLink SetForward
+    AdoptAlternate Nudge MigratePort
+    SetAddresses SetFaults SetBottleneck SetRate SetLink SetForward
     CountUnforwarded SetTap SetSniffed TakeQueuePair GiveQueuePair
 }
 
@@ -153,6 +155,8 @@ pub(crate) struct Queried {
     pub(crate) traffic: QpTraffic,
     /// Round trips of the QP's requests, if any was measured.
     pub(crate) round_trips: Option<RoundTripStats>,
+    /// The side that has loaded an alternate path last.
+    pub(crate) loader: PathLoader,
 }
 
 impl LcoreCommand for QueryQp {
@@ -164,8 +168,8 @@ impl LcoreCommand for QueryQp {
         let draining = qp.state() == QpState::Sqd && !qp.is_drained();
         let sends = context.sends();
         let (attr, migration, traffic) = (qp.attr(), qp.migration(), context.path.traffic);
-        let round_trips = qp.round_trips();
-        Some(Queried { attr, migration, draining, sends, traffic, round_trips })
+        let (round_trips, loader) = (qp.round_trips(), context.path.loader);
+        Some(Queried { attr, migration, draining, sends, traffic, round_trips, loader })
     }
 }
 
@@ -181,6 +185,44 @@ impl LcoreCommand for ClearRoundTrips {
     fn obey(self, shard: &mut Shard, _: &mut TurnContext<'_>) -> Option<()> {
         shard.get_mut(self.index)?.qp.clear_round_trips();
         Some(())
+    }
+}
+
+/// Loads an alternate path of the control plane into a QP and arms it, unless the application has
+/// loaded one. The reply is whether the QP has taken it, `None` if there is no QP.
+#[derive(Debug)]
+pub(crate) struct AdoptAlternate {
+    pub(crate) index: u32,
+    pub(crate) alternate: AltPath,
+}
+
+impl LcoreCommand for AdoptAlternate {
+    reply!(AdoptAlternate: Option<bool>);
+
+    fn obey(self, shard: &mut Shard, _: &mut TurnContext<'_>) -> Option<bool> {
+        let context = shard.get_mut(self.index)?;
+        let is_taken = context.path.loader != PathLoader::Application
+            && context.qp.adopt_alternate(&self.alternate);
+        if is_taken {
+            context.path.loader = PathLoader::ControlPlane;
+        }
+        Some(is_taken)
+    }
+}
+
+/// Has a QP send one packet without effect if nothing of it is outstanding. The reply is whether it
+/// was sent, `None` if there is no QP.
+#[derive(Debug)]
+pub(crate) struct Nudge {
+    pub(crate) index: u32,
+}
+
+impl LcoreCommand for Nudge {
+    reply!(Nudge: Option<bool>);
+
+    fn obey(self, shard: &mut Shard, turn: &mut TurnContext<'_>) -> Option<bool> {
+        let now = turn.now;
+        shard.input(self.index, turn, |qp, _, env| qp.nudge(now, env))
     }
 }
 
@@ -219,18 +261,19 @@ impl LcoreCommand for DestroyQp {
     }
 }
 
-/// Migrates each armed QP that sends through a port (counted from 0), unless its alternate path
-/// uses the same port. The reply is the number of QPs that have migrated.
+/// Migrates each armed QP that sends through a port (counted from 0) and has an alternate path
+/// through one of the ports `to`. The reply is the number of QPs that have migrated.
 #[derive(Debug)]
 pub(crate) struct MigratePort {
     pub(crate) port: usize,
+    pub(crate) to: PortSet,
 }
 
 impl LcoreCommand for MigratePort {
     reply!(MigratePort: u32);
 
     fn obey(self, shard: &mut Shard, turn: &mut TurnContext<'_>) -> u32 {
-        shard.migrate_port(self.port, turn)
+        shard.migrate_port(self.port, self.to, turn)
     }
 }
 

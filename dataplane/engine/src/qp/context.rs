@@ -16,7 +16,7 @@ use std::sync::Arc;
 use uroce_shared::queue::xrc::Xrcd;
 use uroce_shared::queue::{QpShared, RecvQueueFeed, SendQueueFeed, SharedReceiveQueue};
 use uroce_shared::wake::events::EventRaiser;
-use uroce_transport::{Cqe, Instant, Qp, QpState, Side, WorkQueues};
+use uroce_transport::{Cqe, Instant, PathMigState, Qp, QpChange, QpState, Side, WorkQueues};
 
 /// Bytes of a QP's boxed context, and of the state that it shares with the application (with the
 /// two counters of its `Arc`).
@@ -75,6 +75,18 @@ pub struct QpTraffic {
     pub rx_bytes: u64,
 }
 
+/// The side that has loaded an alternate path into a QP last, since its RESET.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PathLoader {
+    /// Neither: there is none.
+    #[default]
+    None,
+    /// The application, by Modify QP. The control plane's paths are refused from then on.
+    Application,
+    /// The control plane ([`Control::adopt_alternate`](crate::Control::adopt_alternate)).
+    ControlPlane,
+}
+
 /// State of a QP's path, of the pacing of its packets, and their count; and the XRC domain of a
 /// target.
 #[derive(Debug, Default)]
@@ -82,6 +94,9 @@ pub(crate) struct PathState {
     pub(crate) traffic: QpTraffic,
     /// Whether the QP has migrated to its other path during the current input.
     pub(crate) migrated: bool,
+    /// The side that has loaded an alternate path last. If it is the control plane, the application
+    /// gets no events of path migration.
+    pub(crate) loader: PathLoader,
     /// The time at which the frame of the oldest send request may leave. It is reserved with the
     /// request's address handle if that has a rate limit; otherwise `None`.
     pub(crate) departure: Option<Instant>,
@@ -179,6 +194,29 @@ impl QpContext {
         self.looper = attr.path.encap.is_loopback() && self.qp.qp_type().is_connected();
         if let Some(mtu) = lanes.get(usize::from(self.port)).and_then(|lane| lane.path_mtu) {
             self.qp.set_port_mtu(mtu);
+        }
+    }
+
+    /// Adapts a change by which the application loads an alternate path and asks for REARM. A QP
+    /// that the control plane has armed, unseen by the application, stays as it is.
+    pub(crate) fn admit(&self, change: &QpChange) -> QpChange {
+        let is_replaced = self.path.loader == PathLoader::ControlPlane
+            && change.alt_path.is_some()
+            && change.path_mig_state == Some(PathMigState::Rearm)
+            && self.qp.attr().path_mig_state != PathMigState::Migrated;
+        let path_mig_state = change.path_mig_state.filter(|_| !is_replaced);
+        QpChange { path_mig_state, ..*change }
+    }
+
+    /// Called after Modify QP: notes the loader of the alternate path, and tunes a path of the
+    /// control plane to the path in use.
+    pub(crate) fn note_loader(&mut self, change: &QpChange) {
+        if change.state == Some(QpState::Reset) {
+            self.path.loader = PathLoader::None;
+        } else if change.alt_path.is_some() {
+            self.path.loader = PathLoader::Application;
+        } else if self.path.loader == PathLoader::ControlPlane {
+            self.qp.tune_alternate();
         }
     }
 

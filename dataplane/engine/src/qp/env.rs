@@ -4,7 +4,7 @@ use crate::counters::CounterBlock;
 use crate::lane::Lane;
 use crate::lane::binding::PortAddresses;
 use crate::qp::completions::Completions;
-use crate::qp::context::{PathState, QpEvents};
+use crate::qp::context::{PathLoader, PathState, QpEvents};
 use crate::qp::held::HeldPackets;
 use crate::qp::tables::Tables;
 use std::cell::RefCell;
@@ -290,7 +290,13 @@ impl Output for QpEnv<'_> {
 
     fn event(&mut self, event: AsyncEvent) {
         self.path.migrated |= event == AsyncEvent::PathMig;
-        if event != AsyncEvent::PeerLost {
+        let is_hidden = match event {
+            AsyncEvent::PathMig | AsyncEvent::PathMigErr => {
+                self.path.loader == PathLoader::ControlPlane
+            }
+            other => other == AsyncEvent::PeerLost,
+        };
+        if !is_hidden {
             self.events.raiser.raise(event.into());
         }
         if let Some(slot) = self.events.notices {

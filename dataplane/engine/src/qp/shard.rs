@@ -13,6 +13,7 @@
 
 use crate::counters::CounterBlock;
 use crate::lane::Lane;
+use crate::lane::binding::PortSet;
 use crate::qp::context::{QpContext, QueueFeeds, Resized};
 use crate::qp::env::{QpEnv, TurnContext};
 use crate::qp::schedule::Schedule;
@@ -157,13 +158,17 @@ impl Shard {
         turn: &mut TurnContext<'_>,
     ) -> Option<Result<(), uroce_transport::ModifyError>> {
         let now = turn.now;
+        let change = self.get(index)?.admit(change);
         // Requests that were posted before the change are given to the core before it.
         let result = self.input(index, turn, |qp, feeds, env| {
             feeds.sq.feed(qp, env);
             *memory = memory.take().and_then(|memory| qp.equip(memory));
-            qp.modify(now, change, env)
+            qp.modify(now, &change, env)
         })?;
         let context = self.qps[index as usize].as_mut()?;
+        if result.is_ok() {
+            context.note_loader(&change);
+        }
         if context.active {
             // The port may have changed.
             context.active = false;
@@ -237,9 +242,14 @@ impl Shard {
         Some(context.resize(queues))
     }
 
-    /// Migrates each armed QP that sends through `port`, counted from 0, unless its alternate path
-    /// uses the same port. Returns how many have migrated.
-    pub(crate) fn migrate_port(&mut self, port: usize, turn: &mut TurnContext<'_>) -> u32 {
+    /// Migrates each armed QP that sends through `port`, counted from 0, and has an alternate path
+    /// through one of the ports `to`. Returns how many have migrated.
+    pub(crate) fn migrate_port(
+        &mut self,
+        port: usize,
+        to: PortSet,
+        turn: &mut TurnContext<'_>,
+    ) -> u32 {
         let Some(schedule) = self.schedules.get_mut(port) else { return 0 };
         // Cleared at once: removing QPs one by one would search the list for each.
         for index in schedule.active.drain(..) {
@@ -252,7 +262,7 @@ impl Shard {
             if self.port_of(index) != Some(port) {
                 continue;
             }
-            if self.can_leave(index, port) {
+            if self.can_leave(index, to) {
                 let now = turn.now;
                 let went = self.input(index, turn, |qp, _, env| qp.migrate(now, env));
                 migrated += u32::from(went == Some(true));
@@ -262,12 +272,11 @@ impl Shard {
         migrated
     }
 
-    /// Returns whether the QP is armed and its alternate path uses another port than `port`, which
-    /// is counted from 0.
-    fn can_leave(&self, index: u32, port: usize) -> bool {
+    /// Returns whether the QP is armed and its alternate path uses one of the ports `to`.
+    fn can_leave(&self, index: u32, to: PortSet) -> bool {
         let Some(attr) = self.get(index).map(|context| context.qp.attr()) else { return false };
-        let other = |alt: AltPath| usize::from(alt.port) != port + 1;
-        attr.path_mig_state == PathMigState::Armed && attr.alt_path.is_some_and(other)
+        let leads_there = |alt: AltPath| to.has(alt.port);
+        attr.path_mig_state == PathMigState::Armed && attr.alt_path.is_some_and(leads_there)
     }
 
     /// Called when the doorbell of a QP's send queue was rung.

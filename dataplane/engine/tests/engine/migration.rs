@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use uroce_engine::mbuf::{Mempool, PoolConfig};
 use uroce_engine::port::ring::ring_pair;
 use uroce_engine::{
-    ControlError, Engine, EngineConfig, EventKind, IdlePolicy, LossConfig, PortAddresses,
-    PortBinding, Subject,
+    ControlError, Engine, EngineConfig, EventKind, IdlePolicy, LossConfig, PathLoader,
+    PortAddresses, PortBinding, Subject,
 };
 use uroce_transport::{
     AccessFlags, AltPath, PathAttr, PathMigState, QpCaps, QpChange, QpState, QpType, SendOp,
@@ -220,6 +220,101 @@ fn a_silent_cut_is_survived_by_migration_after_the_retries() {
     rails.finish();
 }
 
+/// Loads a path of the control plane through port 2.
+fn adopt(node: &mut Node, qpn: uroce_wire::Qpn, host: u8) -> Result<bool, ControlError> {
+    let alternate =
+        AltPath { path: path(host, 2).into(), port: 2, pkey: Pkey::DEFAULT, timeout: 1 };
+    node.control.adopt_alternate(qpn, alternate)
+}
+
+#[test]
+fn a_path_of_the_control_plane_is_tuned_and_its_events_are_hidden() {
+    let mut rails = Rails::new(1);
+    let wish = QpWish { notices: true, ..QpWish::default() };
+    let qps = rails.nodes.each_mut().map(|node| node.create_qp(&wish));
+    for ((node, host), dest) in rails.nodes.iter_mut().zip(1..).zip([&qps[1], &qps[0]]) {
+        let qpn = qps[usize::from(host) - 1].qpn;
+        let changes = lab::changes(&addresses(host, 1), &addresses(3 - host, 1), dest.qpn, &wish);
+        assert_eq!(adopt(node, qpn, host), Ok(false), "no connection");
+        for change in changes {
+            node.control.modify_qp(qpn, &change).expect("Modify QP");
+            if change.state == Some(QpState::Rtr) {
+                assert_eq!(adopt(node, qpn, host), Ok(true));
+            }
+        }
+        // The path was loaded before the timeout was known.
+        let attr = node.control.query_qp(qpn).expect("a QP").attr;
+        assert_eq!(attr.alt_path.map(|path| path.timeout), Some(attr.timeout));
+        assert!(attr.timeout > 0);
+    }
+    // An idle pair is armed without an event.
+    let qpn = qps[0].qpn;
+    let armed = |node: &mut Node, qpn| {
+        let info = node.control.query_qp(qpn).expect("a QP");
+        info.attr.path_mig_state == PathMigState::Armed
+    };
+    assert_eq!(rails.nodes[0].control.nudge(qpn), Ok(true));
+    for (node, qp) in rails.nodes.iter_mut().zip(&qps) {
+        eventually("ARMED", || armed(node, qp.qpn));
+    }
+    rails.nodes[0].control.modify_qp(qpn, &migrate()).expect("Modify QP");
+    assert_eq!(rails.nodes[0].control.nudge(qpn), Ok(true));
+    for (node, qp) in rails.nodes.iter_mut().zip(&qps) {
+        eventually("a notice", || node.control.next_notice() == Some((qp.qpn, EventKind::PathMig)));
+        let info = node.control.query_qp(qp.qpn).expect("a QP");
+        assert_eq!((info.attr.port, info.loader), (2, PathLoader::ControlPlane));
+        assert!(node.engine.events().try_next().expect("works").is_none());
+    }
+    drop(qps);
+    rails.finish();
+}
+
+#[test]
+fn a_path_of_the_application_is_never_replaced_by_the_control_plane() {
+    let mut rails = Rails::new(1);
+    let mut pair = rails.armed(&QpWish::default());
+    let qpn = pair.qps[0].qpn;
+    let node = &mut rails.nodes[0];
+    let loaded = node.control.query_qp(qpn).expect("a QP").attr.alt_path;
+    assert_eq!(adopt(node, qpn, 1), Ok(false));
+    assert_eq!(node.control.query_qp(qpn).expect("a QP").attr.alt_path, loaded);
+    // Nor once that path is used up.
+    node.control.modify_qp(qpn, &migrate()).expect("Modify QP");
+    pair.write(0, 3);
+    let node = &mut rails.nodes[0];
+    assert_eq!(next_event(node), (Subject::Qp(qpn), EventKind::PathMig));
+    assert_eq!(adopt(node, qpn, 1), Ok(false));
+    let info = node.control.query_qp(qpn).expect("a QP");
+    assert_eq!((info.loader, info.attr.alt_path), (PathLoader::Application, None));
+    node.control.modify_qp(qpn, &QpChange::to(QpState::Reset)).expect("Modify QP");
+    assert_eq!(node.control.query_qp(qpn).expect("a QP").loader, PathLoader::None);
+    drop(pair);
+    rails.finish();
+}
+
+#[test]
+fn an_application_takes_over_a_queue_pair_that_the_control_plane_has_armed() {
+    let mut rails = Rails::new(1);
+    let wish = QpWish::default();
+    let qps = rails.nodes.each_mut().map(|node| node.create_qp(&wish));
+    for ((node, host), dest) in rails.nodes.iter_mut().zip(1..).zip([&qps[1], &qps[0]]) {
+        let qpn = qps[usize::from(host) - 1].qpn;
+        for change in lab::changes(&addresses(host, 1), &addresses(3 - host, 1), dest.qpn, &wish) {
+            node.control.modify_qp(qpn, &change).expect("Modify QP");
+        }
+        assert_eq!(adopt(node, qpn, host), Ok(true));
+        // It is in REARM, of which the application knows nothing.
+        rearm(node, qpn, host, 2);
+        let info = node.control.query_qp(qpn).expect("a QP");
+        let is = (info.attr.path_mig_state, info.loader);
+        assert_eq!(is, (PathMigState::Rearm, PathLoader::Application));
+        let timeout = info.attr.alt_path.map(|path| path.timeout);
+        assert_eq!(timeout, Some(QpWish::default().timeout), "the path is the application's");
+    }
+    drop(qps);
+    rails.finish();
+}
+
 #[test]
 fn all_qps_of_a_port_leave_it_at_one_command() {
     const QPS: usize = 60;
@@ -237,10 +332,11 @@ fn all_qps_of_a_port_leave_it_at_one_command() {
     pairs.iter_mut().for_each(|pair| pair.post(0, 3));
     for (node, is_first) in rails.nodes.iter_mut().zip([true, false]) {
         eventually("link down", || node.control.next_link_change() == Some((1, false)));
-        let migrated = node.control.migrate_port(1).expect("a port");
+        let migrated = node.control.migrate_port(1, |_| true).expect("a port");
+        assert_eq!(node.control.migrate_port(1, |_| false), Ok(0), "the other port is down too");
         // Some QPs of the second node have already migrated at their peers' requests.
         assert!(migrated == QPS as u32 || !is_first, "{migrated}");
-        assert_eq!(node.control.migrate_port(1), Ok(0), "once");
+        assert_eq!(node.control.migrate_port(1, |_| true), Ok(0), "once");
     }
     for pair in &mut pairs {
         pair.done(0, 3);
@@ -252,7 +348,7 @@ fn all_qps_of_a_port_leave_it_at_one_command() {
         assert_eq!(port(&mut rails, pair.qps[0].qpn), 2);
     }
     assert_eq!(port(&mut rails, staying.qpn), 1);
-    assert_eq!(rails.nodes[0].control.migrate_port(3), Err(ControlError::NoSuchPort(3)));
+    assert_eq!(rails.nodes[0].control.migrate_port(3, |_| true), Err(ControlError::NoSuchPort(3)));
     drop(pairs);
     rails.finish();
 }

@@ -9,7 +9,8 @@ use crate::world::World;
 use crate::world::env::SimEnv;
 use crate::world::names::At;
 use uroce_transport::{
-    Instant, ModifyError, PostError, Qp, QpChange, QpState, RecvWr, SelectiveRepeat, SendWr, Sge,
+    AltPath, Instant, ModifyError, PostError, Qp, QpChange, QpState, RecvWr, SelectiveRepeat,
+    SendWr, Sge,
 };
 
 impl World {
@@ -37,6 +38,18 @@ impl World {
         }
         self.settle(at);
         result
+    }
+
+    /// Loads an alternate path of the control plane into a QP; see [`Qp::adopt_alternate`].
+    pub fn adopt_alternate(&mut self, at: At, alternate: &AltPath) -> bool {
+        self.slot_mut(at).qp.adopt_alternate(alternate)
+    }
+
+    /// Has a QP send a packet without effect; see [`Qp::nudge`].
+    pub fn nudge(&mut self, at: At) -> bool {
+        let was_sent = self.with_qp(at, |qp, now, env| qp.nudge(now, env));
+        self.depart();
+        was_sent
     }
 
     /// Updates the rail of a QP, which is derived from its path.

@@ -3,7 +3,7 @@
 
 use core::time::Duration;
 
-use uroce_sim::{Pair, Rule};
+use uroce_sim::{Pair, Rails, Rule};
 use uroce_transport::{
     AsyncEvent, Counter, DropReason, MigrationStats, ModifyError, PathAttr, PathMigState, QpChange,
     QpState, QpType, Side, StaticRate, WcStatus,
@@ -281,4 +281,74 @@ fn a_new_alternate_path_ends_the_hearing_of_the_former_one() {
         pair.run();
         only_success(&mut pair, B, Side::Send);
     }
+}
+
+#[test]
+fn a_nudge_arms_both_ends_of_an_idle_pair_and_makes_the_peer_follow_a_migration() {
+    let mut pair = Pair::reset(|terms| terms.rails = Rails::TwoPorts);
+    pair.bring_to(A, QpState::Rts);
+    pair.bring_to(B, QpState::Rtr);
+    for end in [A, B] {
+        let alternate = pair.alternate(end, 1);
+        assert!(pair.world.adopt_alternate(pair.at(end), &alternate));
+    }
+    assert_eq!(stands(&pair), [PathMigState::Rearm; 2]);
+    assert!(!pair.world.nudge(pair.at(B)), "an end in RTR sends no request");
+    assert!(pair.world.nudge(pair.at(A)));
+    pair.run();
+    assert_eq!(stands(&pair), [PathMigState::Armed; 2]);
+    assert_eq!(pair.take_events(B), [], "no message has come");
+    pair.migrate(A).unwrap();
+    assert_eq!(pair.rail(B), 0);
+    assert!(pair.world.nudge(pair.at(A)));
+    pair.run();
+    assert_eq!([A, B].map(|end| pair.rail(end)), [1, 1]);
+    for end in [A, B] {
+        assert_eq!(pair.take_events(end), [AsyncEvent::PathMig]);
+    }
+    // The first message is told of, and finds nothing changed.
+    pair.write(A, 600);
+    pair.run();
+    only_success(&mut pair, A, Side::Send);
+    assert_eq!(pair.take_events(B), [AsyncEvent::CommEst]);
+}
+
+#[test]
+fn a_nudge_that_is_lost_is_not_missed_and_one_beside_other_packets_is_not_sent() {
+    let mut pair = Pair::with(|terms| terms.rails = Rails::TwoPorts);
+    pair.cut(0);
+    assert!(pair.world.nudge(pair.at(A)));
+    pair.run();
+    for end in [A, B] {
+        assert_eq!((pair.qp(end).state(), pair.take_events(end)), (QpState::Rts, vec![]));
+    }
+    assert_eq!(pair.count(A, Counter::LocalAckTimeoutErr), 0);
+    pair.mend(0);
+    pair.write(A, 600);
+    pair.run_until(|pair| pair.seen(A).len() > 1);
+    assert!(!pair.world.nudge(pair.at(A)), "the request says the same");
+    pair.run();
+    only_success(&mut pair, A, Side::Send);
+}
+
+#[test]
+fn a_path_of_the_control_plane_leaves_the_state_of_migration_as_it_may_be_and_needs_a_connection() {
+    let mut pair = Pair::reset(|terms| terms.rails = Rails::TwoPorts);
+    for state in [QpState::Reset, QpState::Init, QpState::Rtr] {
+        if state != QpState::Reset {
+            pair.bring_to(A, state);
+        }
+        let alternate = pair.alternate(A, 1);
+        let is_taken = pair.world.adopt_alternate(pair.at(A), &alternate);
+        assert_eq!(is_taken, state == QpState::Rtr, "{state}");
+    }
+    assert_eq!(pair.path_mig_state(A), PathMigState::Rearm);
+    assert_eq!(pair.qp(A).attr().alt_path.map(|path| path.timeout), Some(0), "not given yet");
+    let mut pair = Pair::armed(|_| ());
+    pair.world.stop_tap();
+    let alternate = uroce_transport::AltPath { timeout: 3, ..pair.alternate(A, 1) };
+    assert!(pair.world.adopt_alternate(pair.at(A), &alternate));
+    assert_eq!(pair.path_mig_state(A), PathMigState::Armed, "it stays armed");
+    let attr = pair.qp(A).attr();
+    assert_eq!(attr.alt_path.map(|path| path.timeout), Some(attr.timeout));
 }

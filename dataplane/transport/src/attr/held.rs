@@ -162,6 +162,14 @@ impl Attributes {
         }
     }
 
+    /// Gives the alternate path, if one is loaded, the P_Key, rate and timeout of the path in use.
+    pub(crate) fn tune_alternate(&mut self) {
+        if self.has_alternate() {
+            let PackedPath { pkey, rate, timeout, .. } = &mut self.other;
+            (*pkey, *rate, *timeout) = (self.pkey, self.rate, self.timeout);
+        }
+    }
+
     fn set_path(&mut self, path: &PathAttr) {
         let Encap { traffic_class, flow_label, .. } = path.encap;
         //= check K9 — ECT(0) replaces the ECN bits on the wire only
@@ -175,13 +183,17 @@ impl Attributes {
     //= check H9 — Query QP returns what was set
     pub(crate) fn query(&self) -> QpAttr {
         let known = |value: u8| if value == NOT_GIVEN { 0 } else { value };
+        let alternate = || {
+            let other = self.other.unpack();
+            AltPath { timeout: known(other.timeout), ..other }
+        };
         QpAttr {
             state: self.state,
             pkey: self.pkey,
             port: self.port,
             access: self.access,
             path: self.primary().path,
-            alt_path: self.has_alternate().then(|| self.other.unpack()),
+            alt_path: self.has_alternate().then(alternate),
             path_mig_state: self.path_mig_state,
             rate_limit: self.rate_limit,
             path_mtu: self.path_mtu,
@@ -409,5 +421,31 @@ mod tests {
         assert_eq!(attr.other().unwrap().unpack(), first);
         attr.swap_paths();
         assert_eq!(attr.primary(), first);
+    }
+
+    #[test]
+    fn an_alternate_path_that_is_tuned_has_what_is_given_later_and_no_timeout_before() {
+        let mut attr = Attributes::default();
+        attr.tune_alternate();
+        assert!(attr.other().is_none());
+        attr.apply(&QpChange { alt_path: Some(path(2, None)), ..QpChange::default() });
+        attr.tune_alternate();
+        assert_eq!(attr.query().alt_path.unwrap().timeout, 0);
+        let rate = StaticRate::from_mbps(10_000).unwrap();
+        attr.rate = rate;
+        let change = QpChange { timeout: Some(14), pkey: Some(Pkey(7)), ..QpChange::default() };
+        // A migration before the timeout is given leaves it to be given.
+        let mut early = attr;
+        early.swap_paths();
+        assert!(!early.given().contains(AttrMask::TIMEOUT));
+        attr.apply(&change);
+        attr.tune_alternate();
+        let alternate = attr.query().alt_path.unwrap();
+        assert_eq!((alternate.timeout, alternate.pkey, alternate.path.rate), (14, Pkey(7), rate));
+        assert_eq!(alternate.path.encap, path(2, None).path.encap);
+        attr.swap_paths();
+        assert_eq!((attr.timeout, attr.pkey), (14, Pkey(7)));
+        attr.tune_alternate();
+        assert_eq!(attr.query().alt_path, None, "the path that was left is no alternate path");
     }
 }

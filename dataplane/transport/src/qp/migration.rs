@@ -30,8 +30,10 @@ use core::time::Duration;
 use uroce_wire::{Bth, Gid};
 
 use super::Qp;
+use super::service::Service;
 use super::state::{ModifyError, QpState};
-use crate::attr::{PackedPath, PathMigState, QpChange};
+use crate::attr::{AltPath, PackedPath, PathMigState, QpChange};
+use crate::context::Context;
 use crate::counter::Counter;
 use crate::drop_reason::DropReason;
 use crate::env::{AsyncEvent, Env};
@@ -155,6 +157,42 @@ impl Qp {
             self.switch_paths(now, env);
         }
         migrates
+    }
+
+    /// Loads an alternate path on which the control planes of both ends have agreed, and arms the
+    /// QP, as far as it is not armed already. The path gets the P_Key, rate and timeout of the path
+    /// in use. Unlike a Modify QP this is possible in RTR too: the receiving end of a connection
+    /// may stay there. Returns false, and changes nothing, if the QP handles no packets of a
+    /// connection.
+    pub fn adopt_alternate(&mut self, alternate: &AltPath) -> bool {
+        let is_connected = !self.qp_type().is_datagram() && self.attr.state.serves_requests();
+        if !is_connected {
+            return false;
+        }
+        self.attr.apply(&QpChange { alt_path: Some(*alternate), ..QpChange::default() });
+        self.tune_alternate();
+        if next(self.attr.path_mig_state, Event::Rearm) != Effect::Refused {
+            self.attr.path_mig_state = PathMigState::Rearm;
+        }
+        true
+    }
+
+    /// Gives the alternate path, if one is loaded, the P_Key, rate and timeout of the path in use.
+    /// For paths of [`adopt_alternate`](Qp::adopt_alternate), after each Modify QP.
+    pub fn tune_alternate(&mut self) {
+        self.attr.tune_alternate();
+    }
+
+    /// Sends one packet without effect, by which the peer learns this end's state of migration, and
+    /// which it answers with its own. Nothing waits for the answer. Returns whether it was sent:
+    /// only an RC QP in RTS that has nothing outstanding sends it, as any other packet does the
+    /// same.
+    pub fn nudge(&mut self, now: Instant, env: &mut impl Env) -> bool {
+        let context = Context { by: self.by, recv_pd: self.recv_pd, attr: &self.attr, now };
+        match &mut self.service {
+            Service::Rc(rc) if self.attr.state == QpState::Rts => rc.requester.nudge(&context, env),
+            _ => false,
+        }
     }
 
     /// Checks the migration state that a change to state `to` requests.

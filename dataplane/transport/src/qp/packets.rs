@@ -142,7 +142,7 @@ impl Qp {
             // No packet is of a raw service.
             Service::Raw(_) => return Err(DropReason::WrongService),
         };
-        self.served(outcome, env);
+        self.served(outcome, packet.bth.psn, env);
         Ok(if outcome == Outcome::Held { Handled::Held } else { Handled::Done })
     }
 
@@ -204,7 +204,7 @@ impl Qp {
         let Service::Xrc(xrc) = &mut self.service else { return Err(DropReason::WrongService) };
         if packet.op.is_request() {
             let outcome = xrc.handle_request(&context, packet, env)?;
-            self.served(outcome, env);
+            self.served(outcome, packet.bth.psn, env);
             return Ok(Handled::Done);
         }
         if !self.attr.state.sends() {
@@ -247,7 +247,7 @@ impl Qp {
         let context = Context { by: self.by, recv_pd: self.recv_pd, attr: &self.attr, now };
         let Service::Rc(rc) = &mut self.service else { return Err(DropReason::WrongService) };
         let outcome = rc.responder.handle_held(&context, packet, env)?;
-        self.served(outcome, env);
+        self.served(outcome, packet.bth.psn, env);
         Ok(())
     }
 
@@ -304,7 +304,7 @@ impl Qp {
         let context = Context { by: self.by, recv_pd: self.recv_pd, attr: &self.attr, now };
         if let Some(rc) = self.service.reliable_mut() {
             let outcome = rc.responder.handle_reserved_opcode(&context, bth, env)?;
-            self.served(outcome, env);
+            self.served(outcome, bth.psn, env);
         }
         Ok(())
     }
@@ -493,16 +493,26 @@ impl Qp {
 
     /// Finishes a packet that the responder has handled.
     #[inline]
-    fn served(&mut self, outcome: Outcome, env: &mut impl Env) {
+    fn served(&mut self, outcome: Outcome, psn: Psn, env: &mut impl Env) {
         //= check H11 — the first packet of a connection before RTS is reported, once
         if self.attr.state == QpState::Rtr && !self.has_comm {
-            self.has_comm = true;
-            if !self.qp_type().is_datagram() {
-                env.event(AsyncEvent::CommEst);
-            }
+            self.begin_comm(psn, env);
         }
         if outcome == Outcome::Failed {
             self.enter_error(env);
+        }
+    }
+
+    /// Reports the first packet of a connection. An RC packet before the first PSN is only a sign
+    /// of life: the peer has sent no message.
+    #[cold]
+    fn begin_comm(&mut self, psn: Psn, env: &mut impl Env) {
+        if self.qp_type() == QpType::Rc && psn.next() == self.attr.rq_psn {
+            return;
+        }
+        self.has_comm = true;
+        if !self.qp_type().is_datagram() {
+            env.event(AsyncEvent::CommEst);
         }
     }
 }

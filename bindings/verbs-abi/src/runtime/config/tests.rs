@@ -154,3 +154,48 @@ fn interfaces_of_two_network_namespaces_are_two_and_sockets_in_the_file_system_a
             .contains("namespace")
     );
 }
+
+#[test]
+fn a_variable_for_failover_that_is_no_word_of_it_is_an_error_and_not_ignored() {
+    let read = |value: &str| word::<Failback>(FAILBACK, Some(value.into()));
+    assert_eq!(read("after:5").unwrap(), Some(Failback::After(5)));
+    assert_eq!(read("").unwrap(), None);
+    let error = read("5").unwrap_err().to_string();
+    assert_eq!(
+        error,
+        "UROCE_FAILBACK is \"5\": it is `never` or `after:SECONDS`, with 1 to 86400 seconds."
+    );
+    let error = word::<Failover>(FAILOVER, Some("on".into())).unwrap_err().to_string();
+    assert_eq!(error, "UROCE_FAILOVER is \"on\": it is `never` or `auto`.");
+}
+
+#[test]
+fn variables_for_failover_apply_to_devices_with_two_ports_and_are_named_if_there_is_none() {
+    let device = |ports| {
+        let device = DeviceConfig::new("uroce0");
+        (0..ports).fold(device, |device, _| device.port(PortConfig::ring("any")))
+    };
+    let set = |devices: &mut [DeviceConfig], failover, failback| {
+        let mut devices: Vec<_> = devices.iter_mut().collect();
+        set_failover(&mut devices, failover, failback)
+    };
+    let (auto, after) = (Some(Failover::Auto), Some(Failback::After(5)));
+    let mut devices = [device(1), device(2)];
+    set(&mut devices, auto, after).unwrap();
+    let is = devices.clone().map(|device| (device.failover, device.failback));
+    assert_eq!(is[0], (Failover::Never, Failback::Never));
+    assert_eq!(is[1], (Failover::Auto, Failback::After(5)));
+    set(&mut devices, Some(Failover::Never), None).unwrap();
+    assert_eq!(devices[1].failback, Failback::Never, "what the file has needs failover");
+    let error = set(&mut devices[..1], auto, None).unwrap_err().to_string();
+    assert_eq!(
+        error,
+        "UROCE_FAILOVER is set, but no device of the configuration has a second port."
+    );
+    let error = set(&mut devices, None, after).unwrap_err().to_string();
+    assert_eq!(
+        error,
+        "UROCE_FAILBACK is set, but no device has failover: set UROCE_FAILOVER=auto too."
+    );
+    set(&mut devices, None, Some(Failback::Never)).unwrap();
+}

@@ -49,9 +49,25 @@ impl Requester {
         step
     }
 
-    /// Sends a keepalive.
-    //= check B14 — a WRITE of no bytes, with the PSN before the next one
+    /// Sends a keepalive, and waits for its answer.
     fn transmit_keepalive(&mut self, context: &Context<'_>, env: &mut impl Env) -> Step {
+        let step = self.transmit_empty(context, env);
+        if let Step::Sent(_) = step {
+            env.count(Counter::Keepalives);
+            self.retry.sent_keepalive(context.attr, context.now);
+        }
+        step
+    }
+
+    /// Sends the packet of a keepalive without waiting for an answer, if nothing is outstanding.
+    /// Returns whether it was sent.
+    pub(crate) fn nudge(&mut self, context: &Context<'_>, env: &mut impl Env) -> bool {
+        self.is_idle() && matches!(self.transmit_empty(context, env), Step::Sent(_))
+    }
+
+    /// Sends the packet of a keepalive.
+    //= check B14 — a WRITE of no bytes, with the PSN before the next one
+    fn transmit_empty(&mut self, context: &Context<'_>, env: &mut impl Env) -> Step {
         let psn = if seeded!(KeepaliveNew) { self.end_psn } else { self.end_psn.minus(1) };
         let ack_req = !seeded!(KeepaliveUnasked);
         let bth = Bth { ack_req, ..context.bth(OpCode::RC_RDMA_WRITE_ONLY, psn, 0) };
@@ -60,8 +76,6 @@ impl Requester {
         let Ok(len) = env.transmit(&Outbound { path, bth, ext, by: context.by, payload }) else {
             return Step::Blocked;
         };
-        env.count(Counter::Keepalives);
-        self.retry.sent_keepalive(context.attr, context.now);
         Step::Sent(len)
     }
 

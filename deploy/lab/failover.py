@@ -1,0 +1,216 @@
+"""Cuts links under unmodified programs: two processes with two links between them.
+
+Each process has two ports, the ends of two memif links, and `failover = "auto"`; nothing else is
+set. While a program runs, the link that it uses is cut: once by taking it down, as an administrator
+would, and once silently, by losing all frames. In between the first link comes back, so that the
+second cut has somewhere to go. The program must end with status 0 and say what it says otherwise,
+and the counters of both processes must tell of two migrations.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+# Seconds for anything that is waited for.
+PATIENCE = 60
+# Seconds of traffic before the first cut and after the last.
+PAUSE = 0.5
+# Address of the first port of each end, the server's first.
+ADDRESSES = ("192.0.2.1", "192.0.2.2")
+
+CONFIG = """[eal]
+memory_mb = 128
+
+[[device]]
+name = "uroce0"
+driver = "poller"
+idle = "sleep"
+failover = "auto"
+
+[[device.port]]
+ethdev = {{ vdev = "net_memif0,role={role},socket={work}/first.sock,socket-abstract=no,rsize=10" }}
+ip = ["192.0.2.{host}/24"]
+
+[[device.port]]
+ethdev = {{ vdev = "net_memif1,role={role},socket={work}/second.sock,socket-abstract=no,rsize=10" }}
+ip = ["198.51.100.{host}/24"]
+"""
+
+
+class NotSurvived(Exception):
+    """What has gone wrong."""
+
+
+@dataclass(frozen=True)
+class Program:
+    """A program of which two processes exchange data until they are told to end, or for a time."""
+
+    server: tuple
+    client: tuple
+    result: str
+    """Expression that the client's output must have; empty for a program that does not end."""
+    fault: str = r"(?i)error|fail|mismatch|Completion with|vendor_err|lost"
+    """Expression that neither output may have."""
+
+
+def programs(seconds, port):
+    """The programs, by name. They run for this time, or until they are ended."""
+    bandwidth = ("ib_write_bw", "-D", str(seconds), "-s", "65536", "-F", "-p", str(port))
+    ping = ("rping", "-V", "-S", "4096", "-p", str(port), "-a")
+    return {
+        "ib_write_bw": Program(bandwidth, (*bandwidth, "localhost"), r"^ 65536 +\d+ "),
+        "ib_read_bw": Program(("ib_read_bw", *bandwidth[1:]),
+                              ("ib_read_bw", *bandwidth[1:], "localhost"), r"^ 65536 +\d+ "),
+        "rping": Program((*ping, ADDRESSES[0], "-s"), (*ping, ADDRESSES[0], "-c"), ""),
+    }
+
+
+class Ends:
+    """Two running processes of a program."""
+
+    def __init__(self, build, work):
+        self.build, self.work = build, work
+        self.variables = {**os.environ, "XDG_RUNTIME_DIR": str(work)}
+        self.processes = []
+
+    def start(self, words, role, host):
+        file = self.work / f"{role}.toml"
+        file.write_text(CONFIG.format(role=role, host=host, work=self.work), encoding="utf-8")
+        said = (self.work / f"{role}.out").open("w", encoding="utf-8")
+        command = [self.build / "uroce-run", "--config", file, *words]
+        self.processes.append(subprocess.Popen(
+            command, env=self.variables, stdout=said, stderr=subprocess.STDOUT))
+        said.close()
+
+    def said(self, role):
+        return (self.work / f"{role}.out").read_text(encoding="utf-8", errors="replace")
+
+    def ask(self, process, line):
+        """The answer of a process to a command; None if it does not answer."""
+        done = subprocess.run(
+            [self.build / "uroce", "-j", "-s", str(process.pid), *line.split()],
+            env=self.variables, capture_output=True, text=True, timeout=PATIENCE, check=False)
+        if done.returncode:
+            return None
+        return json.loads(done.stdout) if done.stdout.strip() else {}
+
+    def do(self, process, line):
+        if self.ask(process, line) is None:
+            raise NotSurvived(f"`{line}` was refused")
+
+    def count(self, process, name):
+        answer = self.ask(process, "show counters") or {}
+        return sum(of["value"] for of in answer.get("counters", []) if of["name"] == name)
+
+    def until(self, what, name, least):
+        """Waits until a counter of both processes is as large as that."""
+        end = time.monotonic() + PATIENCE
+        while any(self.count(process, name) < least for process in self.processes):
+            ended = [process for process in self.processes if process.poll() is not None]
+            if ended or time.monotonic() > end:
+                counts = [self.count(process, name) for process in self.processes]
+                why = "a process has ended" if ended else f"{name} is {counts}"
+                raise NotSurvived(f"{what} did not come: {why}")
+            time.sleep(0.02)
+
+    def end(self):
+        """Ends what still runs."""
+        for process in self.processes:
+            if process.poll() is None:
+                process.kill()
+            process.wait()
+
+
+def listens(port):
+    """Whether a process listens at a TCP port of this machine."""
+    line = re.compile(rf": 0{{8,32}}:{port:04X} 0{{8,32}}:0000 0A ", re.MULTILINE)
+    return any(line.search(Path("/proc/net", table).read_text(encoding="ascii"))
+               for table in ("tcp", "tcp6"))
+
+
+def cut_under(ends, program, port):
+    """Runs a program and cuts its links. Returns the lines that tell what has happened."""
+    ends.start(program.server, "server", 1)
+    end = time.monotonic() + PATIENCE
+    while program.client[-1] == "localhost" and not listens(port):
+        if time.monotonic() > end:
+            raise NotSurvived("the server does not listen")
+        time.sleep(0.05)
+    if program.client[-1] != "localhost":
+        time.sleep(1)
+    ends.start(program.client, "client", 2)
+    server, client = ends.processes
+    ends.until("an alternate path", "failover_armed", 1)
+    time.sleep(PAUSE)
+    ends.do(client, "set link-down port 0")
+    ends.until("the first migration", "failover_migrated", 1)
+    ends.do(client, "set link-up port 0")
+    ends.until("the next alternate path", "failover_armed", 2)
+    # Both ends lose all frames of the second link, so that none passes in either direction.
+    for process in (server, client):
+        ends.do(process, "set fault port 1 loss 1")
+    ends.until("the second migration", "failover_migrated", 2)
+    for process in (server, client):
+        ends.do(process, "clear faults")
+    migrations = [ends.count(process, "failover_migrated") for process in (server, client)]
+    outcome = f"a link taken down and a silent one survived; migrations of both ends: {migrations}"
+    if not program.result:
+        sent = max(ends.count(process, "rdma_sends") for process in (server, client))
+        ends.until("a message after the cuts", "rdma_sends", sent + 100)
+        for role in ("server", "client"):
+            if found := re.search(program.fault, ends.said(role)):
+                raise NotSurvived(f"the {role} has noticed: {found[0]!r}\n{ends.said(role)}")
+        return outcome
+    for role, process in zip(("server", "client"), (server, client)):
+        try:
+            status = process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            raise NotSurvived(f"the {role} does not end") from None
+        said = ends.said(role)
+        if status or (found := re.search(program.fault, said)):
+            reason = f"status {status}" if status else f"it said {found[0]!r}"
+            raise NotSurvived(f"the {role} has noticed: {reason}\n{said}")
+    if not re.search(program.result, ends.said("client"), re.MULTILINE):
+        raise NotSurvived(f"the client has no result\n{ends.said('client')}")
+    return outcome
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser.add_argument("--build", type=Path, default=ROOT / "target/release",
+                        help="directory of uroce-run and uroce")
+    parser.add_argument("--seconds", type=int, default=8, help="time for which a program runs")
+    parser.add_argument("programs", nargs="*", help="programs (default: all)")
+    options = parser.parse_args()
+    with socket.create_server(("", 0)) as free:
+        port = free.getsockname()[1]
+    known = programs(options.seconds, port)
+    if unknown := [name for name in options.programs if name not in known]:
+        parser.error(f"no program {unknown[0]}: there are {', '.join(known)}")
+    failed = False
+    for name in options.programs or known:
+        begin = time.monotonic()
+        with tempfile.TemporaryDirectory(prefix="uroce-failover-") as work, \
+                contextlib.ExitStack() as running:
+            ends = Ends(options.build, Path(work))
+            running.callback(ends.end)
+            try:
+                outcome = cut_under(ends, known[name], port)
+            except NotSurvived as error:
+                failed, outcome = True, f"FAILED: {error}"
+        print(f"{name}: {outcome} ({time.monotonic() - begin:.1f} s)", flush=True)
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
