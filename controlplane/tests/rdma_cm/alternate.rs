@@ -98,6 +98,29 @@ fn an_alternate_path_of_the_request_is_armed_and_messages_follow_a_migration() {
 }
 
 #[test]
+fn a_request_carries_the_rates_of_both_paths() {
+    let (left, right) = nodes();
+    let (one, other) = (left.end(), right.end());
+    let [primary, second] =
+        [5_000, 10_000].map(|mbps| StaticRate::from_mbps(mbps).expect("a rate of the verbs"));
+    right.listen();
+    let spec = ConnectSpec::new(one.qp.qpn, right.socket(PORT));
+    let mut path = PathSpec { source: Some(ip(LEFT[0])), ..spec.path };
+    let mut alternate = second_path();
+    (path.vector.static_rate, alternate.vector.static_rate) = (primary, second);
+    let active = left.connect_with(ConnectSpec { path, alternate: Some(alternate), ..spec });
+    let (passive, _) = right.request();
+    let qp = ConnQp::Driven(other.qp.qpn);
+    right.device.cm_accept(passive, qp, ConnParam::default()).unwrap();
+    for (node, id, end) in [(&left, active, &one), (&right, passive, &other)] {
+        assert!(matches!(node.kind(id), ConnEvent::Established { .. }));
+        let attr = node.attr(end.qp.qpn);
+        let alternate = attr.alt_path.expect("of the request");
+        assert_eq!((attr.path.rate, alternate.path.rate), (primary, second));
+    }
+}
+
+#[test]
 //= check I12 test
 fn a_path_loaded_later_is_armed_with_the_rate_that_it_names() {
     let (left, right) = nodes();

@@ -43,7 +43,7 @@ pub use world::capture::CAPTURE_DIR;
 pub use world::frame::{build, open};
 pub use world::memory::{Mr, Regions};
 pub use world::names::{At, Rail};
-pub use world::node::{Completed, Happened, NamedQueue, Node, XRCD};
+pub use world::node::{Completed, Happened, NamedQueue, Node, ReservesTime, XRCD};
 pub use world::paths::RailTally;
 pub use world::windows::WindowType;
 pub use world::{Settings, Step, World};

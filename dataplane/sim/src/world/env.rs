@@ -3,18 +3,18 @@
 
 use std::collections::VecDeque;
 
-use uroce_wire::{OpCode, Srqn};
+use uroce_wire::{ICRC_LEN, OpCode, Srqn, headers_len};
 
 use crate::world::checker::Reports;
 use crate::world::frame;
 use crate::world::memory::Regions;
 use crate::world::names::At;
 use crate::world::node::{
-    CHARGES_KEPT, Completed, Departure, Handle, Happened, NamedQueue, Node, Outlet, Slot,
+    CHARGES_KEPT, Completed, Departure, Handle, Happened, NamedQueue, Node, Outlet, Pace, Slot,
 };
 use uroce_transport::{
     Ah, AsyncEvent, Counter, Cqe, Env, Found, Instant, Outbound, Output, PacketSink, Path, Pd,
-    Piece, Qp, RecvWr, Sge, SharedReceives, Side, TransmitError,
+    Piece, Qp, QpState, RecvWr, Sge, SharedReceives, Side, TransmitError,
 };
 
 /// A QP's [`uroce_transport::Env`] in the simulator.
@@ -28,6 +28,7 @@ pub(crate) struct SimEnv<'a> {
     handles: &'a [Handle],
     rail: usize,
     counters: &'a mut [u64; Counter::ALL.len()],
+    departure: &'a mut Option<Instant>,
     charges: &'a mut VecDeque<Instant>,
     has_refused: &'a mut bool,
     reports: &'a mut Reports,
@@ -48,7 +49,7 @@ impl Node {
         let is_starved = now < self.starved_until;
         let can_hold = self.held.len() < self.most_held;
         let Node { slots, memory, srq, named, handles, counters, .. } = self;
-        let Slot { qp, xrcd, rail, charges, has_refused, reports, .. } =
+        let Slot { qp, xrcd, rail, departure, charges, has_refused, reports, .. } =
             &mut slots[usize::from(at.qp)];
         let mut env = SimEnv {
             at,
@@ -60,6 +61,7 @@ impl Node {
             handles,
             rail: *rail,
             counters,
+            departure,
             charges,
             has_refused,
             reports,
@@ -67,7 +69,12 @@ impl Node {
             can_hold,
             outlet,
         };
-        work(qp, &mut env)
+        let result = work(qp, &mut env);
+        if !matches!(qp.state(), QpState::Rts | QpState::Sqd) {
+            // The datagram that had reserved a time has been flushed.
+            *env.departure = None;
+        }
+        result
     }
 }
 
@@ -110,6 +117,23 @@ impl SimEnv<'_> {
     }
 }
 
+impl SimEnv<'_> {
+    /// Reserves a time for a datagram by a handle with a rate limit, which it keeps while it waits.
+    fn await_departure(
+        &mut self,
+        handle: &Handle,
+        packet: &Outbound<'_>,
+    ) -> Result<(), TransmitError> {
+        let Some(Pace(reserve)) = &handle.pace else { return Ok(()) };
+        let headers = headers_len(packet.bth.opcode).expect("the core knows its opcodes") as u32;
+        let payload = packet.payload.len() + u32::from(packet.bth.pad_count);
+        let len = u32::from(handle.template.len) + headers + payload + ICRC_LEN as u32;
+        let now = self.now;
+        let departure = *self.departure.get_or_insert_with(|| reserve(len, now));
+        if departure > now { Err(TransmitError::Paced(departure)) } else { Ok(()) }
+    }
+}
+
 /// Takes the oldest receive of a shared queue, if it has room for `room` bytes.
 fn take(
     receives: &mut VecDeque<(RecvWr, Vec<Sge>)>,
@@ -139,7 +163,10 @@ impl PacketSink for SimEnv<'_> {
             }
             Path::Connected(template) => (template, self.rail, None),
             Path::Ah(Ah(number)) => match self.handles.get(number as usize) {
-                Some(handle) => (&handle.template, handle.rail, Some(handle.to)),
+                Some(handle) => {
+                    self.await_departure(handle, packet)?;
+                    (&handle.template, handle.rail, Some(handle.to))
+                }
                 None => return Err(TransmitError::UnknownAh),
             },
         };
@@ -171,6 +198,7 @@ impl PacketSink for SimEnv<'_> {
                 let (from, bth) = (self.at, packet.bth);
                 let len = frame.len() as u32;
                 outlet.departures.push(Departure { from, rail, to, bth, frame });
+                *self.departure = None;
                 Ok(len)
             }
             Err(fault) => {

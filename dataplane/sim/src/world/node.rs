@@ -73,6 +73,8 @@ pub(crate) struct Slot {
     pub(crate) timer_at: Option<Instant>,
     /// A later poll of the QP is on the agenda.
     pub(crate) is_kicked: bool,
+    /// Time at which the oldest datagram may leave, if its address handle has a rate.
+    pub(crate) departure: Option<Instant>,
     /// Times of the latest charges of the transport retry counter.
     pub(crate) charges: VecDeque<Instant>,
     /// A request was refused for a reason other than its PSN, since this was last inspected.
@@ -96,6 +98,7 @@ impl Slot {
             connection: usize::MAX,
             timer_at: None,
             is_kicked: false,
+            departure: None,
             charges: VecDeque::new(),
             has_refused: false,
             reports: Reports::default(),
@@ -105,12 +108,26 @@ impl Slot {
     }
 }
 
-/// An address handle: destination, rail, and headers of its packets.
+/// An address handle: destination, rail, headers and rate of its packets.
 #[derive(Debug)]
 pub(crate) struct Handle {
     pub(crate) to: Gid,
     pub(crate) rail: usize,
     pub(crate) template: HeaderTemplate,
+    /// Its rate limit, if it has one.
+    pub(crate) pace: Option<Pace>,
+}
+
+/// Reserves the time at which a frame of some bytes may leave, from now on.
+pub type ReservesTime = dyn Fn(u32, Instant) -> Instant;
+
+/// The rate limit of an address handle, which an engine keeps.
+pub(crate) struct Pace(pub(crate) Box<ReservesTime>);
+
+impl core::fmt::Debug for Pace {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str("Pace")
+    }
 }
 
 /// One machine of the simulated network.
@@ -200,10 +217,19 @@ impl Node {
         queue.map_or(0, |queue| queue.receives.len())
     }
 
-    /// Creates an address handle for `path`.
+    /// Creates an address handle for `path`, without a rate limit.
     pub fn create_ah(&mut self, path: Encap) -> Ah {
+        self.add_handle(path, None)
+    }
+
+    /// Creates an address handle for `path`, with this rate limit.
+    pub fn create_paced_ah(&mut self, path: Encap, pace: Box<ReservesTime>) -> Ah {
+        self.add_handle(path, Some(Pace(pace)))
+    }
+
+    fn add_handle(&mut self, path: Encap, pace: Option<Pace>) -> Ah {
         let rail = self.rails.iter().position(|rail| rail.gid == path.src).unwrap_or(0);
-        self.handles.push(Handle { to: path.dst, rail, template: path.template() });
+        self.handles.push(Handle { to: path.dst, rail, template: path.template(), pace });
         Ah(self.handles.len() as u32 - 1)
     }
 

@@ -5,6 +5,7 @@ mod drain;
 mod former;
 mod pace;
 mod peer;
+mod rates;
 mod retries;
 mod sweep;
 mod unreliable;
