@@ -21,7 +21,7 @@ claims! {
 }
 
 /// As the message of EPERM advises.
-#[test] //= check W14 test
+#[test]
 #[ignore = "needs root: becomes another user"]
 fn an_ambient_capability_is_enough_for_an_ordinary_user() {
     use std::os::unix::fs::PermissionsExt;

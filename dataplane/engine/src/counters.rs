@@ -22,7 +22,7 @@ uroce_transport::counted! {
         TxOther "tx_other_packets" "A frame of the control plane sent."
         RxRaw "rx_raw_frames" "A frame received for raw queue pairs; a sniffer's copies are not counted."
         TxRaw "tx_raw_frames" "A frame of a raw queue pair sent."
-        SniffMissed "rx_sniffer_missed" "A sent frame that no sniffer has seen, because too many were waiting for it."
+        SniffMissed "rx_sniffer_missed" "A frame that a sniffer has not seen, because too many were waiting for it or for want of an mbuf."
         Looped "looped_packets" "A packet to an address of the device's own, sent and received here."
         HandedOver "rx_handed_over" "A packet handed over to the QP's own lcore."
         TxFull "tx_full" "A turn in which the port took no more frames; they went later."

@@ -267,7 +267,8 @@ pub enum FrameError {
     Full,
     /// The payload could not be read.
     Memory(MemoryFault),
-    /// The frame is shorter than an Ethernet header, or longer than the port can send.
+    /// The frame is shorter than an Ethernet header, or longer than the port can send; or what is
+    /// to be an IPv6 packet is none.
     Length,
     /// The environment sends no frames: it has no link of Ethernet.
     NoLink,

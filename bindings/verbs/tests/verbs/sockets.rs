@@ -80,13 +80,13 @@ fn marks_slow_the_sender(addresses: Addresses) {
     assert!(0 < handled && handled <= sent, "{handled} of {sent} CNPs");
 }
 
-#[test] //= check K6 test
+#[test]
 #[ignore = "needs root and ip: makes a network namespace"]
 fn marks_cross_the_kernel_in_ipv4_packets() {
     marks_slow_the_sender(IPV4);
 }
 
-#[test] //= check K6 test
+#[test]
 #[ignore = "needs root and ip: makes a network namespace"]
 fn marks_cross_the_kernel_in_ipv6_packets() {
     marks_slow_the_sender(IPV6);

@@ -111,6 +111,7 @@ impl Lane {
         let (place, payload) = mbuf.as_mut_slice().split_at_mut(header);
         gather(&frame.payload, payload, frame, memory)?;
         match frame.framing {
+            Framing::Ipv6 { .. } if !is_ipv6(payload) => return Err(FrameError::Length),
             Framing::Ipv6 { to } => self.write_header(place, to),
             Framing::Whole { checksums: true } => make_checksums(payload),
             Framing::Whole { checksums: false } => {}
@@ -136,6 +137,11 @@ impl Lane {
         }
         ether_type.copy_from_slice(&EtherType::IPV6.0.to_be_bytes());
     }
+}
+
+/// Returns whether bytes begin with an IPv6 header (RFC 8200, section 3).
+fn is_ipv6(bytes: &[u8]) -> bool {
+    bytes.len() >= 40 && bytes[0] >> 4 == 6
 }
 
 /// Gathers a payload into `out`, which is as long.

@@ -168,12 +168,16 @@ impl Exits {
         rest
     }
 
-    /// Hands a frame over to an lcore, or drops and counts it if that lcore has too many.
-    pub(super) fn share(&self, owner: usize, handed: Handed, counters: &CounterBlock) {
-        match self.hand_over(owner, handed) {
-            None => counters.count(EngineCounter::HandedOver),
-            Some(_) => counters.count_drop(DropReason::HandOverFull),
+    /// Hands a frame for raw QPs over to an lcore. Returns false if that lcore has too many: half
+    /// of its queue is left to RoCE.
+    pub(super) fn share(&self, owner: usize, handed: Handed, counters: &CounterBlock) -> bool {
+        let is_crowded =
+            self.hand_over.get(owner).is_none_or(|queue| queue.len() >= queue.capacity() / 2);
+        let is_shared = !is_crowded && self.hand_over(owner, handed).is_none();
+        if is_shared {
+            counters.count(EngineCounter::HandedOver);
         }
+        is_shared
     }
 
     fn hand_over(&self, owner: usize, handed: Handed) -> Option<Mbuf> {

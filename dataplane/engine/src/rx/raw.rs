@@ -157,12 +157,21 @@ fn share(
         if owner == arrival.lcore {
             continue;
         }
-        match turn.lanes[arrival.port].spare_copy_of(mbuf) {
-            Some(mbuf) => {
-                let handed = Handed::new(arrival.port, purpose, mbuf);
-                exits.share(owner, handed, &shard.counters);
-            }
-            None => shard.counters.count_drop(DropReason::NoBuffer),
+        let lane = &mut turn.lanes[arrival.port];
+        // What a flow takes from the host is at no other place; sniffers and listeners get copies
+        // of what arrives elsewhere.
+        let copy = match purpose {
+            Purpose::Packet | Purpose::Raw => lane.copy_of(mbuf),
+            Purpose::Heard(_) | Purpose::Sniffed => lane.spare_copy_of(mbuf),
+        };
+        let lost = match copy.map(|copy| Handed::new(arrival.port, purpose, copy)) {
+            Some(handed) if exits.share(owner, handed, &shard.counters) => continue,
+            Some(_) => DropReason::HandOverFull,
+            None => DropReason::NoBuffer,
+        };
+        match purpose {
+            Purpose::Sniffed => shard.counters.count(EngineCounter::SniffMissed),
+            _ => shard.counters.count_drop(lost),
         }
     }
 }

@@ -470,6 +470,16 @@ fn a_frame_of_a_wrong_length_is_a_local_error() {
     raw.qp.send(1, FRAME, &[raw.memory.sge(0, 4215)]);
     assert_eq!(raw.qp.completion().status, WcStatus::LocLenErr);
     drop(raw);
+    let (to, rate) = (lab.b.addresses.mac, StaticRate::MAX);
+    for (first, len, expected) in [
+        (0x60, 40, WcStatus::Success),
+        (0x60, 39, WcStatus::LocLenErr),
+        (0x45, 60, WcStatus::LocLenErr),
+    ] {
+        let mut raw = station(&mut lab.a, QpType::RawIpv6, None);
+        let packet = [&[first][..], &vec![0; len - 1]].concat();
+        assert_eq!(raw.send_by(SendOp::Ipv6 { to, rate }, &packet), expected, "{first:x}, {len}");
+    }
     lab.finish();
 }
 
