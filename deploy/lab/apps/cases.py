@@ -79,12 +79,15 @@ class Case:
     def is_brief(self):
         """Whether a brief run includes the case. It does not if the case runs for a fixed time,
         sends messages of all sizes one by one, to the guest, by UC or over IPv6, is of one of
-        perftest's options without uroce-perf as the server, or only tells what Soft-RoCE prints."""
+        perftest's options without uroce-perf as the server, of the rarer kinds of raw frames, or
+        only tells what Soft-RoCE prints."""
         slow_sizes = (self.pairing == GUEST or self.program.name.endswith("_lat")
                       or "-c" in self.options or self.family == 6)
+        more_frames = self.program.name == "raw_ethernet_bw" and bool(
+            {"-l", "--tcp", "--promiscuous"} & set(self.options))
         other_ends = self.group.startswith(options.GROUP) and self.program.name != options.OURS
         return ("-D" not in self.options and not ("-a" in self.options and slow_sizes)
-                and not other_ends and self.pairing != ORACLE)
+                and not other_ends and not more_frames and self.pairing != ORACLE)
 
     def over_uroce(self):
         """The case with its session between processes over uroce."""
