@@ -56,8 +56,8 @@ def switch(context):
 
 
 def every(context):
-    """Runs every suite: a quarter of the data plane's cases without loss, and of the others the short
-    ones."""
+    """Runs every suite: a quarter of the data plane's cases without loss, and of the others the
+    short ones."""
     return [*dataplane(context, brief=True), *cm(context, brief=True), *apps(context, brief=True),
             *engines(context), *switch(context)]
 

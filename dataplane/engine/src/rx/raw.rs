@@ -164,14 +164,15 @@ fn share(
             Purpose::Packet | Purpose::Raw => lane.copy_of(mbuf),
             Purpose::Heard(_) | Purpose::Sniffed => lane.spare_copy_of(mbuf),
         };
-        let lost = match copy.map(|copy| Handed::new(arrival.port, purpose, copy)) {
-            Some(handed) if exits.share(owner, handed, &shard.counters) => continue,
-            Some(_) => DropReason::HandOverFull,
-            None => DropReason::NoBuffer,
-        };
-        match purpose {
-            Purpose::Sniffed => shard.counters.count(EngineCounter::SniffMissed),
-            _ => shard.counters.count_drop(lost),
+        let is_shared = copy.map(|copy| {
+            let handed = Handed::new(arrival.port, purpose, copy);
+            exits.share(owner, handed, &shard.counters)
+        });
+        match (is_shared, purpose) {
+            (Some(true), _) => {}
+            (_, Purpose::Sniffed) => shard.counters.count(EngineCounter::SniffMissed),
+            (Some(false), _) => shard.counters.count_drop(DropReason::HandOverFull),
+            (None, _) => shard.counters.count_drop(DropReason::NoBuffer),
         }
     }
 }
