@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use uroce::config::{DeviceConfig, LossConfig, PortConfig};
 use uroce::{
     AccessFlags, CompletionQueue, Config, ConnectOptions, Context, MemoryRegion, ProtectionDomain,
-    QpInit, QueuePair, SendWr, WcStatus, WorkCompletion,
+    QpInit, QueuePair, RecvWr, SendWr, WcStatus, WorkCompletion,
 };
 
 /// A timeout that is not reached.
@@ -132,6 +132,22 @@ impl Side {
         let counters = self.context.counters().expect("the control plane runs");
         counters.iter().find(|count| count.name == name).expect("a counter of that name").value
     }
+}
+
+/// Sends a message in each direction and checks that it arrives.
+pub fn talk(left: &mut Side, right: &mut Side) {
+    let message = pattern(left.bytes(0, 1)[0].wrapping_add(1), 9000);
+    tell(left, right, &message);
+    tell(right, left, &message);
+}
+
+pub fn tell(from: &mut Side, to: &mut Side, message: &[u8]) {
+    to.qp.post_recv(&RecvWr::new(&[to.memory.slice(20_000..40_000).unwrap()])).unwrap();
+    from.memory.write_at(0, message).unwrap();
+    post(&mut from.qp, SendWr::send(&[from.memory.slice(..message.len()).unwrap()]));
+    from.done();
+    to.done();
+    assert_eq!(to.bytes(20_000, message.len()), message);
 }
 
 pub fn post(qp: &mut QueuePair, wr: SendWr<'_>) {

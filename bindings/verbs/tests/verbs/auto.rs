@@ -1,6 +1,6 @@
 //! `failover = "auto"`: connections of programs that load no alternate path survive a cut link.
 
-use crate::common::{SOON, Setup, Side, eventually, pattern, post};
+use crate::common::{SOON, Setup, Side, eventually, pattern, post, talk, tell};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 use uroce::cm::{
@@ -10,7 +10,7 @@ use uroce::cm::{
 use uroce::config::{Failback, Failover, LossConfig};
 use uroce::{
     AddressVector, AlternateVector, ConnectOptions, Context, EventKind, PathLoader, PathMigState,
-    PathMtu, Pkey, QpChange, QpInfo, QpState, RecvWr, SendWr,
+    PathMtu, Pkey, QpChange, QpInfo, QpState, SendWr,
 };
 
 const TOTAL: LossConfig = LossConfig { rx: 1.0, tx: 1.0, seed: 0 };
@@ -61,19 +61,13 @@ fn notices_nothing(side: &Side) {
     assert!(!events.into_iter().any(|event| of_path(event.kind)));
 }
 
-fn talk(left: &mut Side, right: &mut Side) {
-    let message = pattern(left.bytes(0, 1)[0].wrapping_add(1), 9000);
-    tell(left, right, &message);
-    tell(right, left, &message);
-}
-
-fn tell(from: &mut Side, to: &mut Side, message: &[u8]) {
-    to.qp.post_recv(&RecvWr::new(&[to.memory.slice(20_000..40_000).unwrap()])).unwrap();
-    from.memory.write_at(0, message).unwrap();
-    post(&mut from.qp, SendWr::send(&[from.memory.slice(..message.len()).unwrap()]));
-    from.done();
-    to.done();
-    assert_eq!(to.bytes(20_000, message.len()), message);
+/// Cuts the link in use, which the QPs leave, and mends it, so that they are armed again.
+fn move_silently(left: &mut Side, right: &mut Side) {
+    wait_armed(left, right, 1);
+    left.context.set_link(1, false).unwrap();
+    talk(left, right);
+    left.context.set_link(1, true).unwrap();
+    wait_armed(left, right, 2);
 }
 
 fn frames(side: &Side, port: u8) -> u64 {
@@ -208,6 +202,30 @@ fn load_own(left: &Side, right: &Side, timeout: u8) {
 }
 
 #[test]
+fn a_program_may_load_its_path_and_ask_for_rearm_in_two_calls() {
+    let contexts = contexts(Failover::Auto, Failback::Never);
+    let (mut left, mut right) = joined(&contexts);
+    wait_armed(&left, &right, 1);
+    let gids = [&right, &left].map(|side| side.qp.endpoint(2, 0).unwrap().gid);
+    for (side, gid) in [&left, &right].into_iter().zip(gids) {
+        let vector = AddressVector::to(gid);
+        let way = AlternateVector { vector, port: 2, pkey: Pkey::DEFAULT, timeout: 17 };
+        side.qp.control().load_alternate_path(&way).unwrap();
+        side.qp.control().rearm().unwrap();
+        // Only once, as without the control plane's path.
+        assert!(side.qp.control().rearm().is_err());
+    }
+    talk(&mut left, &mut right);
+    for side in [&left, &right] {
+        let attr = info(side).attr;
+        assert_eq!(attr.alt_path.map(|path| path.timeout), Some(17));
+        assert_eq!(attr.path_mig_state, PathMigState::Armed);
+    }
+    left.qp.migrate().unwrap();
+    talk(&mut left, &mut right);
+}
+
+#[test]
 fn a_path_of_the_program_stays_whatever_the_control_planes_have_agreed_on_by_then() {
     let contexts = contexts(Failover::Auto, Failback::Never);
     for pause_ms in [0, 1, 2, 3, 5, 8, 12, 20, 50] {
@@ -277,11 +295,7 @@ fn a_link_is_not_left_for_one_that_is_down_too() {
 fn a_path_that_the_program_loads_after_a_silent_migration_leads_to_the_other_link() {
     let contexts = contexts(Failover::Auto, Failback::Never);
     let (mut left, mut right) = joined(&contexts);
-    wait_armed(&left, &right, 1);
-    left.context.set_link(1, false).unwrap();
-    talk(&mut left, &mut right);
-    left.context.set_link(1, true).unwrap();
-    wait_armed(&left, &right, 2);
+    move_silently(&mut left, &mut right);
     // The program believes that the second link is free.
     load_own(&left, &right, 17);
     for side in [&left, &right] {
@@ -298,11 +312,7 @@ fn a_path_that_the_program_loads_after_a_silent_migration_leads_to_the_other_lin
 fn a_path_that_the_program_sets_anew_after_a_silent_migration_is_by_the_port_that_it_knows() {
     let contexts = contexts(Failover::Auto, Failback::Never);
     let (mut left, mut right) = joined(&contexts);
-    wait_armed(&left, &right, 1);
-    left.context.set_link(1, false).unwrap();
-    talk(&mut left, &mut right);
-    left.context.set_link(1, true).unwrap();
-    wait_armed(&left, &right, 2);
+    move_silently(&mut left, &mut right);
     let gids = [&right, &left].map(|side| side.qp.endpoint(1, 0).unwrap().gid);
     for (side, gid) in [&left, &right].into_iter().zip(gids) {
         side.qp.control().modify(&QpChange::to(QpState::Sqd), None).unwrap();

@@ -1,11 +1,11 @@
 //! Automatic path migration between two ports of each device.
 
-use crate::common::{SOON, Setup, Side, pattern, post};
+use crate::common::{SOON, Setup, Side, post, talk};
 use std::time::{Duration, Instant};
 use uroce::config::LossConfig;
 use uroce::{
     AddressVector, AlternateVector, AsyncEvent, ConnectOptions, EventKind, EventSource,
-    ModifyError, PathMigState, Pkey, QpInfo, QpState, RecvWr, RequestError, SendWr, WcStatus,
+    ModifyError, PathMigState, Pkey, QpInfo, QpState, RequestError, SendWr, WcStatus,
 };
 
 const TOTAL: LossConfig = LossConfig { rx: 1.0, tx: 1.0, seed: 0 };
@@ -61,22 +61,6 @@ fn info(side: &Side) -> QpInfo {
 
 fn state(side: &Side) -> PathMigState {
     info(side).attr.path_mig_state
-}
-
-/// Sends a message in each direction and checks that it arrives.
-fn talk(left: &mut Side, right: &mut Side) {
-    let message = pattern(left.bytes(0, 1)[0].wrapping_add(1), 9000);
-    tell(left, right, &message);
-    tell(right, left, &message);
-}
-
-fn tell(from: &mut Side, to: &mut Side, message: &[u8]) {
-    to.qp.post_recv(&RecvWr::new(&[to.memory.slice(20_000..40_000).unwrap()])).unwrap();
-    from.memory.write_at(0, message).unwrap();
-    post(&mut from.qp, SendWr::send(&[from.memory.slice(..message.len()).unwrap()]));
-    from.done();
-    to.done();
-    assert_eq!(to.bytes(20_000, message.len()), message);
 }
 
 /// Takes the side's pending events of path migration.

@@ -235,7 +235,7 @@ impl Connection {
         self.answer_lap(AprStatus::LOADED, common);
         common.count(Tally::AlternateLoaded);
         self.tell_of_alternate(ConnEvent::AlternateChanged(seen(&way)));
-        // The same path in another LAP is a proposal of the peer's application.
+        // If the peer proposes this path again, its application does, and the policy counts.
         self.agreed_alternate = None;
     }
 

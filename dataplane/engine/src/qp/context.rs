@@ -97,6 +97,9 @@ pub(crate) struct PathState {
     /// The side that has loaded an alternate path last. If it is the control plane, the application
     /// gets no events of path migration.
     pub(crate) loader: PathLoader,
+    /// Whether the application has put its path in the place of an armed one of the control plane,
+    /// and has not asked for REARM since.
+    owes_rearm: bool,
     /// The time at which the frame of the oldest send request may leave. It is reserved with the
     /// request's address handle if that has a rate limit; otherwise `None`.
     pub(crate) departure: Option<Instant>,
@@ -197,22 +200,33 @@ impl QpContext {
         }
     }
 
-    /// Adapts a change by which the application loads an alternate path and asks for REARM. A QP
-    /// that the control plane has armed, unseen by the application, stays as it is.
+    /// Adapts a change by which the application asks for REARM, with an alternate path or after it.
+    /// A QP that the control plane has armed, unseen by the application, stays as it is.
     pub(crate) fn admit(&self, change: &QpChange) -> QpChange {
-        let is_replaced = self.path.loader == PathLoader::ControlPlane
-            && change.alt_path.is_some()
+        let is_unseen = match self.path.loader {
+            PathLoader::ControlPlane => change.alt_path.is_some(),
+            PathLoader::Application => self.path.owes_rearm,
+            PathLoader::None => false,
+        };
+        let is_rearmed = is_unseen
             && change.path_mig_state == Some(PathMigState::Rearm)
             && self.qp.attr().path_mig_state != PathMigState::Migrated;
-        let path_mig_state = change.path_mig_state.filter(|_| !is_replaced);
+        let path_mig_state = change.path_mig_state.filter(|_| !is_rearmed);
         QpChange { path_mig_state, ..*change }
     }
 
-    /// Called after Modify QP: notes the loader of the alternate path, and tunes a path of the
-    /// control plane to the path in use.
+    /// Called after Modify QP, with the application's change: notes the loader of the alternate
+    /// path, and tunes a path of the control plane to the path in use.
     pub(crate) fn note_loader(&mut self, change: &QpChange) {
+        let was_armed = self.path.loader == PathLoader::ControlPlane
+            && self.qp.attr().path_mig_state != PathMigState::Migrated;
+        if change.path_mig_state == Some(PathMigState::Rearm) {
+            self.path.owes_rearm = false;
+        } else if change.alt_path.is_some() {
+            self.path.owes_rearm |= was_armed;
+        }
         if change.state == Some(QpState::Reset) {
-            self.path.loader = PathLoader::None;
+            (self.path.loader, self.path.owes_rearm) = (PathLoader::None, false);
         } else if change.alt_path.is_some() {
             self.path.loader = PathLoader::Application;
         } else if self.path.loader == PathLoader::ControlPlane {

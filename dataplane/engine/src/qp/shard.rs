@@ -158,16 +158,16 @@ impl Shard {
         turn: &mut TurnContext<'_>,
     ) -> Option<Result<(), uroce_transport::ModifyError>> {
         let now = turn.now;
-        let change = self.get(index)?.admit(change);
+        let admitted = self.get(index)?.admit(change);
         // Requests that were posted before the change are given to the core before it.
         let result = self.input(index, turn, |qp, feeds, env| {
             feeds.sq.feed(qp, env);
             *memory = memory.take().and_then(|memory| qp.equip(memory));
-            qp.modify(now, &change, env)
+            qp.modify(now, &admitted, env)
         })?;
         let context = self.qps[index as usize].as_mut()?;
         if result.is_ok() {
-            context.note_loader(&change);
+            context.note_loader(change);
         }
         if context.active {
             // The port may have changed.
