@@ -217,6 +217,7 @@ impl Thread {
             LinkChange::PeerLeft => self.forget_neighbours(port),
             LinkChange::Up => {
                 self.announce(port);
+                self.leave_links_that_are_down();
                 self.renew_failover();
                 self.raise(port, EventKind::PortActive);
             }
@@ -231,6 +232,14 @@ impl Thread {
                 self.raise(port, EventKind::PortErr);
             }
         }
+    }
+
+    /// Migrates QPs that have stayed on a link that is down, because their other one was down too.
+    fn leave_links_that_are_down(&mut self) {
+        let ports = (1..).zip(&self.ports.watches);
+        let left = ports.filter(|(_, watch)| !watch.is_up() && watch.migrates_on_link_down());
+        let left: Vec<u8> = left.map(|(port, _)| port).collect();
+        left.into_iter().for_each(|port| self.migrate(port));
     }
 
     /// Has alternate paths through a port that is down replaced, if there can be others.

@@ -292,6 +292,23 @@ fn a_link_is_not_left_for_one_that_is_down_too() {
 }
 
 #[test]
+fn of_two_links_that_are_down_the_first_that_comes_back_is_taken() {
+    let contexts = contexts(Failover::Auto, Failback::Never);
+    let (mut left, mut right) = joined(&contexts);
+    wait_armed(&left, &right, 1);
+    for port in [2, 1] {
+        left.context.set_link(port, false).unwrap();
+    }
+    std::thread::sleep(Duration::from_millis(100));
+    assert_eq!(left.counter("failover_migrated"), 0);
+    left.context.set_link(2, true).unwrap();
+    // Before anything is sent.
+    eventually("the migration", || left.counter("failover_migrated") == 1);
+    talk(&mut left, &mut right);
+    notices_nothing(&left);
+}
+
+#[test]
 fn a_path_that_the_program_loads_after_a_silent_migration_leads_to_the_other_link() {
     let contexts = contexts(Failover::Auto, Failback::Never);
     let (mut left, mut right) = joined(&contexts);
