@@ -13,6 +13,9 @@ use uroce_wire::{Bth, Encap, Gid, HeaderTemplate, ICRC_LEN, Icrc, Mac};
 
 /// Length in bytes of the longest message.
 const MESSAGE: usize = 1 << 16;
+/// One of so many looks for a message is at all sockets. The others are at the socket of the last
+/// message only: a look at an empty socket costs a system call.
+const LOOKS: u8 = 8;
 /// Number of reads without a frame after which [`Receiving::refill`] gives up.
 const NOTHINGS_MAX: usize = 64;
 /// TTL or hop limit in received frames. The real one is not read: the CRC does not cover it.
@@ -33,8 +36,10 @@ pub(crate) struct Receiving {
     control: Control,
     /// Datagrams in `buffer` that were not passed on yet.
     rest: Option<Rest>,
-    /// Index of the socket that is read next.
-    next: usize,
+    /// Index of the socket that was not empty last.
+    last: usize,
+    /// Looks for a message since the last one at all sockets, in it 0.
+    looks: u8,
     /// The identification of IPv4 packets, as a field of the CRC.
     identifications: Fields,
     /// Whether the last call gave fewer frames than it could have before each socket was read to
@@ -102,7 +107,8 @@ impl Receiving {
             control: Control::default(),
             rest: None,
             is_cut_short: false,
-            next: 0,
+            last: 0,
+            looks: 0,
             identifications: Fields::default(),
         }
     }
@@ -157,8 +163,8 @@ impl Receiving {
         taken
     }
 
-    /// Reads a message from the next socket that has one. Returns false if none has, or if too many
-    /// reads gave no frame.
+    /// Reads a message from a socket: each eighth time from the next one that has one, otherwise from
+    /// the same as last time. Returns false if there is none, or if too many reads gave no frame.
     fn refill(&mut self) -> bool {
         let Receiving {
             sockets,
@@ -167,17 +173,19 @@ impl Receiving {
             buffer,
             control,
             rest,
-            next,
+            last,
+            looks,
             overflows,
             is_cut_short,
             ..
         } = self;
-        let count = sockets.len();
+        *looks = (*looks + 1) % LOOKS;
+        let is_whole = *looks == 0;
+        let count = if is_whole { sockets.len() } else { sockets.len().min(1) };
         let (mut idle, mut nothings) = (0, 0);
-        *is_cut_short = false;
+        *is_cut_short = count < sockets.len();
         while idle < count {
-            let at = *next;
-            *next = (at + 1) % count;
+            let at = (*last + usize::from(is_whole) + idle) % sockets.len();
             let socket = &sockets[at];
             match socket.receive(buffer, control) {
                 Ok(Some(receipt)) if receipt.len > 0 && receipt.segment > 0 => {
@@ -188,6 +196,7 @@ impl Receiving {
                     }
                     let template = headers(&receipt, socket.ip().into(), *mac);
                     *rest = Some(Rest { receipt, template, done: 0 });
+                    *last = at;
                     return true;
                 }
                 Err(Errno::EAGAIN) => idle += 1,
@@ -195,7 +204,7 @@ impl Receiving {
                 // would report that again.
                 nothing => {
                     counters.rx_errors.add(u64::from(nothing.is_err()));
-                    (idle, nothings) = (0, nothings + 1);
+                    (idle, nothings, *last) = (0, nothings + 1, at);
                     if nothings == NOTHINGS_MAX {
                         *is_cut_short = true;
                         return false;

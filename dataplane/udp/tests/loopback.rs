@@ -160,6 +160,37 @@ fn empty_datagrams_hide_nothing_from_a_sleeper() {
 }
 
 #[test]
+fn an_address_with_traffic_hides_nothing_of_the_others() {
+    let [busy, rare] = [address(), address()];
+    let endpoint = endpoint(&[busy, rare], 1).expect("opens");
+    let mut receiver = endpoint.queue(0).expect("free");
+    let stranger = UdpSocket::bind((address(), 0)).expect("binds");
+    let send = |to, len: usize| stranger.send_to(&vec![7; len], (to, 4791)).expect("sends");
+    // Different lengths, so that the kernel does not make one message of them.
+    (20..50).for_each(|len| drop(send(busy, len)));
+    send(rare, 1000);
+    let mut lens = Vec::new();
+    receiver.receive(12, |frame| {
+        lens.push(frame.len());
+        true
+    });
+    assert!(lens.iter().any(|len| *len > 1000), "{lens:?}");
+    // Until all are empty, a sleeper is told to look again.
+    let mut calls = 0;
+    while receiver.receive(64, |_| true) > 0 || receiver.has_frames() {
+        calls += 1;
+        assert!(calls < 20);
+    }
+    send(rare, 1000);
+    let mut taken = 0;
+    for _ in 0..8 {
+        taken += receiver.receive(9, |_| true);
+        assert!(taken > 0 || receiver.has_frames());
+    }
+    assert_eq!(taken, 1);
+}
+
+#[test]
 fn a_flood_of_datagrams_that_are_too_long_ends_a_look_and_hides_nothing_from_a_sleeper() {
     let own = address();
     let endpoint = endpoint(&[own], 1).expect("opens");
