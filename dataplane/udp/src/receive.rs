@@ -163,8 +163,9 @@ impl Receiving {
         taken
     }
 
-    /// Reads a message from a socket: each eighth time from the next one that has one, otherwise from
-    /// the same as last time. Returns false if there is none, or if too many reads gave no frame.
+    /// Reads a message from a socket: each eighth time from the next one that has one, otherwise
+    /// from the same as last time. Returns false if there is none, or if too many reads gave no
+    /// frame.
     fn refill(&mut self) -> bool {
         let Receiving {
             sockets,
