@@ -42,6 +42,8 @@ struct World {
 impl Env for World {
     type Memory = World;
 
+    type Other<'o> = World;
+
     #[inline]
     fn memory(&mut self) -> &mut World {
         self

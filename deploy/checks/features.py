@@ -25,6 +25,7 @@ GROUPS = {
     "P": "ATOMIC WRITE and FLUSH",
     "W": "Raw",
     "X": "XRC",
+    "R": "RD",
 }
 
 

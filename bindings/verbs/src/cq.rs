@@ -70,7 +70,8 @@ impl From<Cqe> for WorkCompletion {
     #[inline]
     fn from(cqe: Cqe) -> WorkCompletion {
         let Cqe { wr_id, status, opcode, byte_len, imm, .. } = cqe;
-        let Cqe { invalidated, qpn, src_qpn, grh, .. } = cqe;
+        let invalidated = cqe.invalidated();
+        let Cqe { qpn, src_qpn, grh, .. } = cqe;
         let has_grh = grh.is_some();
         WorkCompletion { wr_id, status, opcode, byte_len, imm, invalidated, qpn, src_qpn, has_grh }
     }

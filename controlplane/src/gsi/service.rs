@@ -137,6 +137,8 @@ impl Default for Surroundings {
 impl Env for Surroundings {
     type Memory = Surroundings;
 
+    type Other<'o> = Surroundings;
+
     fn memory(&mut self) -> &mut Surroundings {
         self
     }

@@ -1,6 +1,7 @@
 //! The list of fuzz targets.
 
 mod arithmetic;
+mod datagram;
 mod frame;
 mod keys;
 mod peer;
@@ -26,6 +27,7 @@ pub const TARGETS: &[Target] = &[
     target("frame", frame::run, frame::seeds),
     target("responder", responder::run, Vec::new),
     target("requester", requester::run, Vec::new),
+    target("datagram", datagram::run, datagram::seeds),
     target("keys", keys::run, Vec::new),
     target("wheel", wheel::run, Vec::new),
     target("arithmetic", arithmetic::run, Vec::new),

@@ -7,6 +7,7 @@ fuzz_tests! {
     z1_frame "frame";
     z2_responder "responder";
     z3_requester "requester";
+    z14_datagram "datagram";
     z11_keys "keys";
     z12_wheel "wheel";
     z13_arithmetic "arithmetic";

@@ -36,7 +36,7 @@ pub use campaign::{Campaign, Outcome, Summary, Violation, run_seed};
 pub use faults::rules::{Action, Rule};
 pub use faults::{FaultCounts, Rates};
 pub use pair::sweep::{Scenario, Swept};
-pub use pair::{Crafted, Half, Pair, Rails, SRQN, Seen, Terms};
+pub use pair::{Crafted, Half, Pair, RDD, Rails, SRQN, Seen, Terms};
 pub use record::{Fate, Record, Sighting};
 pub use world::bottleneck::{Bottleneck, Passed};
 pub use world::capture::CAPTURE_DIR;

@@ -16,7 +16,7 @@ mod lost;
 
 use uroce_wire::{Placement, Qpn};
 
-use crate::campaign::plan::RETRY_CNT;
+use crate::campaign::plan::{RETRY_CNT, Role};
 use crate::campaign::workload::{Content, PostedRecv, PostedSend, Traffic, Work};
 use crate::faults::Rates;
 use crate::world::fault_plan::TROUBLE_MAX;
@@ -198,13 +198,24 @@ impl Traffic {
         let peer = me.peer;
         let excuses = &me.excuses;
         let is_read = matches!(posted.work, Work::Read { .. });
-        let is_peer_down = self.world.qp(self.ends[peer].at).state() != QpState::Rts;
+        let carrier = &self.ends[self.ends[index].carrier];
+        let peer_carrier = &self.ends[self.ends[peer].carrier];
+        let is_carried = self.connections[index / 2].is_carried();
+        let is_peer_down = self.world.qp(peer_carrier.at).state() != QpState::Rts;
+        let is_over = self.world.qp(carrier.at).state() == QpState::Err;
+        let is_peer_gone = !self.world.qp(self.ends[peer].at).state().serves_requests();
         match status {
+            // The EEC has ended because of another RD QP's request, or of this one.
+            WcStatus::InvEecStateErr if is_carried && is_over && is_peer_down => {}
+            WcStatus::InvEecStateErr if is_carried && is_over => self.explain(index)?,
+            // The peer's RD QP has failed, or was reset.
+            WcStatus::RemInvRdReqErr if is_carried && (is_peer_gone || excuses.is_struck) => {}
             // The QP went to ERR for a reason other than one of its sends.
             WcStatus::WrFlushErr if excuses.is_struck && self.is_in_error(index) => {}
             WcStatus::RetryExcErr if is_peer_down => {}
             // The answer was lost before the key was deregistered; the repeated READ gets none.
-            WcStatus::RetryExcErr if is_read && excuses.send == Some(WcStatus::RemAccessErr) => {}
+            WcStatus::RetryExcErr
+                if is_read && !is_carried && excuses.send == Some(WcStatus::RemAccessErr) => {}
             WcStatus::RetryExcErr => self.explain(index)?,
             _ if excuses.doomed == Some((posted.wr_id, status)) => self.judge_doomed(index)?,
             _ if excuses.send == Some(status) => {}
@@ -231,7 +242,7 @@ impl Traffic {
     /// longest delay and the longest lag of a copy before that charge. An end with a timeout
     /// shorter than the round trip needs no faults.
     fn explain(&self, index: usize) -> Result<(), String> {
-        let end = &self.ends[index];
+        let end = &self.ends[self.ends[index].carrier];
         let needed = usize::from(RETRY_CNT) + 1;
         let progress = self.world.last_progress(end.at);
         let charges = self.world.charges_of(end.at).iter().filter(|charge| **charge >= progress);
@@ -266,10 +277,14 @@ impl Traffic {
             return Err(format!("{posted:?} should complete first"));
         }
         if cqe.status != WcStatus::Success {
+            let is_carried = self.connections[index / 2].is_carried();
             let me = &self.ends[index];
             let may_flush = me.has_failed || me.excuses.is_struck && self.is_in_error(index);
             return match cqe.status {
                 WcStatus::WrFlushErr if may_flush => Ok(()),
+                // The sender has left, or an EEC has ended, in the middle of the message.
+                WcStatus::RemAbortErr if is_carried && me.excuses.is_struck => Ok(()),
+                WcStatus::LocEecOpErr if is_carried && me.is_dead => Ok(()),
                 status if me.excuses.recv == Some(status) => {
                     self.ends[index].excuses.recv = None;
                     Ok(())
@@ -288,6 +303,7 @@ impl Traffic {
         if reported != (opcode, expected.len, expected.imm, expected.solicited) {
             return Err(format!("{expected:?} was to be received"));
         }
+        self.judge_source(index, cqe)?;
         match expected.content {
             Content::Source(pieces) => {
                 self.bytes += u64::from(expected.len);
@@ -309,6 +325,19 @@ impl Traffic {
         }
     }
 
+    /// Checks that a receive of an RD QP names the RD QP and the EEC that its message came from.
+    fn judge_source(&self, index: usize, cqe: &Cqe) -> Result<(), String> {
+        let me = &self.ends[index];
+        if !self.connections[index / 2].is_carried() || me.excuses.is_struck {
+            return Ok(());
+        }
+        let qpn = |end: usize| self.world.qp(self.ends[end].at).qpn();
+        match (cqe.src_qpn, cqe.eecn()) == (qpn(me.peer), Some(qpn(me.carrier))) {
+            true => Ok(()),
+            false => Err(format!("a message of {:?} by {:?}", cqe.src_qpn, cqe.eecn())),
+        }
+    }
+
     /// Returns whether all work is done, according to the queues.
     pub(crate) fn is_finished(&self) -> bool {
         self.ends.iter().all(|end| {
@@ -320,7 +349,9 @@ impl Traffic {
     /// more.
     pub(crate) fn is_all_dead(&self) -> bool {
         self.connections.iter().all(|connection| connection.peace.is_none())
-            && self.ends.iter().all(|end| end.is_dead)
+            && self.ends.iter().enumerate().all(|(index, end)| {
+                end.is_dead || self.connections[index / 2].role == Role::Context
+            })
     }
 
     /// Description of the work that is not done.

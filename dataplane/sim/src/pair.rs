@@ -6,6 +6,7 @@
 pub(crate) mod sweep;
 
 mod content;
+mod datagrams;
 mod packets;
 mod paths;
 mod terms;
@@ -21,7 +22,7 @@ use crate::world::names::At;
 use crate::world::node::{Completed, Happened, Node, XRCD};
 use crate::world::{Step, World};
 use uroce_transport::{
-    AccessFlags, Ah, AsyncEvent, Counter, Cqe, DropReason, Pd, Qp, QpChange, QpState, QpType,
+    AccessFlags, Ah, AsyncEvent, Counter, Cqe, DropReason, Pd, Qp, QpChange, QpState, QpType, Rdd,
     RtrAttr, RtsAttr, Side,
 };
 
@@ -36,6 +37,9 @@ const PD: Pd = Pd(1);
 
 /// Protection domain of an XRC target, in which it has no memory.
 const NO_PD: Pd = Pd(99);
+
+/// RD domain of the EECs and RD QPs of a pair.
+pub const RDD: Rdd = Rdd(12);
 
 /// The XRC shared receive queue of each node that receives of an XRC target are posted to.
 pub const SRQN: Srqn = Srqn::new(0x55_0001);
@@ -176,7 +180,10 @@ impl Pair {
             max_rd_atomic: me.max_rd_atomic,
         };
         [
-            QpChange { access: Some(me.access), ..QpChange::to_init(1) },
+            QpChange {
+                access: (qp_type != QpType::Eec).then_some(me.access),
+                ..QpChange::to_init(1)
+            },
             QpChange {
                 path: Some(self.path(end).into()),
                 selective_repeat: self.terms.selective_repeat.then_some(true),
@@ -287,8 +294,12 @@ impl Pair {
 
     /// Takes the events of an end.
     pub fn take_events(&mut self, end: usize) -> Vec<AsyncEvent> {
+        self.take_events_at(self.ends[end])
+    }
+
+    /// Takes the events of any QP.
+    pub fn take_events_at(&mut self, at: At) -> Vec<AsyncEvent> {
         self.world.take_events(&mut self.happened);
-        let at = self.ends[end];
         self.happened.extract_if(.., |one| one.at == at).map(|one| one.event).collect()
     }
 

@@ -150,6 +150,7 @@ impl World {
             rng: rng.fork(),
             full_rate: settings.full_rate,
             refused: 0,
+            woken: Vec::new(),
         };
         World {
             settings,
@@ -193,7 +194,7 @@ impl World {
 
     /// The QP `at`.
     pub fn qp(&self, at: At) -> &Qp {
-        &self.nodes[usize::from(at.node)].slots[usize::from(at.qp)].qp
+        self.nodes[usize::from(at.node)].slots[usize::from(at.qp)].qp()
     }
 
     /// Number of frames sent so far.

@@ -46,24 +46,17 @@ fn rows(qp_type: QpType) -> Vec<Row> {
             (Sqe, Rts, none, CURRENT | M::QKEY),
         ];
     }
+    if qp_type == QpType::Rd {
+        return rows_of_rd();
+    }
     if qp_type.is_raw() {
-        let live = CURRENT | M::RATE_LIMIT;
-        return vec![
-            (Reset, Init, M::PORT, none),
-            (Init, Init, none, M::PORT),
-            (Init, Rtr, none, none),
-            (Rtr, Rts, none, live),
-            (Rts, Rts, none, live),
-            (Rts, Sqd, none, notify),
-            (Sqd, Sqd, none, none),
-            (Sqd, Rts, none, live),
-            (Sqe, Rts, none, CURRENT),
-        ];
+        return rows_of_raw();
     }
     let is_reliable = !matches!(qp_type, QpType::Uc);
     let serves =
         |mask: M| if matches!(qp_type, QpType::Rc | QpType::XrcRecv) { mask } else { none };
-    let asks = |mask: M| if matches!(qp_type, QpType::Rc | QpType::XrcSend) { mask } else { none };
+    let is_asking = matches!(qp_type, QpType::Rc | QpType::XrcSend | QpType::Eec);
+    let asks = |mask: M| if is_asking { mask } else { none };
     let either = |mask: M| if is_reliable { mask } else { none };
     let init = M::PKEY | M::PORT | M::ACCESS;
     let patience = either(M::TIMEOUT) | asks(M::RETRY_CNT | M::RNR_RETRY);
@@ -83,10 +76,54 @@ fn rows(qp_type: QpType) -> Vec<Row> {
         (Sqd, Sqd, none, drained),
         (Sqd, Rts, none, live),
     ];
+    if qp_type == QpType::Eec {
+        // What a request may do, and the RNR timer, are the RD QP's.
+        for row in &mut rows {
+            (row.2, row.3) = (row.2 - M::ACCESS, row.3 - M::ACCESS);
+        }
+        rows[2].2 |= M::MAX_DEST_RD_ATOMIC;
+        rows[6].3 |= M::MAX_DEST_RD_ATOMIC;
+    }
     if !is_reliable {
         rows.push((Sqe, Rts, none, CURRENT | M::ACCESS));
     }
     rows
+}
+
+/// The table of the raw types.
+fn rows_of_raw() -> Vec<Row> {
+    let none = M::empty();
+    let notify = M::EN_SQD_ASYNC_NOTIFY;
+    let live = CURRENT | M::RATE_LIMIT;
+    vec![
+        (Reset, Init, M::PORT, none),
+        (Init, Init, none, M::PORT),
+        (Init, Rtr, none, none),
+        (Rtr, Rts, none, live),
+        (Rts, Rts, none, live),
+        (Rts, Sqd, none, notify),
+        (Sqd, Sqd, none, none),
+        (Sqd, Rts, none, live),
+        (Sqe, Rts, none, CURRENT),
+    ]
+}
+
+/// The rows of an RD QP.
+fn rows_of_rd() -> Vec<Row> {
+    let none = M::empty();
+    let own = M::QKEY | M::ACCESS | M::MIN_RNR_TIMER;
+    let init = M::QKEY | M::ACCESS;
+    vec![
+        (Reset, Init, init, none),
+        (Init, Init, none, init),
+        (Init, Rtr, M::MAX_DEST_RD_ATOMIC, own),
+        (Rtr, Rts, none, CURRENT | own),
+        (Rts, Rts, none, CURRENT | own),
+        (Rts, Sqd, none, M::EN_SQD_ASYNC_NOTIFY),
+        (Sqd, Sqd, none, own | M::MAX_DEST_RD_ATOMIC),
+        (Sqd, Rts, none, CURRENT | own),
+        (Sqe, Rts, none, CURRENT | own),
+    ]
 }
 
 struct Model {

@@ -43,6 +43,8 @@ enum Search {
     Datagrams,
     /// Marks and CNPs, with a reference of the rate.
     Congested,
+    /// Messages of RD that are executed just before a late RNR NAK puts them off.
+    PutOff,
 }
 
 fn search_of(bug: Bug) -> Search {
@@ -62,11 +64,13 @@ fn search_of(bug: Bug) -> Search {
         | Bug::KeepaliveNew
         | Bug::KeepaliveEarly
         | Bug::KeepaliveDeaf
+        | Bug::RdReceiveKept
         | Bug::RnrTableTypo => Search::Random(LARGE_BUDGET),
         Bug::PaceDrift | Bug::LatenessKept | Bug::KibibitsForKilobits | Bug::AcksUnpaid => {
             Search::Paced
         }
         Bug::LongDatagramEndsQp => Search::Datagrams,
+        Bug::RdPutOffTwice => Search::PutOff,
         Bug::NoRateFloor
         | Bug::NoRecovery
         | Bug::CutByEveryCnp
@@ -90,6 +94,8 @@ fn search_of(bug: Bug) -> Search {
         | Bug::BudgetNotReloaded
         | Bug::DiesThoughArmed
         | Bug::FormerRate
+        | Bug::RdRefusalLost
+        | Bug::RdDenialSilent
         | Bug::FormerPathForEver => Search::Control(LARGE_BUDGET),
         _ => Search::Random(BUDGET),
     }
@@ -105,6 +111,7 @@ fn find(search: &Search) -> (Option<String>, u64) {
         Search::Paced => return paced_stream(),
         Search::Datagrams => return datagrams(),
         Search::Congested => return congested(),
+        Search::PutOff => return put_off(),
     };
     let has_control = matches!(search, Search::Control(_));
     let campaign = Campaign { seed: SEED, packets, rates, has_control, ..Campaign::default() };
@@ -207,6 +214,38 @@ fn datagrams() -> (Option<String>, u64) {
     (found.or(pair.world.take_flaw()), pair.world.packets())
 }
 
+/// Checks that a message of RD that was executed is not sent again for a late copy of an RNR NAK.
+fn put_off() -> (Option<String>, u64) {
+    let mut packets = 0;
+    for lag in (76_000..90_000).step_by(200) {
+        let mut pair = Pair::with(|terms| (terms.qp_type, terms.is_tapped) = (QpType::Eec, true));
+        let [here, there] = [0, 1].map(|end| [0; 2].map(|_| pair.add_rd(end)));
+        let late = Rule::duplicate(Duration::from_nanos(lag)).from(1);
+        pair.rule(late.opcode(OpCode::RD_ACKNOWLEDGE).nth(1));
+        pair.rd_send(here[0], there[0], 200);
+        pair.run_for(Duration::from_micros(40));
+        (0..2).for_each(|_| {
+            pair.rd_recv(there[0], 1000);
+        });
+        let before = pair.seen(0).len();
+        while pair.seen(0).len() == before {
+            pair.world.step();
+        }
+        pair.rd_recv(there[1], 1000);
+        pair.rd_send(here[1], there[1], 300);
+        pair.run();
+        packets += pair.world.packets();
+        let received = pair.take_at(there[0], Side::Recv).len();
+        if received != 1 {
+            return (Some(format!("{received} messages, {lag} ns late")), packets);
+        }
+        if let Some(flaw) = pair.world.take_flaw() {
+            return (Some(flaw), packets);
+        }
+    }
+    (None, packets)
+}
+
 /// Checks that a QP catches up within its allowance only, after its lcore stood still.
 fn late_stream() -> Option<String> {
     let mut pair = Pair::with(|terms| (terms.qp_type, terms.is_tapped) = (QpType::Uc, true));
@@ -253,8 +292,14 @@ fn each_planted_bug_is_found_second_half() {
 fn where_no_bug_is_planted_nothing_is_found() {
     let control = Search::Control(LARGE_BUDGET);
     let random = Search::Random(LARGE_BUDGET);
-    let small =
-        [Search::Perfect, Search::Hostile, Search::Paced, Search::Datagrams, Search::Congested];
+    let small = [
+        Search::Perfect,
+        Search::Hostile,
+        Search::Paced,
+        Search::Datagrams,
+        Search::Congested,
+        Search::PutOff,
+    ];
     for search in [random, control].into_iter().chain(small) {
         let (found, _) = find(&search);
         assert_eq!(found, None);

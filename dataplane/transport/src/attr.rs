@@ -6,7 +6,7 @@ use bitflags::bitflags;
 use uroce_wire::{Encap, PathMtu, Pkey, Psn, Qkey, Qpn};
 
 pub(crate) use held::{Attributes, PackedPath};
-pub use steps::{RtrAttr, RtsAttr};
+pub use steps::{RdAttr, RtrAttr, RtsAttr};
 
 use crate::qp::state::QpState;
 use crate::rate::StaticRate;
@@ -31,6 +31,10 @@ pub enum QpType {
     /// Extended reliable connection, target: serves requests with the XRC shared receive queue
     /// that each of them names, and sends none.
     XrcRecv,
+    /// Reliable datagram: queues, without a connection of their own.
+    Rd,
+    /// End-to-end context (EEC): the connection over which RD QPs of a domain send and receive.
+    Eec,
     /// Whole Ethernet frames, those that flow rules choose: the verbs' `IBV_QPT_RAW_PACKET`.
     RawPacket,
     /// Whole Ethernet frames of chosen EtherTypes.
@@ -41,13 +45,15 @@ pub enum QpType {
 
 impl QpType {
     /// All types.
-    pub const ALL: [QpType; 9] = [
+    pub const ALL: [QpType; 11] = [
         QpType::Rc,
         QpType::Uc,
         QpType::Ud,
         QpType::Gsi,
         QpType::XrcSend,
         QpType::XrcRecv,
+        QpType::Rd,
+        QpType::Eec,
         QpType::RawPacket,
         QpType::RawEtherType,
         QpType::RawIpv6,
@@ -66,16 +72,17 @@ impl QpType {
         matches!(self, QpType::RawPacket | QpType::RawEtherType | QpType::RawIpv6)
     }
 
-    /// Returns whether the QP has one peer: true of RC, UC and both ends of XRC.
+    /// Returns whether the QP has one peer: true of RC, UC, both ends of XRC, and an EEC.
     #[inline]
     pub const fn is_connected(self) -> bool {
-        !self.is_datagram() && !self.is_raw()
+        !self.is_datagram() && !self.is_raw() && !matches!(self, QpType::Rd)
     }
 
-    /// Returns whether requests are acknowledged: true of RC and both ends of XRC.
+    /// Returns whether it is an end of a connection in which requests are acknowledged: true of RC,
+    /// both ends of XRC, and an EEC.
     #[inline]
     pub const fn is_reliable(self) -> bool {
-        matches!(self, QpType::Rc) || self.is_xrc()
+        matches!(self, QpType::Rc | QpType::Eec) || self.is_xrc()
     }
 
     /// Returns whether it is one of the two ends of an extended reliable connection.
@@ -94,6 +101,8 @@ impl core::fmt::Display for QpType {
             QpType::Gsi => "GSI",
             QpType::XrcSend => "XRC_SEND",
             QpType::XrcRecv => "XRC_RECV",
+            QpType::Rd => "RD",
+            QpType::Eec => "EEC",
             QpType::RawPacket => "RAW_PACKET",
             QpType::RawEtherType => "RAW_ETHERTYPE",
             QpType::RawIpv6 => "RAW_IPV6",

@@ -18,6 +18,9 @@ pub enum WcStatus {
     /// The QP's attributes do not allow the operation, e.g. a READ with `max_rd_atomic` 0.
     #[error("local QP operation error")]
     LocQpOpErr,
+    /// The EEC failed, or was taken to ERR or RESET, while it worked on the request (RD).
+    #[error("local EE context operation error")]
+    LocEecOpErr,
     /// The local scatter/gather list names memory that is not granted.
     #[error("local protection error")]
     LocProtErr,
@@ -33,8 +36,9 @@ pub enum WcStatus {
     /// The peer sent a NAK: invalid request.
     #[error("remote invalid request")]
     RemInvReqErr,
-    /// The peer sent a NAK: the request named no shared receive queue of its XRC domain.
-    #[error("remote invalid XRC request")]
+    /// The peer sent a NAK: the request named no shared receive queue of its XRC domain, or no RD
+    /// QP that takes it: one of the EEC's RD domain, with this Q_Key, in a state to receive.
+    #[error("remote invalid XRC or RD request")]
     RemInvRdReqErr,
     /// The peer sent a NAK: remote access error.
     #[error("remote access error")]
@@ -48,6 +52,18 @@ pub enum WcStatus {
     /// The RNR retry counter ran out.
     #[error("RNR retry counter exceeded")]
     RnrRetryExcErr,
+    /// The work request names an EEC of another RD domain than the QP's.
+    #[error("local RD domain violation")]
+    LocRddViolErr,
+    /// The requester has given the message up that the receive was being filled with (RD).
+    #[error("remote aborted")]
+    RemAbortErr,
+    /// The work request names an EEC that does not exist.
+    #[error("invalid EE context number")]
+    InvEecnErr,
+    /// The work request names an EEC in a state in which it sends nothing.
+    #[error("invalid EE context state")]
+    InvEecStateErr,
 }
 
 /// Operation that a completion reports. Names are those of the verbs' `IBV_WC_*`.
@@ -90,11 +106,11 @@ pub struct Cqe {
     pub byte_len: u32,
     /// Immediate data of the message.
     pub imm: Option<ImmDt>,
-    /// R_Key that the peer's SEND with invalidate has invalidated.
-    pub invalidated: Option<Rkey>,
+    /// What a receive names besides.
+    pub extra: Extra,
     /// QPN of the local QP.
     pub qpn: Qpn,
-    /// QPN of the sender; UD receives only, otherwise 0.
+    /// QPN of the sender; UD and RD receives only, otherwise 0.
     pub src_qpn: Qpn,
     /// UD receives only: a GRH area of 40 bytes precedes the message and holds this header.
     pub grh: Option<Grh>,
@@ -109,6 +125,17 @@ pub struct Cqe {
     pub at: Instant,
 }
 
+/// What the completion of a receive names besides the message.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Extra {
+    /// Nothing.
+    Nothing,
+    /// R_Key that the peer's SEND with invalidate has invalidated.
+    Invalidated(Rkey),
+    /// RD: number of the EEC that the message came by.
+    Eec(Qpn),
+}
+
 /// IP version of the network header before a datagram (IBA A17.4.5.1).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Grh {
@@ -119,6 +146,18 @@ pub enum Grh {
 }
 
 impl Cqe {
+    /// R_Key that the peer's SEND with invalidate has invalidated.
+    #[inline]
+    pub fn invalidated(&self) -> Option<Rkey> {
+        if let Extra::Invalidated(rkey) = self.extra { Some(rkey) } else { None }
+    }
+
+    /// Number of the EEC that the message of an RD receive came by.
+    #[inline]
+    pub fn eecn(&self) -> Option<Qpn> {
+        if let Extra::Eec(eecn) = self.extra { Some(eecn) } else { None }
+    }
+
     /// A completion with only these fields set; the others are zero or empty.
     pub fn new(wr_id: u64, status: WcStatus, opcode: WcOpcode, qpn: Qpn) -> Cqe {
         Cqe {
@@ -127,7 +166,7 @@ impl Cqe {
             opcode,
             byte_len: 0,
             imm: None,
-            invalidated: None,
+            extra: Extra::Nothing,
             qpn,
             src_qpn: Qpn::default(),
             grh: None,

@@ -390,9 +390,16 @@ pub trait Env: PacketSink + Output + SharedReceives {
     /// Type of the registered memory.
     type Memory: Memory;
 
+    /// The environment of another QP, in [`with_other`](Env::with_other).
+    type Other<'o>: Env;
+
     /// Whether each request names a shared receive queue. Only the core's own environment, in which
     /// it runs the roles of RC for XRC, sets it.
     const NAMES_QUEUES: bool = false;
+
+    /// Whether a request may be refused as a violation of a domain. Only the core's own
+    /// environments, in which it runs the roles of RC for XRC and RD, set it.
+    const HAS_DOMAIN: bool = Self::NAMES_QUEUES;
 
     /// Returns the registered memory that the QP accesses.
     fn memory(&mut self) -> &mut Self::Memory;
@@ -402,4 +409,29 @@ pub trait Env: PacketSink + Output + SharedReceives {
     fn can_hold(&self) -> bool {
         false
     }
+
+    /// Runs `work` on another QP: the RD QP or EEC with this number. What `work` reports is that
+    /// QP's, and its receives come from that QP's SRQ. `None` if there is none, or if it is being
+    /// worked on already. All QPs and EECs of an RD domain are in one environment.
+    ///
+    /// An input of an EEC is one of its RD QPs, too. So the environment has to:
+    /// - give the core the receives that were posted to the other QP, before `work`
+    ///   ([`crate::Qp::post_recv`]); those that it does not know of do not exist for a request;
+    /// - do after `work` what it does after an input of that QP, such as showing its state and
+    ///   delivering its completions. Each completion is of the QP that is worked on when it is
+    ///   reported: one input may complete requests of all RD QPs in an EEC's line;
+    /// - neither fail nor destroy a QP in the middle of an input of another one, for instance for a
+    ///   completion queue that is full: an RD QP cannot leave an EEC that is being worked on;
+    /// - call itself: `work` on an EEC may call for an RD QP, and that one for another EEC.
+    fn with_other<R>(
+        &mut self,
+        _number: Qpn,
+        _work: impl FnOnce(&mut crate::Qp, &mut Self::Other<'_>) -> R,
+    ) -> Option<R> {
+        None
+    }
+
+    /// Asks the caller to poll the QP that is being worked on for packets, which it does not do by
+    /// itself after [`with_other`](Env::with_other).
+    fn wake(&mut self) {}
 }

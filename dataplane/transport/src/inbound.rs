@@ -121,6 +121,13 @@ pub(crate) fn is_allowed(packet: &Packet<'_>, access: AccessFlags) -> bool {
     }
 }
 
+/// Returns whether the packet requests a response of its own.
+pub(crate) fn asks(packet: &Packet<'_>) -> bool {
+    use Operation as O;
+    let op = packet.op.operation;
+    matches!(op, O::ReadRequest | O::CompareSwap | O::FetchAdd | O::AtomicWrite | O::Flush)
+}
+
 /// What a FLUSH packet asks for; `None` if its placement type or selectivity level is reserved.
 //= check P6 — the right to each placement type, and no reserved one
 #[cold]

@@ -10,10 +10,10 @@
 //!   post_recv ──> [RQ] ── responder <── request packets <── peer's requester
 //! ```
 //!
-//! The drawing shows RC, the reliable connection; UC and UD have no responses, and each end of XRC
-//! is one half of it. The raw services have frames in place of packets. What the services share is
-//! in `send_queue`, `segment` (messages to packets), `inbound` (packets to messages) and
-//! `recv_queue`.
+//! The drawing shows RC, the reliable connection; UC and UD have no responses, each end of XRC is
+//! one half of it, and with RD an EEC has the connection and RD QPs have the queues. The raw
+//! services have frames in place of packets. What the services share is in `send_queue`, `segment`
+//! (messages to packets), `inbound` (packets to messages) and `recv_queue`.
 //!
 //! A [`Qp`] is a value. Its inputs are [`Qp::handle_packet`], [`Qp::handle_timeout`],
 //! [`Qp::post_send`], [`Qp::post_recv`] and [`Qp::modify`]. Its outputs are [`Qp::poll_transmit`],
@@ -50,6 +50,7 @@ mod queue;
 mod rate;
 mod raw;
 mod rc;
+mod rd;
 mod recv_queue;
 #[cfg_attr(not(feature = "testing"), allow(unreachable_pub, reason = "public for fuzz targets"))]
 mod ring;
@@ -64,11 +65,11 @@ mod xrc;
 
 pub use attr::{
     AccessFlags, AltPath, AttrMask, MAX_INIT_RD_ATOMIC, MAX_RD_ATOMIC, MAX_UDP_SOURCE_PORTS,
-    PathAttr, PathMigState, QpAttr, QpChange, QpType, RtrAttr, RtsAttr,
+    PathAttr, PathMigState, QpAttr, QpChange, QpType, RdAttr, RtrAttr, RtsAttr,
 };
 pub use congestion::{Congestion, DcqcnParams, DelayParams, Notification};
 pub use counter::Counter;
-pub use cqe::{Cqe, Grh, WcOpcode, WcStatus};
+pub use cqe::{Cqe, Extra, Grh, WcOpcode, WcStatus};
 pub use drop_reason::DropReason;
 pub use env::{
     AccessKind, Accessor, Ah, AsyncEvent, AtomicOp, Env, Flush, Found, FrameError, Framing, Key,
@@ -87,7 +88,7 @@ pub use rc::{RoundTripStats, SelectiveRepeat};
 pub use seeded::{Bug, is_planted, plant};
 pub use time::Instant;
 pub use timer::{ack_timeout, rnr_timeout};
-pub use wqe::{BindMw, MAX_MESSAGE_LEN, PostError, RecvWr, SendOp, SendWr, Sge};
+pub use wqe::{BindMw, MAX_MESSAGE_LEN, PostError, RdAddress, Rdd, RecvWr, SendOp, SendWr, Sge};
 
 /// Private parts that fuzz targets compare with naive ones.
 #[cfg(feature = "testing")]

@@ -10,6 +10,7 @@
 //! [`crate::raw`]), the transition
 //! table ([`state`]).
 
+mod datagram;
 pub(crate) mod migration;
 mod notify;
 mod pace;
@@ -29,7 +30,7 @@ use crate::env::{Accessor, AsyncEvent, Env, Pd};
 use crate::queue::QpCaps;
 use crate::rc::SelectiveRepeat;
 use crate::time::{Instant, Stamp};
-use crate::wqe::{PostError, RecvWr, SendWr, Sge};
+use crate::wqe::{PostError, Rdd, RecvWr, SendWr, Sge};
 use migration::Migration;
 use pace::Pace;
 pub use packets::{Handled, Inbound, Progress};
@@ -47,6 +48,8 @@ pub struct QpInit {
     /// Protection domain of the shared receive queue that receives come from
     /// ([`crate::SharedReceives::take_receive`]), if there is one. It may differ from the QP's.
     pub srq: Option<Pd>,
+    /// RD domain of an RD QP or EEC; not used otherwise.
+    pub rdd: Rdd,
     /// Algorithm by which the QP slows down; datagram QPs have none.
     pub congestion: Congestion,
     /// CNPs that the QP sends.
@@ -60,6 +63,7 @@ impl QpInit {
             qp_type,
             caps,
             srq: None,
+            rdd: Rdd::default(),
             congestion: Congestion::None,
             notification: Notification::default(),
         }
@@ -98,7 +102,7 @@ impl Qp {
             by: Accessor { pd, qpn },
             recv_pd: srq.unwrap_or(pd),
             attr: Attributes::new(reaction.as_ref().is_some_and(|reaction| reaction.uses_ecn())),
-            service: Service::new(*qp_type, caps, srq.is_some()),
+            service: Service::new(*qp_type, caps, srq.is_some(), init.rdd),
             pace: Pace::new(reaction.is_some()),
             notification: *notification,
             last_cnp: Stamp::default(),
@@ -166,7 +170,7 @@ impl Qp {
     /// completed.
     #[inline]
     pub fn recv_wrs(&self) -> u32 {
-        self.service.rq().len()
+        self.service.recv_depth()
     }
 
     /// Modify QP: changes the state, attributes, or both. A migration that the change requests
@@ -204,15 +208,22 @@ impl Qp {
         self.change_migration(now, change, env);
         self.retune_pace();
         match (from, to) {
-            (_, QpState::Reset) => self.reset(),
+            (_, QpState::Reset) => {
+                self.detach(env);
+                self.reset();
+            }
             (QpState::Init, QpState::Rtr) => self.service.start_responder(&self.attr),
             (QpState::Rtr, QpState::Rts) => self.service.start_requester(&self.attr, now),
             (QpState::Rts, QpState::Sqd) => {
                 let is_asked = change.en_sqd_async_notify == Some(true);
                 self.owes_drained = is_asked || seeded!(SqDrainedUnasked);
+                self.step_back(env);
                 self.tell_drained(env);
             }
-            (QpState::Sqd, QpState::Rts) => self.owes_drained = false,
+            (QpState::Sqd, QpState::Rts) => {
+                self.owes_drained = false;
+                self.line_up(env);
+            }
             (QpState::Sqd, QpState::Sqd) => self.service.retune(&self.attr),
             _ => {}
         }
@@ -307,7 +318,7 @@ impl Qp {
     pub fn equip(&mut self, memory: SelectiveRepeat) -> Option<SelectiveRepeat> {
         match &mut self.service {
             Service::Rc(rc) => rc.equip(memory),
-            Service::Uc(_) | Service::Ud(_) | Service::Xrc(_) | Service::Raw(_) => Some(memory),
+            _ => Some(memory),
         }
     }
 
@@ -331,6 +342,9 @@ impl Qp {
     /// Handles the failure of the oldest send WQE: completes it with `status` and flushes the rest.
     #[cold]
     fn fail_send(&mut self, status: WcStatus, env: &mut impl Env) {
+        if let Service::Eec(_) = self.service {
+            return self.fail_eec(status, env);
+        }
         if seeded!(FlushBeforeError) {
             self.service.flush_sends(self.by.qpn, env);
         }
@@ -339,6 +353,7 @@ impl Qp {
             return self.enter_error(env);
         }
         //= check H8 — with UC and UD only the send queue fails
+        //= check R17 — with RD too
         //= check W9 — with the raw services too
         self.attr.state = QpState::Sqe;
         self.owes_drained = false;
@@ -353,6 +368,7 @@ impl Qp {
         let was_error = self.attr.state == QpState::Err;
         self.attr.state = QpState::Err;
         self.owes_drained = false;
+        self.detach(env);
         self.service.flush_sends(self.by.qpn, env);
         self.service.flush_receives(self.by.qpn, env);
         if let Some(keepalive) = self.service.keepalive_mut() {

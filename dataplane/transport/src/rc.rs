@@ -24,7 +24,7 @@ use crate::env::Output;
 use crate::time::Instant;
 pub(crate) use keepalive::Keepalive;
 pub(crate) use requester::Requester;
-pub(crate) use responder::Responder;
+pub(crate) use responder::{Repeated, Responder};
 pub use round_trips::RoundTripStats;
 pub use selective::SelectiveRepeat;
 #[cfg(feature = "testing")]

@@ -8,7 +8,7 @@
 use uroce_wire::{Header, Packet, Qpn, Syndrome};
 
 use crate::counter::Counter;
-use crate::cqe::{Cqe, WcOpcode, WcStatus};
+use crate::cqe::{Cqe, Extra, WcOpcode, WcStatus};
 use crate::env::{Accessor, Env, Found, Memory, MemoryFault, Output, SharedReceives, Side};
 use crate::queue::{QpCaps, WorkQueue, scatter};
 use crate::wqe::{PostError, RecvWqe, RecvWr, Sge};
@@ -76,6 +76,19 @@ impl RecvQueue {
         })
     }
 
+    /// Passes the oldest WQE to `place` and removes it, without a completion. Returns its number.
+    pub(crate) fn lend(&mut self, place: impl FnOnce(&RecvWr, &[Sge])) -> Option<u64> {
+        let at = self.work.wqes.head();
+        let RecvWqe { wr_id, num_sge, .. } = *self.work.wqes.pop()?;
+        place(&RecvWr { wr_id }, self.work.sges(at, num_sge));
+        Some(wr_id)
+    }
+
+    /// Number of WQEs that have left the queue, modulo 2^32.
+    pub(crate) fn left(&self) -> u32 {
+        self.work.wqes.head()
+    }
+
     /// Returns whether the oldest WQE has room for a packet's payload after `received` bytes of its
     /// message; counts a payload that is too long.
     #[inline]
@@ -129,7 +142,10 @@ impl RecvQueue {
         let cqe = Cqe {
             byte_len,
             imm: (op.has(Header::ImmDt) && !seeded!(ImmLost)).then_some(packet.ext.imm),
-            invalidated: op.has(Header::Ieth).then_some(packet.ext.ieth.rkey),
+            extra: match op.has(Header::Ieth) {
+                true => Extra::Invalidated(packet.ext.ieth.rkey),
+                false => Extra::Nothing,
+            },
             solicited: packet.bth.solicited && !seeded!(SolicitedLost),
             ..Cqe::new(0, WcStatus::Success, opcode, qpn)
         };

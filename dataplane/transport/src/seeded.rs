@@ -120,6 +120,13 @@ mod planting {
         PlacementUnlimited "ATOMIC WRITEs and FLUSHes do not count as outstanding."
         XrcStaleQueue "An XRC target takes every receive from the queue that was named first."
         XrcRepeatUnnamed "An XRC request that is sent again names no queue."
+        RdNoResync "A message of RD is given up without a RESYNC."
+        RdAnswerMisled "An old request changes the RD QP that an EEC's answers go to."
+        RdReceiveKept "A RESYNC leaves the receive of the message that it ends."
+        RdPsnReused "A message that is given up does not use up its PSNs."
+        RdPutOffTwice "A message of RD that was put off is sent again although it was executed."
+        RdDenialSilent "A READ of RD that cannot be answered again is dropped."
+        RdRefusalLost "A refusal of RD that was lost is not repeated."
         PlacementAcked "An ATOMIC WRITE or FLUSH is answered by an ACK."
     }
 

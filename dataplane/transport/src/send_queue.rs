@@ -116,6 +116,35 @@ impl SendQueue {
         self.work.wqes.slot(at) * self.max_inline()
     }
 
+    /// Slot that the next WQE posted will have.
+    pub(crate) fn next_slot(&self) -> usize {
+        self.work.wqes.slot(self.work.wqes.tail())
+    }
+
+    /// Slot of the oldest WQE.
+    pub(crate) fn slot_of_front(&self) -> usize {
+        self.work.wqes.slot(self.head())
+    }
+
+    /// Number of slots.
+    pub(crate) fn slots(&self) -> usize {
+        self.work.wqes.slots()
+    }
+
+    /// Appends a copy of the oldest WQE of `from`, with its list or inline data, for packets of
+    /// `path_mtu`. It will complete in any case. The queue has room for it.
+    pub(crate) fn copy_front(&mut self, from: &SendQueue, path_mtu: PathMtu) {
+        let Some(&wqe) = from.front() else { return };
+        let psns = packets(wqe.len, path_mtu.bytes());
+        if wqe.is_inline {
+            let (to, source) = (self.inline_of(self.work.wqes.tail()), from.inline_of(from.head()));
+            let data = &from.inline[source..][..wqe.len as usize];
+            self.inline[to..][..data.len()].copy_from_slice(data);
+        }
+        let sges = from.work.sges(from.head(), wqe.num_sge);
+        self.work.push(SendWqe { psns, signaled: true, fence: false, ..wqe }, sges);
+    }
+
     /// Size of the inline data of one WQE in bytes. The number of slots is a power of two.
     #[inline]
     fn max_inline(&self) -> usize {

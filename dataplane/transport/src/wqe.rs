@@ -186,13 +186,19 @@ impl SendOp {
             SendOp::SendTo { .. } => qp_type.is_datagram(),
             SendOp::Frame { .. } => matches!(qp_type, QpType::RawPacket | QpType::RawEtherType),
             SendOp::Ipv6 { .. } => qp_type == QpType::RawIpv6,
-            SendOp::Send { .. }
-            | SendOp::Write { .. }
-            | SendOp::LocalInvalidate { .. }
-            | SendOp::BindMw { .. } => qp_type.is_connected() && qp_type != QpType::XrcRecv,
+            SendOp::Send { .. } | SendOp::Write { .. } => {
+                matches!(qp_type, QpType::Rc | QpType::Uc | QpType::XrcSend | QpType::Rd)
+            }
+            //= check R8 — RD has neither local operations nor invalidation, ATOMIC WRITE, FLUSH
+            SendOp::LocalInvalidate { .. } | SendOp::BindMw { .. } => {
+                matches!(qp_type, QpType::Rc | QpType::Uc | QpType::XrcSend)
+            }
+            SendOp::SendWithInvalidate { .. } => matches!(qp_type, QpType::Rc | QpType::XrcSend),
             //= check X5 — ATOMIC WRITE and FLUSH over XRC are left out
             SendOp::AtomicWrite { .. } | SendOp::Flush { .. } => qp_type == QpType::Rc,
-            _ => matches!(qp_type, QpType::Rc | QpType::XrcSend),
+            SendOp::Read { .. } | SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } => {
+                matches!(qp_type, QpType::Rc | QpType::XrcSend | QpType::Rd)
+            }
         }
     }
 
@@ -305,6 +311,22 @@ pub struct SendWr {
     /// domain is that of the memory, also for requests without a receive. Otherwise not used.
     pub srqn: Srqn,
 }
+
+/// Destination of a work request of an RD QP, which is passed separately like a scatter/gather
+/// list.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct RdAddress {
+    /// Number of the local EEC that the message goes by.
+    pub eecn: Qpn,
+    /// QPN of the peer's RD QP.
+    pub dest_qpn: Qpn,
+    /// Q_Key that the peer's QP must have; if its high bit is set, the sending QP's own is sent.
+    pub qkey: Qkey,
+}
+
+/// Number of a reliable datagram domain (RDD). RD QPs use the EECs of their domain only.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Rdd(pub u32);
 
 /// A receive work request. Its scatter list is passed separately.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -37,6 +37,12 @@ impl OpCode {
         self.0 >> 5 == 5
     }
 
+    /// Returns whether the byte is in RD's range, defined or reserved.
+    #[inline]
+    pub const fn is_of_rd(self) -> bool {
+        self.0 >> 5 == 2
+    }
+
     /// The opcode of an RC operation in the range that `range` begins.
     #[inline]
     pub const fn in_range(self, range: OpCodeRange) -> OpCode {
@@ -116,6 +122,8 @@ pub struct OpCodeRange(u8);
 impl OpCodeRange {
     /// RC's range; an opcode stays what it is.
     pub const RC: OpCodeRange = OpCodeRange(0);
+    /// RD's range.
+    pub const RD: OpCodeRange = OpCodeRange(2 << 5);
     /// XRC's range.
     pub const XRC: OpCodeRange = OpCodeRange(5 << 5);
 }

@@ -12,12 +12,13 @@ use uroce::{Arm, WcOpcode, WcStatus};
 
 use crate::abi::{
     IBV_WC_ATOMIC_WRITE, IBV_WC_BAD_RESP_ERR, IBV_WC_BIND_MW, IBV_WC_COMP_SWAP, IBV_WC_FETCH_ADD,
-    IBV_WC_GRH, IBV_WC_LOC_LEN_ERR, IBV_WC_LOC_PROT_ERR, IBV_WC_LOC_QP_OP_ERR, IBV_WC_LOCAL_INV,
-    IBV_WC_MW_BIND_ERR, IBV_WC_RDMA_READ, IBV_WC_RDMA_WRITE, IBV_WC_RECV,
-    IBV_WC_RECV_RDMA_WITH_IMM, IBV_WC_REM_ACCESS_ERR, IBV_WC_REM_INV_RD_REQ_ERR,
-    IBV_WC_REM_INV_REQ_ERR, IBV_WC_REM_OP_ERR, IBV_WC_RETRY_EXC_ERR, IBV_WC_RNR_RETRY_EXC_ERR,
-    IBV_WC_SEND, IBV_WC_SUCCESS, IBV_WC_WITH_IMM, IBV_WC_WITH_INV, IBV_WC_WR_FLUSH_ERR, ibv_cq,
-    ibv_wc, ibv_wc__bindgen_ty_1, ibv_wc_opcode, ibv_wc_status,
+    IBV_WC_GRH, IBV_WC_INV_EEC_STATE_ERR, IBV_WC_INV_EECN_ERR, IBV_WC_LOC_EEC_OP_ERR,
+    IBV_WC_LOC_LEN_ERR, IBV_WC_LOC_PROT_ERR, IBV_WC_LOC_QP_OP_ERR, IBV_WC_LOC_RDD_VIOL_ERR,
+    IBV_WC_LOCAL_INV, IBV_WC_MW_BIND_ERR, IBV_WC_RDMA_READ, IBV_WC_RDMA_WRITE, IBV_WC_RECV,
+    IBV_WC_RECV_RDMA_WITH_IMM, IBV_WC_REM_ABORT_ERR, IBV_WC_REM_ACCESS_ERR,
+    IBV_WC_REM_INV_RD_REQ_ERR, IBV_WC_REM_INV_REQ_ERR, IBV_WC_REM_OP_ERR, IBV_WC_RETRY_EXC_ERR,
+    IBV_WC_RNR_RETRY_EXC_ERR, IBV_WC_SEND, IBV_WC_SUCCESS, IBV_WC_WITH_IMM, IBV_WC_WITH_INV,
+    IBV_WC_WR_FLUSH_ERR, ibv_cq, ibv_wc, ibv_wc__bindgen_ty_1, ibv_wc_opcode, ibv_wc_status,
 };
 use crate::entry;
 use crate::errno::Errno;
@@ -42,6 +43,11 @@ pub(crate) fn status_of(status: WcStatus) -> ibv_wc_status {
         WcStatus::RemOpErr => IBV_WC_REM_OP_ERR,
         WcStatus::RetryExcErr => IBV_WC_RETRY_EXC_ERR,
         WcStatus::RnrRetryExcErr => IBV_WC_RNR_RETRY_EXC_ERR,
+        WcStatus::LocEecOpErr => IBV_WC_LOC_EEC_OP_ERR,
+        WcStatus::LocRddViolErr => IBV_WC_LOC_RDD_VIOL_ERR,
+        WcStatus::RemAbortErr => IBV_WC_REM_ABORT_ERR,
+        WcStatus::InvEecnErr => IBV_WC_INV_EECN_ERR,
+        WcStatus::InvEecStateErr => IBV_WC_INV_EEC_STATE_ERR,
     }
 }
 
@@ -71,7 +77,7 @@ pub(crate) fn opcode_of(opcode: WcOpcode) -> ibv_wc_opcode {
 #[inline]
 pub(crate) fn extras_of(cqe: &Cqe) -> (u32, ibv_wc__bindgen_ty_1) {
     let grh = if cqe.grh.is_some() { IBV_WC_GRH } else { 0 };
-    match (cqe.imm, cqe.invalidated) {
+    match (cqe.imm, cqe.invalidated()) {
         (Some(imm), _) => (grh | IBV_WC_WITH_IMM, ibv_wc__bindgen_ty_1 { imm_data: imm.0.to_be() }),
         (None, Some(rkey)) => {
             (grh | IBV_WC_WITH_INV, ibv_wc__bindgen_ty_1 { invalidated_rkey: rkey.0 })

@@ -249,6 +249,8 @@ unsafe fn push(qp: &Qp, batch: &mut SendBatch<'_>, wr: &ibv_send_wr) -> Result<(
         QpType::Rc | QpType::Uc => (unsafe { op_of(wr) }?, Srqn::default()),
         // SAFETY: the caller passes a valid work request.
         QpType::XrcSend | QpType::XrcRecv => unsafe { named_of(wr) }?,
+        // libibverbs has no RD.
+        QpType::Rd | QpType::Eec => return Err(Errno::EINVAL),
         QpType::RawPacket | QpType::RawEtherType | QpType::RawIpv6 => {
             (frame_of(wr)?, Srqn::default())
         }

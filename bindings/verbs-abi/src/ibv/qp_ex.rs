@@ -53,7 +53,8 @@ pub(crate) fn unknown(ops: u64, qp_type: QpType) -> bool {
     let known = match qp_type {
         QpType::Rc => RELIABLE,
         QpType::XrcSend => EXTENDED,
-        QpType::XrcRecv => 0,
+        // libibverbs has no RD.
+        QpType::XrcRecv | QpType::Rd | QpType::Eec => 0,
         QpType::Uc => CONNECTED,
         QpType::Ud | QpType::Gsi => DATAGRAM,
         QpType::RawPacket | QpType::RawEtherType | QpType::RawIpv6 => IBV_QP_EX_WITH_SEND,

@@ -34,7 +34,7 @@ impl Control {
     /// # Errors
     /// [`ControlError`].
     pub fn create_qp(&mut self, spec: &QpSpec) -> Result<QpHandle, ControlError> {
-        if spec.qp_type == QpType::Gsi {
+        if matches!(spec.qp_type, QpType::Gsi | QpType::Rd | QpType::Eec) {
             return Err(ControlError::QpType(spec.qp_type));
         }
         if spec.qp_type.is_raw() && self.ports.iter().any(|port| !port.port.carries_frames()) {

@@ -117,6 +117,8 @@ impl QpMemory<'_> {
 impl<'a> Env for QpEnv<'a> {
     type Memory = QpMemory<'a>;
 
+    type Other<'o> = QpEnv<'o>;
+
     #[inline]
     fn memory(&mut self) -> &mut QpMemory<'a> {
         &mut self.memory

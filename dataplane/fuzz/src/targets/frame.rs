@@ -11,8 +11,7 @@ use crate::Input;
 use std::path::PathBuf;
 use uroce_wire::flow::{FlowFields, FlowMatch, FlowSpec, NetFields};
 use uroce_wire::{
-    Bth, Datagram, Frame, Gid, Header, OpCode, Packet, ParseError, PayloadRule, Service,
-    emit_headers, seal,
+    Bth, Datagram, Frame, Gid, Header, OpCode, Packet, ParseError, PayloadRule, emit_headers, seal,
 };
 use uroce_wirecheck::{Rule, Seen, crc32, read};
 
@@ -149,7 +148,6 @@ fn judge(input: &mut Input<'_>, frame: &[u8], datagram: &Datagram<'_>) {
         (Err(flaw), Ok(packet)) => {
             let is_stricter = match flaw.rule {
                 Rule::ReservedBits | Rule::SourcePort | Rule::IpHeader | Rule::CnpHeader => true,
-                Rule::UnknownOpcode => packet.op.service == Service::Rd,
                 Rule::Pad => packet.bth.pad_count > 0,
                 // A responder refuses an ATOMIC WRITE of another length.
                 Rule::PayloadLength => packet.op.payload == PayloadRule::Word,
@@ -239,7 +237,7 @@ fn compare(seen: &Seen, datagram: &Datagram<'_>, packet: &Packet<'_>) {
                 assert_eq!(seen.flush, placement | ext.feth.selectivity.code() << 4);
             }
             Header::Xrceth => assert_eq!(seen.srqn, ext.xrceth.srqn.value()),
-            Header::Rdeth => panic!("a service that the checker does not know"),
+            Header::Rdeth => assert_eq!(seen.eecn, ext.rdeth.eecn),
         }
     }
 }

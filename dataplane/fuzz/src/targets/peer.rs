@@ -66,6 +66,8 @@ pub(super) struct World {
     pub(super) can_hold: bool,
     /// Number of times that the ACK timer has expired.
     pub(super) timeouts: u32,
+    /// QPs that reach each other; those that are being worked on are not in their places.
+    others: Vec<Option<Box<Qp>>>,
 }
 
 impl World {
@@ -79,7 +81,27 @@ impl World {
             room: u32::MAX,
             can_hold: false,
             timeouts: 0,
+            others: Vec::new(),
         }
+    }
+
+    /// Adds a QP that others reach.
+    pub(super) fn put(&mut self, qp: Qp) {
+        self.others.push(Some(Box::new(qp)));
+    }
+
+    /// Runs `work` on the QP with this number; `None` if there is none, or it is in use.
+    pub(super) fn work_on<R>(
+        &mut self,
+        number: Qpn,
+        work: impl FnOnce(&mut Qp, &mut World) -> R,
+    ) -> Option<R> {
+        let is_it = |qp: &Option<Box<Qp>>| qp.as_ref().is_some_and(|qp| qp.qpn() == number);
+        let at = self.others.iter().position(is_it)?;
+        let mut qp = self.others[at].take()?;
+        let result = work(&mut qp, self);
+        self.others[at] = Some(qp);
+        Some(result)
     }
 
     fn grant(&self, by: Accessor, region: Region, access: AccessKind) -> Result<bool, MemoryFault> {
@@ -90,7 +112,8 @@ impl World {
         let regions = [OPEN, CLOSED, LOCAL];
         let found = regions.into_iter().find(|&(known, _)| known == key);
         let (_, begin) = found.ok_or(MemoryFault::UnknownKey)?;
-        assert_eq!(by, Accessor { pd: PD, qpn: OURS }, "the accessor is the QP");
+        let is_alone = self.others.is_empty();
+        assert!(by.pd == PD && (by.qpn == OURS) == is_alone, "the accessor is the QP");
         let [va, len] = [region.va.0, region.len.into()].map(u128::from);
         if va < begin.into() || va + len > u128::from(begin + LEN) {
             return Err(MemoryFault::OutOfRange);
@@ -115,12 +138,22 @@ impl World {
 impl Env for World {
     type Memory = World;
 
+    type Other<'o> = World;
+
     fn memory(&mut self) -> &mut World {
         self
     }
 
     fn can_hold(&self) -> bool {
         self.can_hold
+    }
+
+    fn with_other<R>(
+        &mut self,
+        number: Qpn,
+        work: impl FnOnce(&mut Qp, &mut World) -> R,
+    ) -> Option<R> {
+        self.work_on(number, work)
     }
 }
 

@@ -236,6 +236,7 @@ impl Siege {
             QpType::Uc => 0x20,
             QpType::Ud | QpType::Gsi => 0x60,
             QpType::XrcSend | QpType::XrcRecv => 0xa0,
+            QpType::Rd | QpType::Eec => 0x40,
             // No opcode is of a raw service.
             QpType::RawPacket | QpType::RawEtherType | QpType::RawIpv6 => 0xc0,
         };

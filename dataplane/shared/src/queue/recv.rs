@@ -260,6 +260,8 @@ mod tests {
     impl Env for Reposter {
         type Memory = Reposter;
 
+        type Other<'o> = Reposter;
+
         fn memory(&mut self) -> &mut Reposter {
             self
         }

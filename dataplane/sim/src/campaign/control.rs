@@ -50,7 +50,11 @@ impl Traffic {
         if self.ends[end].is_dead || self.ends[end ^ 1].is_dead {
             return Ok(());
         }
-        let kind = self.rng.u8(..24);
+        let mut kind = self.rng.u8(..24);
+        if self.connections[connection].is_carried() {
+            // An RD QP has no path and no rate of its own.
+            kind = 17 + kind % 5;
+        }
         self.world.note(|| format!("operation {kind} at end {end}"));
         self.operations += 1;
         match kind {
@@ -175,7 +179,11 @@ impl Traffic {
         let at = self.at(end);
         let attr = self.world.qp(at).attr();
         let path = PathAttr { rate: self.any_rate(), ..attr.path };
-        let change = QpChange { path: Some(path), ..QpChange::to(QpState::Sqd) };
+        let code = Some(attr.min_rnr_timer);
+        let change = match self.connections[end / 2].is_carried() {
+            true => QpChange { min_rnr_timer: code, ..QpChange::to(QpState::Sqd) },
+            false => QpChange { path: Some(path), ..QpChange::to(QpState::Sqd) },
+        };
         if self.world.qp(at).is_drained() {
             self.grant(end, &change)?;
         } else {
@@ -186,7 +194,8 @@ impl Traffic {
 
     fn set_rnr_timer(&mut self, end: usize) -> Result<(), String> {
         let qp_type = self.world.qp(self.at(end)).qp_type();
-        if self.state(end) != QpState::Rts || qp_type == QpType::XrcSend {
+        let has_none = matches!(qp_type, QpType::XrcSend | QpType::Eec);
+        if self.state(end) != QpState::Rts || has_none {
             return Ok(());
         }
         let code = self.rng.u8(1..=RNR_TIMER_MAX);
@@ -217,7 +226,8 @@ impl Traffic {
     /// Checks that two live ends use the same path, or that one is about to follow the other.
     pub(crate) fn judge_paths(&self, connection: usize) -> Result<(), String> {
         let ends = [2 * connection, 2 * connection + 1];
-        if ends.iter().any(|end| self.ends[*end].is_dead) {
+        let is_over = |end: &usize| self.ends[*end].is_dead || self.state(*end) == QpState::Err;
+        if ends.iter().any(is_over) {
             return Ok(());
         }
         let stands = ends.map(|end| self.world.stand(self.at(end)));

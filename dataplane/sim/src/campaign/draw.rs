@@ -9,7 +9,7 @@ use crate::campaign::workload::{SOURCE_LEN, Traffic, Work};
 impl Traffic {
     /// A length up to `max`: often small, around multiples of the path MTU, or zero.
     pub(crate) fn length(&mut self, index: usize, max: u32) -> u32 {
-        let mtu = self.world.qp(self.ends[index].at).attr().path_mtu.bytes();
+        let mtu = self.connections[index / 2].mtu.bytes();
         let rng = &mut self.rng;
         let len = match rng.u8(..16) {
             0 => 0,

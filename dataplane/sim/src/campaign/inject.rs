@@ -265,7 +265,12 @@ impl Traffic {
     fn take_up_anew(&mut self, connection: usize) -> Result<(), String> {
         let ends = [2 * connection, 2 * connection + 1];
         let is_busy = ends.iter().any(|end| self.world.qp(self.ends[*end].at).send_wrs() > 0);
-        if is_busy || self.world.is_in_flight(connection) {
+        // Without a carrier there is no way back.
+        let lives = |end: &usize| {
+            self.world.qp(self.ends[self.ends[*end].carrier].at).state() == QpState::Rts
+        };
+        let is_stranded = self.connections[connection].is_carried() && !ends.iter().all(lives);
+        if is_busy || is_stranded || self.world.is_in_flight(connection) {
             return Ok(());
         }
         for end in ends {
@@ -278,6 +283,8 @@ impl Traffic {
             self.connections[connection].ends[side].sq_psn = Psn::new(self.rng.u32(..));
             self.begin_anew(ends[side]);
         }
+        // Requests of the former use that are still on the way are refused.
+        self.connections[connection].qkey += 1;
         self.connect(connection);
         self.world.note(|| format!("connection {connection} is taken up anew"));
         for end in ends {

@@ -47,6 +47,10 @@ pub(crate) struct Connection {
     pub(crate) control_pace: Option<Duration>,
     /// An extended reliable connection: side 0 is the initiator, side 1 the target.
     pub(crate) is_xrc: bool,
+    /// Whether the ends are EECs, or RD QPs that use some.
+    pub(crate) role: Role,
+    /// Q_Key of RD QPs.
+    pub(crate) qkey: u32,
     /// Both ends use selective repeat.
     pub(crate) selective_repeat: bool,
     /// Number of UDP source ports of each end.
@@ -56,7 +60,44 @@ pub(crate) struct Connection {
     pub(crate) ends: [End; 2],
 }
 
+/// Part of a connection in the reliable datagram service.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Role {
+    /// None: the ends are connected QPs.
+    Connected,
+    /// The ends are EECs.
+    Context,
+    /// The ends are RD QPs. They use the EECs of the connection with this index.
+    Carried(usize),
+}
+
 impl Connection {
+    /// Returns whether the ends are RD QPs.
+    pub(crate) fn is_carried(&self) -> bool {
+        matches!(self.role, Role::Carried(_))
+    }
+
+    /// Turns the connection into one of RD QPs that use the EECs of the connection `context`.
+    fn become_carried(&mut self, context: usize) {
+        self.role = Role::Carried(context);
+        (self.selective_repeat, self.udp_source_ports) = (false, 1);
+        self.keepalive_ms = [0; 2];
+        self.ends.iter_mut().for_each(|end| end.mix[4..].fill(0));
+    }
+
+    /// A connection of EECs with the terms of this one.
+    fn context(&self) -> Connection {
+        let mut context = *self;
+        context.role = Role::Context;
+        (context.selective_repeat, context.udp_source_ports) = (false, 1);
+        (context.keepalive_ms, context.peace) = ([0; 2], None);
+        for end in &mut context.ends {
+            (end.target_len, end.max_recv_len, end.max_len) = (64, 64, 64);
+            end.caps.max_recv_wr = 1;
+        }
+        context
+    }
+
     /// Turns the connection into an extended one, without what these do not have. It is not struck:
     /// receives of a shared queue outlive their connection.
     fn become_xrc(&mut self) {
@@ -134,6 +175,7 @@ impl Plan {
             self.choose_keepalive(&mut shape);
         }
         self.choose_xrc(&mut shape);
+        self.choose_rd(&mut shape);
         shape
     }
 
@@ -149,6 +191,39 @@ impl Plan {
             if rng.bool() {
                 connection.become_xrc();
             }
+        }
+    }
+
+    /// Chooses the connections of RD QPs: in a quarter of all runs about half of those that are not
+    /// extended. They share one or two connections of EECs between two nodes, which are added. The
+    /// random numbers are its own.
+    fn choose_rd(&self, shape: &mut Shape) {
+        const SALT: u64 = 0x4d47_2ad1;
+        let mut rng = Rng::with_seed(self.seed ^ SALT);
+        if rng.u8(..4) > 0 {
+            return;
+        }
+        let mut contexts: Vec<([u16; 2], usize)> = Vec::new();
+        for index in 0..shape.connections.len() {
+            if shape.connections[index].is_xrc || rng.u8(..3) == 0 {
+                continue;
+            }
+            let nodes = shape.connections[index].ends.map(|end| end.node);
+            let sorted = [nodes[0].min(nodes[1]), nodes[0].max(nodes[1])];
+            let open: Vec<usize> =
+                contexts.iter().filter(|(pair, _)| *pair == sorted).map(|(_, at)| *at).collect();
+            let at = if open.is_empty() || open.len() == 1 && rng.u8(..3) == 0 {
+                let at = shape.connections.len();
+                contexts.push((sorted, at));
+                shape.connections.push(shape.connections[index].context());
+                at
+            } else {
+                open[rng.usize(..open.len())]
+            };
+            let mtu = shape.connections[at].mtu;
+            let connection = &mut shape.connections[index];
+            connection.mtu = mtu;
+            connection.become_carried(at);
         }
     }
 
@@ -221,6 +296,8 @@ fn connection(rng: &mut Rng, nodes: u16, is_perfect: bool) -> Connection {
         peace,
         control_pace: None,
         is_xrc: false,
+        role: Role::Connected,
+        qkey: 0x1357,
         selective_repeat: false,
         udp_source_ports: 1,
         keepalive_ms: [0; 2],

@@ -9,10 +9,14 @@ use uroce_wire::Srqn;
 impl Traffic {
     /// Schedules the posting of receives at an end, if there is room and none is scheduled.
     pub(crate) fn wake_receiver(&mut self, index: usize) {
+        let is_carried = self.connections[index / 2].is_carried();
         let me = &mut self.ends[index];
         let has_room = (me.recvs.len() as u32) < me.end.caps.max_recv_wr;
         let is_initiator = self.world.qp(me.at).qp_type() == QpType::XrcSend;
-        if me.receiver_is_awake || me.has_failed || is_initiator || !has_room {
+        // An RD QP in SQE still receives.
+        let qp = self.world.qp(me.at);
+        let is_over = me.has_failed && !(is_carried && qp.state().serves_requests());
+        if me.receiver_is_awake || is_over || is_initiator || !has_room {
             return;
         }
         me.receiver_is_awake = true;
@@ -30,9 +34,11 @@ impl Traffic {
         let me = &self.ends[index];
         let room = me.end.caps.max_recv_wr - me.recvs.len() as u32;
         let count = if me.end.is_slow { room.min(self.rng.u32(1..=4)) } else { room };
+        let is_carried = self.connections[index / 2].is_carried();
         for _ in 0..count {
             let me = &mut self.ends[index];
-            if me.has_failed {
+            let serves = self.world.qp(me.at).state().serves_requests();
+            if me.has_failed && !(is_carried && serves) {
                 return Ok(());
             }
             let pieces = self.rng.usize(1..=me.end.caps.max_recv_sge as usize);

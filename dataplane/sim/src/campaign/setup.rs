@@ -4,25 +4,28 @@ use core::time::Duration;
 use std::collections::VecDeque;
 
 use fastrand::Rng;
-use uroce_wire::{Encap, Gid, Mac, Qpn, Srqn, Vlan, udp_source_port};
+use uroce_wire::{Encap, Gid, Mac, Qkey, Qpn, Srqn, Vlan, udp_source_port};
 
 use crate::campaign::chunks::{CANARY, Chunks};
 use crate::campaign::congest::Congested;
 use crate::campaign::inject::Excuses;
-use crate::campaign::plan::{Connection, End, Plan, RETRY_CNT, Shape};
+use crate::campaign::plan::{Connection, End, Plan, RETRY_CNT, Role, Shape};
 use crate::campaign::workload::{Endpoint, SOURCE_LEN, SharedWord, Traffic, WORDS};
 use crate::faults::Rates;
 use crate::world::World;
 use crate::world::memory::Mr;
 use crate::world::names::Rail;
 use crate::world::node::XRCD;
-use uroce_transport::{AccessFlags, Pd, QpChange, QpInit, QpType, RtrAttr, RtsAttr};
+use uroce_transport::{AccessFlags, Pd, QpChange, QpInit, QpType, RdAttr, Rdd, RtrAttr, RtsAttr};
 
 /// Protection domain of all memory and QPs.
 const PD: Pd = Pd(3);
 
 /// Protection domain of XRC targets, in which there is no memory.
 const NO_PD: Pd = Pd(4);
+
+/// RD domain of all EECs and RD QPs.
+const RDD: Rdd = Rdd(5);
 
 /// Longest time that a busy node may be late.
 const TAP_SLACK: Duration = Duration::from_millis(1);
@@ -89,9 +92,17 @@ impl Traffic {
             let first = self.ends.len();
             for (side, end) in connection.ends.iter().enumerate() {
                 let source = sources[usize::from(end.node)];
-                let mut init = QpInit::new(type_of(connection, side), end.caps);
+                let mut init =
+                    QpInit { rdd: RDD, ..QpInit::new(type_of(connection, side), end.caps) };
                 congested.choose(connection, &mut init);
                 self.add_end(end, &init, connection.mtu.bytes(), first + 1 - side, source);
+                if let Role::Carried(context) = connection.role {
+                    let is_its =
+                        |side: &usize| shape.connections[context].ends[*side].node == end.node;
+                    let side = [0, 1].into_iter().find(is_its).expect("the nodes of the context");
+                    let me = self.ends.len() - 1;
+                    self.ends[me].carrier = 2 * context + side;
+                }
             }
         }
     }
@@ -136,6 +147,7 @@ impl Traffic {
             inbox: Chunks::new(inbox),
             second_inbox,
             queues,
+            carrier: self.ends.len(),
             sends: VecDeque::new(),
             recvs: VecDeque::new(),
             expected: VecDeque::new(),
@@ -160,6 +172,9 @@ impl Traffic {
     /// Takes both QPs of a connection from RESET to RTS.
     pub(crate) fn connect(&mut self, index: usize) {
         let connection = self.connections[index];
+        if connection.is_carried() {
+            return self.connect_carried(index);
+        }
         let ats = [self.ends[2 * index].at, self.ends[2 * index + 1].at];
         for side in [0, 1] {
             let dest_qpn = self.world.qp(ats[1 - side]).qpn();
@@ -168,6 +183,23 @@ impl Traffic {
             let path = self.path(&connection, nodes, 0, from, dest_qpn);
             for change in changes(&connection, side, path, dest_qpn) {
                 self.world.modify(ats[side], &change).expect("a legal change");
+            }
+        }
+    }
+
+    /// Takes both RD QPs of a connection from RESET to RTS.
+    fn connect_carried(&mut self, index: usize) {
+        let connection = self.connections[index];
+        for side in [0, 1] {
+            let end = &connection.ends[side];
+            let attr = RdAttr {
+                access: AccessFlags::all(),
+                max_dest_rd_atomic: 1,
+                min_rnr_timer: end.min_rnr_timer,
+            };
+            let at = self.ends[2 * index + side].at;
+            for change in QpChange::reliable_datagram_steps(Qkey(connection.qkey), &attr) {
+                self.world.modify(at, &change).expect("a legal change");
             }
         }
     }
@@ -208,6 +240,11 @@ impl Traffic {
 
 /// Type of the QP of one side.
 fn type_of(connection: &Connection, side: usize) -> QpType {
+    match connection.role {
+        Role::Context => return QpType::Eec,
+        Role::Carried(_) => return QpType::Rd,
+        Role::Connected => {}
+    }
     match (connection.is_xrc, side) {
         (false, _) => QpType::Rc,
         (true, 0) => QpType::XrcSend,
@@ -248,12 +285,16 @@ fn changes(connection: &Connection, side: usize, path: Encap, dest_qpn: Qpn) -> 
     };
     let access = AccessFlags::all() | AccessFlags::FLUSH_PERSISTENT;
     [
-        QpChange { access: Some(access), ..QpChange::to_init(1) },
+        QpChange {
+            access: (connection.role == Role::Connected).then_some(access),
+            ..QpChange::to_init(1)
+        },
         QpChange {
             path: Some(path.into()),
             selective_repeat: connection.selective_repeat.then_some(true),
             udp_source_ports: connection.selective_repeat.then_some(connection.udp_source_ports),
-            keepalive_ms: (!connection.is_xrc).then_some(connection.keepalive_ms[side]),
+            keepalive_ms: (type_of(connection, side) == QpType::Rc)
+                .then_some(connection.keepalive_ms[side]),
             ..QpChange::to_rtr(type_of(connection, side), &rtr)
         },
         QpChange::to_rts(type_of(connection, side), &rts),

@@ -15,17 +15,17 @@ use core::time::Duration;
 use std::collections::VecDeque;
 
 use fastrand::Rng;
-use uroce_wire::{ImmDt, Placement, Rkey, Selectivity, Srqn, Va};
+use uroce_wire::{ImmDt, Placement, Qkey, Rkey, Selectivity, Srqn, Va};
 
 use crate::campaign::chunks::{Chunk, Chunks};
 use crate::campaign::inject::Excuses;
 use crate::campaign::pieces::Pieces;
-use crate::campaign::plan::{Connection, End};
+use crate::campaign::plan::{Connection, End, Role};
 use crate::world::World;
 use crate::world::memory::Mr;
 use crate::world::names::At;
 use crate::world::node::Happened;
-use uroce_transport::{PostError, SendOp, SendWr, Sge, WcOpcode};
+use uroce_transport::{PostError, RdAddress, SendOp, SendWr, Sge, WcOpcode};
 
 /// Length of the region that all SENDs and WRITEs of a node are gathered from, in bytes.
 pub(crate) const SOURCE_LEN: u32 = 1 << 18;
@@ -126,6 +126,8 @@ pub(crate) struct Endpoint {
     /// The XRC shared receive queues of a target; the receives of the second use `second_inbox`.
     pub(crate) queues: Vec<Srqn>,
     pub(crate) second_inbox: Option<Chunks>,
+    /// End that is the EEC of an RD QP; the end itself otherwise.
+    pub(crate) carrier: usize,
     pub(crate) sends: VecDeque<PostedSend>,
     pub(crate) recvs: VecDeque<PostedRecv>,
     pub(crate) expected: VecDeque<Expected>,
@@ -217,6 +219,9 @@ impl Traffic {
                 None => Ok(()),
             };
         }
+        if self.connections[index / 2].role == Role::Context {
+            return Ok(());
+        }
         if token % 2 == 1 {
             self.post_recvs(index)?;
             self.wake_receiver(index);
@@ -259,7 +264,11 @@ impl Traffic {
             fence: false,
             srqn: Srqn::default(),
         };
-        match self.world.post_send(self.ends[index].at, &wr, &[]) {
+        let result = match self.address(index) {
+            Some(to) => self.world.post_datagram(self.ends[index].at, &wr, &to, &[]),
+            None => self.world.post_send(self.ends[index].at, &wr, &[]),
+        };
+        match result {
             Err(PostError::QueueFull) => Ok(()),
             other => Err(format!("a post to a full queue gave {other:?}")),
         }
@@ -431,6 +440,17 @@ impl Traffic {
         Ok(())
     }
 
+    /// Destination of the requests of an end, if it is an RD QP.
+    fn address(&self, index: usize) -> Option<RdAddress> {
+        let connection = &self.connections[index / 2];
+        let qpn = |end: usize| self.world.qp(self.ends[end].at).qpn();
+        connection.is_carried().then(|| RdAddress {
+            eecn: qpn(self.ends[index].carrier),
+            dest_qpn: qpn(self.ends[index].peer),
+            qkey: Qkey(connection.qkey),
+        })
+    }
+
     /// Posts a request with the scatter/gather list in `self.sges`, and enters its expected result.
     /// Returns its number and the XRC shared receive queue that it names.
     pub(crate) fn post(
@@ -446,6 +466,7 @@ impl Traffic {
             0 => Srqn::default(),
             count => self.ends[peer].queues[self.rng.usize(..count)],
         };
+        let to = self.address(index);
         let me = &mut self.ends[index];
         let wr_id = me.next_wr_id;
         me.next_wr_id += 1;
@@ -454,7 +475,11 @@ impl Traffic {
         me.sends.push_back(PostedSend { wr_id, is_signaled, opcode, work });
         let (at, sges) = (me.at, &self.sges);
         self.world.note(|| format!("post {at:?} {wr:?} {sges:?}"));
-        match self.world.post_send(at, &wr, &self.sges) {
+        let result = match to {
+            Some(to) => self.world.post_datagram(at, &wr, &to, &self.sges),
+            None => self.world.post_send(at, &wr, &self.sges),
+        };
+        match result {
             Ok(()) => Ok((wr_id, srqn)),
             Err(error) => Err(format!("{wr:?} at {at:?} was refused: {error}")),
         }

@@ -119,6 +119,7 @@ impl Pair {
         ext.reth.va = target.va(0);
         ext.reth.rkey = target.rkey();
         ext.deth = Deth { qkey: self.terms.half[1 - from].qkey, src_qpn: self.qpn(from) };
+        ext.rdeth.eecn = self.qpn(1 - from).value();
         ext.atomic.va = target.va(0);
         ext.atomic.rkey = target.rkey();
         ext.feth.placement = Placement::GLOBAL;

@@ -51,7 +51,8 @@ pub enum Rails {
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Terms {
     /// Transport service of both ends. With [`QpType::XrcSend`] end 0 is the initiator, end 1 the
-    /// target.
+    /// target. With [`QpType::Eec`] both ends are EECs, for the RD QPs of
+    /// [`Pair::add_rd`](super::Pair::add_rd).
     pub qp_type: QpType,
     /// Packets are IPv6 instead of IPv4.
     pub is_ipv6: bool,
@@ -98,10 +99,11 @@ impl Terms {
 
     /// Parameters of the QP of an end.
     pub(crate) fn init(&self, end: u16) -> QpInit {
-        let srq = self.half[usize::from(end)].srq;
+        let srq = self.half[usize::from(end)].srq.filter(|_| self.qp_type != QpType::Eec);
         let Terms { congestion, notification, .. } = *self;
         QpInit {
             srq,
+            rdd: super::RDD,
             congestion,
             notification,
             ..QpInit::new(self.type_of(usize::from(end)), self.caps)

@@ -1,6 +1,6 @@
 //! The receive side of a node, in the engine's order: address, QPN, then the QP.
 
-use uroce_wire::{Bth, Datagram, Frame, Gid, OpCode, Packet, ParseError, Psn, Qpn};
+use uroce_wire::{Bth, Datagram, Frame, Gid, OpCode, Packet, ParseError, Psn, Qpn, Service};
 
 use crate::world::World;
 use crate::world::checker::apm::{Came, Due, is_off_path};
@@ -45,6 +45,12 @@ impl World {
                 self.receive_multicast(to, &datagram, &packet, flight)
             }
             _ if datagram.dst != node.rail(flight.rail).gid => Err(DropReason::NotForUs),
+            Ok(packet) if packet.op.service == Service::Rd => {
+                //= check R20 — an EEC of the number in RDETH, or the packet is dropped
+                let eecn = Qpn::new(packet.ext.rdeth.eecn);
+                let at = find(node, to, eecn).map_err(|_| DropReason::UnknownEecn)?;
+                self.hand_over(at, &datagram, &packet, flight)
+            }
             Ok(packet) => {
                 let at = find(node, to, packet.bth.dest_qpn)?;
                 self.hand_over(at, &datagram, &packet, flight)
@@ -96,7 +102,7 @@ impl World {
         let Datagram { src, dst, l3, .. } = *datagram;
         let port = self.node(at.node).rail(flight.rail).port;
         let inbound = Inbound { src, dst, port, l3, frame: &flight.frame, packet: *packet };
-        let state = self.slot(at).qp.state();
+        let state = self.slot(at).qp().state();
         let is_cnp = packet.bth.opcode == OpCode::CNP;
         if datagram.traffic_class & CE == CE {
             self.tap_marked(at);
@@ -137,7 +143,7 @@ impl World {
 
     /// Gives a QP the held packets that are due.
     fn give_held(&mut self, at: At) {
-        while let Some(psn) = self.slot(at).qp.next_held() {
+        while let Some(psn) = self.slot(at).qp().next_held() {
             let frame = self.node_mut(at.node).held.remove(&(at.qp, psn)).expect("it is held");
             let packet = open(&frame).and_then(|(_, packet)| Ok(packet?)).expect("it was parsed");
             let result = self.with_qp(at, |qp, now, env| qp.handle_held(now, &packet, env));
@@ -147,7 +153,7 @@ impl World {
         }
         // A QP that has ended wants none of its former packets.
         let Node { held, slots, .. } = self.node_mut(at.node);
-        if !held.is_empty() && !slots[usize::from(at.qp)].qp.state().serves_requests() {
+        if !held.is_empty() && !slots[usize::from(at.qp)].qp().state().serves_requests() {
             held.retain(|(slot, _), _| *slot != at.qp);
         }
     }

@@ -9,8 +9,8 @@ use crate::world::World;
 use crate::world::env::SimEnv;
 use crate::world::names::At;
 use uroce_transport::{
-    AltPath, Instant, ModifyError, PostError, Qp, QpChange, QpState, RecvWr, SelectiveRepeat,
-    SendWr, Sge,
+    AltPath, Instant, ModifyError, PostError, Qp, QpChange, QpState, RdAddress, RecvWr,
+    SelectiveRepeat, SendWr, Sge,
 };
 
 impl World {
@@ -21,12 +21,12 @@ impl World {
     pub fn modify(&mut self, at: At, change: &QpChange) -> Result<(), ModifyError> {
         let before = self.qp(at).attr();
         if change.selective_repeat == Some(true) {
-            self.slot_mut(at).qp.equip(SelectiveRepeat::default());
+            self.slot_mut(at).qp_mut().equip(SelectiveRepeat::default());
         }
         let result = self.with_qp(at, |qp, now, env| qp.modify(now, change, env));
         self.derive(at);
         let slot = self.slot_mut(at);
-        slot.state_known = slot.qp.state();
+        slot.state_known = slot.qp().state();
         match result {
             Ok(()) => {
                 if (before.state, change.state) == (QpState::Rtr, Some(QpState::Rts)) {
@@ -42,7 +42,7 @@ impl World {
 
     /// Loads an alternate path of the control plane into a QP; see [`Qp::adopt_alternate`].
     pub fn adopt_alternate(&mut self, at: At, alternate: &AltPath) -> bool {
-        self.slot_mut(at).qp.adopt_alternate(alternate)
+        self.slot_mut(at).qp_mut().adopt_alternate(alternate)
     }
 
     /// Has a QP send a packet without effect; see [`Qp::nudge`].
@@ -79,6 +79,38 @@ impl World {
         result
     }
 
+    /// Posts a send work request of an RD QP; see [`Qp::post_datagram`].
+    ///
+    /// # Errors
+    /// The errors of [`Qp::post_datagram`].
+    pub fn post_datagram(
+        &mut self,
+        at: At,
+        wr: &SendWr,
+        to: &RdAddress,
+        sges: &[Sge],
+    ) -> Result<(), PostError> {
+        let result = self.with_qp(at, |qp, _, env| qp.post_datagram(wr, to, sges, env));
+        self.settle(at);
+        result
+    }
+
+    /// Posts a send work request of an RD QP with inline data; see [`Qp::post_inline_datagram`].
+    ///
+    /// # Errors
+    /// The errors of [`Qp::post_inline_datagram`].
+    pub fn post_inline_datagram(
+        &mut self,
+        at: At,
+        wr: &SendWr,
+        to: &RdAddress,
+        data: &[u8],
+    ) -> Result<(), PostError> {
+        let result = self.with_qp(at, |qp, _, env| qp.post_inline_datagram(wr, to, data, env));
+        self.settle(at);
+        result
+    }
+
     /// Sets the port's MTU for a UD QP; see [`Qp::set_port_mtu`].
     pub fn set_port_mtu(&mut self, at: At, mtu: PathMtu) {
         self.with_qp(at, |qp, _, _| qp.set_port_mtu(mtu));
@@ -103,12 +135,15 @@ impl World {
 
     /// Destroys a QP and creates one in RESET in its slot, with another number.
     pub fn destroy(&mut self, at: At) {
+        self.with_qp(at, |qp, _, env| qp.detach(env));
         let slot = self.slot_mut(at);
-        let (qpn, pd) = (slot.qp.qpn().value(), slot.qp.pd());
+        let (qpn, pd) = (slot.qp().qpn().value(), slot.qp().pd());
+        let init = slot.init;
         // The low byte of the number stays: it is the slot.
-        slot.qp = Qp::new(Qpn::new(qpn.wrapping_add(1 << 8)), pd, &slot.init);
+        *slot.qp_mut() = Qp::new(Qpn::new(qpn.wrapping_add(1 << 8)), pd, &init);
         slot.timer_at = None;
-        slot.state_known = slot.qp.state();
+        slot.state_known = slot.qp().state();
+        self.settle_woken();
     }
 
     pub(crate) fn with_qp<R>(

@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use uroce_wire::{ICRC_LEN, OpCode, Srqn, headers_len};
+use uroce_wire::{ICRC_LEN, OpCode, Qpn, Srqn, headers_len};
 
 use crate::world::checker::Reports;
 use crate::world::frame;
@@ -21,17 +21,13 @@ use uroce_transport::{
 pub(crate) struct SimEnv<'a> {
     pub(crate) at: At,
     now: Instant,
+    /// All QPs of the node; those that are being worked on are not in their slots.
+    slots: &'a mut [Slot],
     memory: &'a mut Regions,
     srq: &'a mut VecDeque<(RecvWr, Vec<Sge>)>,
     named: &'a mut [NamedQueue],
-    xrcd: u32,
     handles: &'a [Handle],
-    rail: usize,
     counters: &'a mut [u64; Counter::ALL.len()],
-    departure: &'a mut Option<Instant>,
-    charges: &'a mut VecDeque<Instant>,
-    has_refused: &'a mut bool,
-    reports: &'a mut Reports,
     is_starved: bool,
     can_hold: bool,
     outlet: &'a mut Outlet,
@@ -48,32 +44,28 @@ impl Node {
     ) -> R {
         let is_starved = now < self.starved_until;
         let can_hold = self.held.len() < self.most_held;
+        let place = usize::from(at.qp);
+        let mut qp = self.slots[place].home.take().expect("a QP that is not being worked on");
         let Node { slots, memory, srq, named, handles, counters, .. } = self;
-        let Slot { qp, xrcd, rail, departure, charges, has_refused, reports, .. } =
-            &mut slots[usize::from(at.qp)];
         let mut env = SimEnv {
             at,
             now,
+            slots,
             memory,
             srq,
             named,
-            xrcd: *xrcd,
             handles,
-            rail: *rail,
             counters,
-            departure,
-            charges,
-            has_refused,
-            reports,
             is_starved,
             can_hold,
             outlet,
         };
-        let result = work(qp, &mut env);
+        let result = work(&mut qp, &mut env);
         if !matches!(qp.state(), QpState::Rts | QpState::Sqd) {
             // The datagram that had reserved a time has been flushed.
-            *env.departure = None;
+            self.slots[place].departure = None;
         }
+        self.slots[place].home = Some(qp);
         result
     }
 }
@@ -81,12 +73,37 @@ impl Node {
 impl Env for SimEnv<'_> {
     type Memory = Regions;
 
+    type Other<'o> = SimEnv<'o>;
+
     fn memory(&mut self) -> &mut Regions {
         self.memory
     }
 
     fn can_hold(&self) -> bool {
         self.can_hold
+    }
+
+    fn with_other<R>(
+        &mut self,
+        number: Qpn,
+        work: impl FnOnce(&mut Qp, &mut SimEnv<'_>) -> R,
+    ) -> Option<R> {
+        let place = (number.value() & 0xff) as usize;
+        let home = &mut self.slots.get_mut(place)?.home;
+        let mut qp = home.take_if(|qp| qp.qpn() == number)?;
+        let before = core::mem::replace(&mut self.at.qp, place as u16);
+        let result = work(&mut qp, self);
+        if self.slots[place].reports != Reports::default() {
+            // What it has reported is to be checked.
+            self.wake();
+        }
+        self.at.qp = before;
+        self.slots[place].home = Some(qp);
+        Some(result)
+    }
+
+    fn wake(&mut self) {
+        self.outlet.woken.push(self.at);
     }
 }
 
@@ -112,7 +129,8 @@ impl SharedReceives for SimEnv<'_> {
 impl SimEnv<'_> {
     /// Place of the XRC shared receive queue with this number, if it is of the QP's XRC domain.
     fn place_of(&self, srqn: Srqn) -> Option<usize> {
-        let is_it = |queue: &NamedQueue| (queue.srqn, queue.xrcd) == (srqn, self.xrcd);
+        let xrcd = self.slots[usize::from(self.at.qp)].xrcd;
+        let is_it = |queue: &NamedQueue| (queue.srqn, queue.xrcd) == (srqn, xrcd);
         self.named.iter().position(is_it)
     }
 }
@@ -129,7 +147,8 @@ impl SimEnv<'_> {
         let payload = packet.payload.len() + u32::from(packet.bth.pad_count);
         let len = u32::from(handle.template.len) + headers + payload + ICRC_LEN as u32;
         let now = self.now;
-        let departure = *self.departure.get_or_insert_with(|| reserve(len, now));
+        let reserved = &mut self.slots[usize::from(self.at.qp)].departure;
+        let departure = *reserved.get_or_insert_with(|| reserve(len, now));
         if departure > now { Err(TransmitError::Paced(departure)) } else { Ok(()) }
     }
 }
@@ -152,16 +171,17 @@ fn take(
 impl PacketSink for SimEnv<'_> {
     fn transmit(&mut self, packet: &Outbound<'_>) -> Result<u32, TransmitError> {
         let sprayed;
+        let own_rail = self.slots[usize::from(self.at.qp)].rail;
         let (template, rail, to) = match packet.path {
             Path::Sprayed(template, index) => {
                 sprayed = template.with_port(index);
-                (&sprayed, self.rail, None)
+                (&sprayed, own_rail, None)
             }
             // A CNP of a datagram QP has a path of its own.
             Path::Connected(template) if packet.bth.opcode == OpCode::CNP => {
-                (template, self.rail, Some(template.encap().dst))
+                (template, own_rail, Some(template.encap().dst))
             }
-            Path::Connected(template) => (template, self.rail, None),
+            Path::Connected(template) => (template, own_rail, None),
             Path::Ah(Ah(number)) => match self.handles.get(number as usize) {
                 Some(handle) => {
                     self.await_departure(handle, packet)?;
@@ -198,7 +218,7 @@ impl PacketSink for SimEnv<'_> {
                 let (from, bth) = (self.at, packet.bth);
                 let len = frame.len() as u32;
                 outlet.departures.push(Departure { from, rail, to, bth, frame });
-                *self.departure = None;
+                self.slots[usize::from(self.at.qp)].departure = None;
                 Ok(len)
             }
             Err(fault) => {
@@ -215,24 +235,33 @@ impl Output for SimEnv<'_> {
     }
 
     fn count(&mut self, counter: Counter) {
-        self.reports.count(counter);
+        let slot = &mut self.slots[usize::from(self.at.qp)];
+        slot.reports.count(counter);
         self.counters[counter as usize] += 1;
-        *self.has_refused |= matches!(counter, Counter::OutOfBuffer | Counter::RespCqeError);
+        slot.has_refused |= matches!(
+            counter,
+            Counter::OutOfBuffer
+                | Counter::RespCqeError
+                | Counter::RespRdViolations
+                | Counter::RespRemoteAccessErrors
+                | Counter::RespRemoteInvalidRequests
+        );
         let is_charge = matches!(
             counter,
             Counter::LocalAckTimeoutErr | Counter::PacketSeqErr | Counter::ImpliedNakSeqErr
         );
         if is_charge {
-            if self.charges.len() == CHARGES_KEPT {
-                self.charges.pop_front();
+            if slot.charges.len() == CHARGES_KEPT {
+                slot.charges.pop_front();
             }
-            self.charges.push_back(self.now);
+            slot.charges.push_back(self.now);
         }
     }
 
     fn event(&mut self, event: AsyncEvent) {
-        self.reports.event(event);
-        *self.has_refused |= matches!(event, AsyncEvent::QpAccessErr | AsyncEvent::QpReqErr);
+        let slot = &mut self.slots[usize::from(self.at.qp)];
+        slot.reports.event(event);
+        slot.has_refused |= matches!(event, AsyncEvent::QpAccessErr | AsyncEvent::QpReqErr);
         self.outlet.events.push(Happened { at: self.at, when: self.now, event });
     }
 }

@@ -58,7 +58,8 @@ pub struct NamedQueue {
 /// A QP and the state that its node keeps for it.
 #[derive(Debug)]
 pub(crate) struct Slot {
-    pub(crate) qp: Qp,
+    /// The QP; it is not here while it is being worked on.
+    pub(crate) home: Option<Box<Qp>>,
     pub(crate) init: QpInit,
     /// XRC domain of a target.
     pub(crate) xrcd: u32,
@@ -89,7 +90,7 @@ pub(crate) struct Slot {
 impl Slot {
     pub(crate) fn new(qp: Qp, init: QpInit) -> Slot {
         Slot {
-            qp,
+            home: Some(Box::new(qp)),
             init,
             xrcd: XRCD,
             rail: 0,
@@ -105,6 +106,24 @@ impl Slot {
             checker: Checker::default(),
             migrations: 0,
         }
+    }
+}
+
+impl Slot {
+    /// The QP.
+    ///
+    /// # Panics
+    /// If it is being worked on.
+    pub(crate) fn qp(&self) -> &Qp {
+        self.home.as_ref().expect("a QP that is not being worked on")
+    }
+
+    /// The QP, to be changed.
+    ///
+    /// # Panics
+    /// If it is being worked on.
+    pub(crate) fn qp_mut(&mut self) -> &mut Qp {
+        self.home.as_mut().expect("a QP that is not being worked on")
     }
 }
 
@@ -246,7 +265,8 @@ impl Node {
     /// Index of the QP with number `qpn`. The low byte of a QPN is the index.
     pub(crate) fn find(&self, qpn: Qpn) -> Option<usize> {
         let index = (qpn.value() & 0xff) as usize;
-        self.slots.get(index).is_some_and(|slot| slot.qp.qpn() == qpn).then_some(index)
+        let qp = self.slots.get(index)?.home.as_ref();
+        qp.is_some_and(|qp| qp.qpn() == qpn).then_some(index)
     }
 }
 
@@ -273,4 +293,6 @@ pub(crate) struct Outlet {
     /// Probability that the sink is full.
     pub(crate) full_rate: f64,
     pub(crate) refused: u64,
+    /// QPs that are to be polled because another one has changed them.
+    pub(crate) woken: Vec<At>,
 }

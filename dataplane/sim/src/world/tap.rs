@@ -152,11 +152,15 @@ impl World {
 
     /// Starts checking a QP that has entered RTS.
     pub(crate) fn watch(&mut self, at: At) {
+        if self.qp(at).qp_type() == QpType::Rd {
+            return;
+        }
         let Some(tap) = &mut self.tap else { return };
         let node = &self.nodes[usize::from(at.node)];
-        let Slot { qp, rail, init, .. } = &node.slots[usize::from(at.qp)];
+        let slot = &node.slots[usize::from(at.qp)];
+        let Slot { rail, init, .. } = slot;
         let cnp_gap_ns = u64::from(init.notification.min_time_between_cnps_us) * 1000;
-        let peer = peer(qp, node.rail(*rail).gid.0, cnp_gap_ns);
+        let peer = peer(slot.qp(), node.rail(*rail).gid.0, cnp_gap_ns);
         match tap.watched(at) {
             Some(watched) => tap.checker.begin_again(watched, peer),
             None => {
@@ -232,7 +236,7 @@ impl World {
     /// Checks a QP's state after it has sent all it had to send.
     pub(crate) fn tap_polled(&mut self, at: At) {
         let slot = self.slot_mut(at);
-        let state = slot.qp.state();
+        let state = slot.qp().state();
         let before = core::mem::replace(&mut slot.state_known, state);
         let Some(tap) = &mut self.tap else { return };
         let may_fail_alone = matches!(before, QpState::Rtr | QpState::Rts | QpState::Sqd);
@@ -273,6 +277,8 @@ fn peer(qp: &Qp, addr: [u8; 16], cnp_gap_ns: u64) -> Peer {
             QpType::RawPacket | QpType::RawEtherType | QpType::RawIpv6 => Service::Datagram,
             QpType::XrcSend => Service::Initiator,
             QpType::XrcRecv => Service::Target,
+            QpType::Eec => Service::Context,
+            QpType::Rd => unreachable!("an RD QP sends nothing by itself"),
         },
         qpn: qp.qpn().value(),
         addr,

@@ -28,6 +28,7 @@ impl World {
                 self.slot_mut(at).is_kicked = false;
                 self.poll(at);
                 self.set_timer(at);
+                self.settle_woken();
             }
             Event::Trouble => self.make_trouble(),
         }
@@ -60,6 +61,14 @@ impl World {
             }
         }
         self.set_timer(at);
+        self.settle_woken();
+    }
+
+    /// Polls the QPs that another one has changed.
+    pub(crate) fn settle_woken(&mut self) {
+        while let Some(at) = self.outlet.woken.pop() {
+            self.settle(at);
+        }
     }
 
     fn poll(&mut self, at: At) {
@@ -94,7 +103,7 @@ impl World {
 
     fn set_timer(&mut self, at: At) {
         let slot = &mut self.nodes[usize::from(at.node)].slots[usize::from(at.qp)];
-        let Some(due) = slot.qp.next_timeout() else { return };
+        let Some(due) = slot.qp().next_timeout() else { return };
         if slot.timer_at.is_none_or(|timer| due < timer) {
             // Never in the past, or the event would not match its deadline.
             let due = due.max(self.agenda.now());

@@ -47,6 +47,8 @@ pub(crate) struct SimEnv {
 impl Env for SimEnv {
     type Memory = SimEnv;
 
+    type Other<'o> = SimEnv;
+
     fn memory(&mut self) -> &mut SimEnv {
         self
     }

@@ -12,7 +12,7 @@ use crate::scene::*;
 #[test] //= check E11 test
 fn packets_to_a_qp_below_rtr_or_in_err_are_dropped() {
     for state in [QpState::Reset, QpState::Init, QpState::Err] {
-        for qp_type in [QpType::Rc, QpType::Uc, QpType::Ud, QpType::XrcSend] {
+        for qp_type in [QpType::Rc, QpType::Uc, QpType::Ud, QpType::XrcSend, QpType::Eec] {
             let mut pair = Pair::reset(|terms| terms.qp_type = qp_type);
             if state == QpState::Err {
                 pair.bring_to(B, QpState::Rts);
@@ -25,6 +25,7 @@ fn packets_to_a_qp_below_rtr_or_in_err_are_dropped() {
                 QpType::Uc => OpCode::UC_RDMA_WRITE_ONLY,
                 QpType::Ud | QpType::Gsi => OpCode::UD_SEND_ONLY,
                 QpType::XrcSend | QpType::XrcRecv => OpCode::XRC_RDMA_WRITE_ONLY,
+                QpType::Rd | QpType::Eec => OpCode::RD_RDMA_WRITE_ONLY,
                 QpType::RawPacket | QpType::RawEtherType | QpType::RawIpv6 => {
                     unreachable!("no packet is of a raw service")
                 }

@@ -141,7 +141,7 @@ fn completions_on_uc_say_what_came() {
     let got: Vec<_> = pair
         .take(B, Side::Recv)
         .iter()
-        .map(|cqe| (cqe.opcode, cqe.byte_len, cqe.imm, cqe.invalidated))
+        .map(|cqe| (cqe.opcode, cqe.byte_len, cqe.imm, cqe.invalidated()))
         .collect();
     let expected = [
         (WcOpcode::Recv, 600, None, None),

@@ -286,5 +286,5 @@ fn immediate_data_of_a_datagram_stands_big_endian_on_the_wire() {
     assert_eq!(frame[imm..imm + 4], [1, 2, 3, 4]);
     let cqe = only_success(&mut pair, B, Side::Recv);
     assert_eq!((cqe.opcode, cqe.imm), (WcOpcode::Recv, Some(ImmDt(0x0102_0304))));
-    assert_eq!((cqe.byte_len, cqe.invalidated), (GRH, None));
+    assert_eq!((cqe.byte_len, cqe.invalidated()), (GRH, None));
 }

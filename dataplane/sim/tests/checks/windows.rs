@@ -202,7 +202,7 @@ fn a_send_that_invalidates_another_key_fails_the_peer_and_invalidates_nothing() 
         let cqes = pair.take_at(to, Side::Recv);
         let expected = if case == 2 { 900 } else { recv };
         assert_eq!(cqes.len(), 1);
-        assert_eq!((cqes[0].wr_id, cqes[0].invalidated), (expected, None), "case {case}");
+        assert_eq!((cqes[0].wr_id, cqes[0].invalidated()), (expected, None), "case {case}");
         assert_eq!(cqes[0].status, WcStatus::RemInvReqErr, "case {case}");
         assert_eq!(pair.world.qp(to).state(), QpState::Err);
         // Nothing was invalidated: window and region still grant access.
@@ -226,7 +226,7 @@ fn a_completion_tells_which_key_the_peer_has_invalidated() {
         let send = pair.post(A, SendOp::SendWithInvalidate { rkey }, &[pair.local(A).sge(0, len)]);
         pair.run();
         let cqe = only_success(&mut pair, B, Side::Recv);
-        assert_eq!(cqe.invalidated, Some(rkey));
+        assert_eq!(cqe.invalidated(), Some(rkey));
         assert_eq!((cqe.opcode, cqe.byte_len, cqe.imm), (WcOpcode::Recv, len, None));
         let opcode = if len > 256 {
             OpCode::RC_SEND_LAST_WITH_INVALIDATE

@@ -1,7 +1,8 @@
 //! The checker: the state of each queue pair, and the rules that apply to every packet.
 
+use crate::datagrams::Datagrams;
 use crate::flaw::{Flaw, Rule, ensure};
-use crate::frame::{CNP, SELECTIVE_ACK, Seen, Shape, bitmap_of, read};
+use crate::frame::{CNP, Kind, SELECTIVE_ACK, Seen, Shape, bitmap_of, read};
 use crate::migration::{Migration, Route, TimedRoute};
 use crate::requester::Requester;
 use crate::responder::Responder;
@@ -20,6 +21,9 @@ pub enum Service {
     Initiator,
     /// Extended reliable connected, the end that answers them.
     Target,
+    /// Reliable datagram: an end-to-end context, with the requests and responses of all its queue
+    /// pairs.
+    Context,
 }
 
 /// Parameters of a queue pair, as its owner has set them.
@@ -31,7 +35,7 @@ pub struct Peer {
     pub qpn: u32,
     /// IP address of the queue pair; IPv4 as the mapped IPv6 address.
     pub addr: [u8; 16],
-    /// QPN of its peer; not used for datagrams.
+    /// QPN of its peer, for an end-to-end context the number of its peer; not used for datagrams.
     pub dest_qpn: u32,
     /// IP address of its peer; not used for datagrams.
     pub dest_addr: [u8; 16],
@@ -97,11 +101,15 @@ struct Watch {
 impl Watch {
     fn new(peer: Peer) -> Watch {
         let roles = match peer.service {
-            Service::Reliable | Service::Initiator | Service::Target => {
+            Service::Reliable | Service::Initiator | Service::Target | Service::Context => {
                 let mut requester =
                     Requester::new(peer.mtu, peer.first_psn, peer.max_reads, peer.timeout_ns);
                 let mut responder = Responder::new(peer.mtu, peer.expected_psn, peer.rnr_timer);
                 requester.keepalive_ns = peer.keepalive_ns;
+                if peer.service == Service::Context {
+                    requester.take_turns();
+                    responder.datagrams = Some(Datagrams::default());
+                }
                 if peer.selective_repeat {
                     requester.repeat_selectively();
                     responder.hold_early();
@@ -258,7 +266,7 @@ impl Checker {
         let shape = shape_of(&seen)?;
         check_headers(&watch.peer, &seen)?;
         watch.check_path(&seen)?;
-        let begins = shape.is_request() && shape.is_first;
+        let begins = shape.is_request() && shape.is_first && shape.kind != Kind::Resync;
         match &mut watch.roles {
             Roles::Reliable(roles) if shape.is_request() => {
                 ensure(!roles.1.is_over, Rule::SentAfterEnd, seen.psn, 0_u8)?;
@@ -337,6 +345,7 @@ fn check_headers(peer: &Peer, seen: &Seen) -> Result<(), Flaw> {
     let service = match peer.service {
         Service::Reliable => 0,
         Service::Unreliable => 1,
+        Service::Context => 2,
         Service::Datagram => 3_u8,
         Service::Initiator | Service::Target => 5,
     };
@@ -352,6 +361,9 @@ fn check_headers(peer: &Peer, seen: &Seen) -> Result<(), Flaw> {
     ensure(is_half, Rule::HalfOnly, seen.opcode, service)?;
     if peer.service == Service::Datagram {
         return ensure(seen.src_qpn == peer.qpn, Rule::SourceQp, seen.src_qpn, peer.qpn);
+    }
+    if peer.service == Service::Context {
+        return ensure(seen.eecn == peer.dest_qpn, Rule::OtherContext, seen.eecn, peer.dest_qpn);
     }
     ensure(seen.dest_qpn == peer.dest_qpn, Rule::QpNumber, seen.dest_qpn, peer.dest_qpn)
 }

@@ -46,6 +46,8 @@ pub struct Seen {
     pub imm: u32,
     /// XRCETH: number of the shared receive queue.
     pub srqn: u32,
+    /// RDETH: number of the end-to-end context.
+    pub eecn: u32,
     /// DETH: Q_Key.
     pub qkey: u32,
     /// DETH: source QP.
@@ -75,6 +77,8 @@ pub(crate) enum Kind {
     Atomic,
     AtomicWrite,
     Flush,
+    /// RD only.
+    Resync,
 }
 
 impl Kind {
@@ -121,6 +125,7 @@ impl Shape {
             0x11 => (Kind::Acknowledge, true, true),
             0x12 => (Kind::AtomicAck, true, true),
             0x13 | 0x14 => (Kind::Atomic, true, true),
+            0x15 if opcode >> 5 == 2 => (Kind::Resync, true, true),
             0x1c => (Kind::Flush, true, true),
             0x1d => (Kind::AtomicWrite, true, true),
             _ => return None,
@@ -131,6 +136,7 @@ impl Shape {
         let is_defined = match service {
             0 => true,
             1 => low <= 0x0b,
+            2 => low <= 0x15,
             3 => matches!(low, 0x04 | 0x05),
             5 => low <= 0x17,
             _ => opcode == SELECTIVE_ACK,
@@ -139,7 +145,7 @@ impl Shape {
     }
 
     pub(crate) fn is_request(&self) -> bool {
-        matches!(self.kind, Kind::Send | Kind::Write) || self.kind.has_response()
+        matches!(self.kind, Kind::Send | Kind::Write | Kind::Resync) || self.kind.has_response()
     }
 
     fn has_aeth(&self) -> bool {
@@ -180,8 +186,8 @@ impl<'a> Bytes<'a> {
     }
 }
 
-/// Parses a frame of one of the services RC, UC, UD and XRC, or a CNP, from its Ethernet header to
-/// its end.
+/// Parses a frame of one of the services RC, UC, RD, UD and XRC, or a CNP, from its Ethernet header
+/// to its end.
 ///
 /// # Errors
 /// The first [`Flaw`] found. Trailing bytes after the IP packet are a flaw, because no frame of
@@ -310,7 +316,12 @@ fn read_extended(
         ensure(word >> 24 == 0, Rule::ReservedBits, word, 0_u8)?;
         seen.srqn = word;
     }
-    if service == 3 {
+    if service == 2 {
+        let word = bytes.u32()?;
+        ensure(word >> 24 == 0, Rule::ReservedBits, word, 0_u8)?;
+        seen.eecn = word;
+    }
+    if service == 3 || service == 2 && shape.is_request() {
         seen.qkey = bytes.u32()?;
         let word = bytes.u32()?;
         ensure(word >> 24 == 0, Rule::ReservedBits, word, 0_u8)?;

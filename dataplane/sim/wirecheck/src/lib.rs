@@ -22,6 +22,7 @@
 
 mod checker;
 mod crc;
+mod datagrams;
 mod flaw;
 mod frame;
 mod message;

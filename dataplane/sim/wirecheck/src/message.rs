@@ -20,18 +20,24 @@ enum Open {
 pub(crate) struct Messages {
     mtu: u32,
     open: Open,
-    /// The shared receive queue that the message in progress has named.
-    srqn: u32,
+    /// The shared receive queue that the message in progress has named; for RD the two queue pairs
+    /// and the Q_Key.
+    names: [u32; 4],
 }
 
 impl Messages {
     pub(crate) fn new(mtu: u32) -> Messages {
-        Messages { mtu, open: Open::None, srqn: 0 }
+        Messages { mtu, open: Open::None, names: [0; 4] }
     }
 
     /// Returns whether no message is in progress.
     pub(crate) fn is_between(&self) -> bool {
         matches!(self.open, Open::None)
+    }
+
+    /// Forgets the message in progress, which is given up.
+    pub(crate) fn give_up(&mut self) {
+        self.open = Open::None;
     }
 
     /// Checks the next new request packet and returns the number of PSNs that it uses.
@@ -42,10 +48,11 @@ impl Messages {
             _ => false,
         };
         ensure(goes_on, Rule::MessageOrder, seen.opcode, 0_u8)?;
+        let names = [seen.srqn, seen.dest_qpn, seen.src_qpn, seen.qkey];
         if shape.is_first {
-            self.srqn = seen.srqn;
+            self.names = names;
         }
-        ensure(seen.srqn == self.srqn, Rule::QueueChanged, seen.srqn, self.srqn)?;
+        ensure(names == self.names, Rule::QueueChanged, seen.dest_qpn, self.names[1])?;
         self.check_length(seen, shape)?;
         ensure(shape.is_last || !seen.solicited, Rule::SolicitedPlace, seen.opcode, 0_u8)?;
         match shape.kind {

@@ -76,6 +76,10 @@ pub(crate) struct Requester {
     pub(crate) last_progress: u64,
     pub(crate) repeated: u64,
     pub(crate) rewinds: u64,
+    /// One message at a time.
+    is_context: bool,
+    /// A message has begun since the last RESYNC.
+    has_begun: bool,
     /// With selective repeat: what is known of each packet.
     known: Option<Known>,
     /// Silence of the peer after which a keepalive may be sent, in nanoseconds; `None` means never.
@@ -108,6 +112,8 @@ impl Requester {
             last_progress: 0,
             repeated: 0,
             rewinds: 0,
+            is_context: false,
+            has_begun: false,
             known: None,
             keepalive_ns: None,
             keepalive_at: None,
@@ -133,6 +139,34 @@ impl Requester {
         !self.is_selective() && (begins || psn == self.next || self.other_next == Some(psn))
     }
 
+    /// Called before anything is sent: the requester is an end-to-end context's.
+    pub(crate) fn take_turns(&mut self) {
+        self.is_context = true;
+    }
+
+    /// Checks a RESYNC that is sent for the first time: everything before it is given up.
+    fn resync(&mut self, now: u64, seen: &Seen) -> Result<(), Flaw> {
+        ensure(seen.psn == self.end, Rule::ResyncPsn, seen.psn, self.end)?;
+        // A message may be given up for a fault that the wire does not show.
+        ensure(self.has_begun, Rule::NothingGivenUp, seen.psn, self.end)?;
+        self.has_begun = false;
+        ensure(seen.ack_req, Rule::ProbeUnasked, seen.psn, self.end)?;
+        self.units.clear();
+        self.messages.give_up();
+        (self.una, self.end, self.next) = (seen.psn, add(seen.psn, 1), add(seen.psn, 1));
+        (self.other_next, self.probed, self.not_before) = (None, None, None);
+        (self.reads, self.has_cause, self.last_sent) = (0, false, now);
+        let (sent_at, kind) = (now, Kind::Resync);
+        self.units.push_back(Unit { seen: *seen, psns: 1, first_sent_at: now, sent_at, kind });
+        Ok(())
+    }
+
+    /// Returns whether the RESYNC with this PSN is outstanding.
+    fn is_resync(&self, psn: u32) -> bool {
+        let oldest = self.units.front();
+        oldest.is_some_and(|unit| unit.kind == Kind::Resync && unit.seen.psn == psn)
+    }
+
     /// Checks a request that is sent. `slack` is the time by which timeouts may be late for outside
     /// reasons. Returns whether the packet is new.
     pub(crate) fn sent(
@@ -142,6 +176,9 @@ impl Requester {
         seen: &Seen,
         shape: &Shape,
     ) -> Result<bool, Flaw> {
+        if shape.kind == Kind::Resync && !self.is_resync(seen.psn) {
+            return self.resync(now, seen).map(|()| true);
+        }
         let due = self.not_before.unwrap_or(0);
         ensure(now >= due, Rule::BeforeRnrTimer, now, due)?;
         if self.keepalive_ns.is_some() && self.is_quiet() && add(seen.psn, 1) == self.end {
@@ -310,6 +347,11 @@ impl Requester {
     }
 
     fn send_new(&mut self, now: u64, seen: &Seen, shape: &Shape) -> Result<u32, Flaw> {
+        if self.is_context && shape.is_first {
+            let is_alone = self.units.is_empty();
+            ensure(is_alone, Rule::NotOneAtATime, seen.psn, self.una)?;
+            self.has_begun = true;
+        }
         let psns = self.messages.next(seen, shape)?;
         let unit = Unit { seen: *seen, psns, first_sent_at: now, sent_at: now, kind: shape.kind };
         if unit.kind.has_response() {

@@ -9,6 +9,7 @@
 
 use std::collections::VecDeque;
 
+use crate::datagrams::Datagrams;
 use crate::flaw::{Flaw, Rule, ensure};
 use crate::frame::{Kind, Seen, Shape};
 use crate::psn::{add, distance};
@@ -60,6 +61,8 @@ pub(crate) struct Responder {
     pub(crate) rnr_naks: u64,
     /// With selective repeat: the requests that have come.
     come: Option<Come>,
+    /// For an end-to-end context: what RD adds.
+    pub(crate) datagrams: Option<Datagrams>,
 }
 
 impl Responder {
@@ -83,6 +86,7 @@ impl Responder {
             naks: 0,
             rnr_naks: 0,
             come: None,
+            datagrams: None,
         }
     }
 
@@ -101,6 +105,12 @@ impl Responder {
 
     /// Notes that a request arrives undamaged.
     pub(crate) fn arrived(&mut self, now: u64, seen: &Seen, shape: &Shape) {
+        if let Some(datagrams) = &mut self.datagrams {
+            datagrams.arrived(seen);
+        }
+        if shape.kind == Kind::Resync {
+            return self.resync(seen.psn);
+        }
         let ahead = distance(seen.psn, self.possible);
         if self.nak_for == Some(seen.psn) {
             self.nak_for = None;
@@ -126,6 +136,19 @@ impl Responder {
         while let Some((seen, shape)) = self.come.as_ref().and_then(|come| come.get(self.possible))
         {
             self.served(&seen, &shape, 0);
+        }
+    }
+
+    /// Notes that a RESYNC arrives, which is never refused.
+    fn resync(&mut self, psn: u32) {
+        if distance(psn, self.possible) < 0 {
+            return;
+        }
+        self.possible = add(psn, 1);
+        (self.low, self.newest) = (self.possible, self.possible);
+        (self.has_gap, self.nak_for, self.may_nak_again) = (false, None, false);
+        if let Some(datagrams) = &mut self.datagrams {
+            datagrams.refused = None;
         }
     }
 
@@ -176,6 +199,9 @@ impl Responder {
         bitmap: &[u8],
     ) -> Result<(), Flaw> {
         ensure(!self.is_over, Rule::SentAfterEnd, seen.psn, self.low)?;
+        if let Some(datagrams) = &self.datagrams {
+            datagrams.check(seen)?;
+        }
         match shape.kind {
             Kind::SelectiveAck => self.selective_ack(now, seen, bitmap)?,
             Kind::ReadResponse => self.read_response(seen, shape)?,
@@ -216,7 +242,10 @@ impl Responder {
             (1, timer) => {
                 self.rnr_naks += 1;
                 self.check_nak_psn(psn)?;
-                let is_agreed = timer == self.rnr_timer || self.former_timers >> timer & 1 == 1;
+                // That of reliable datagrams is the RD QP's.
+                let is_agreed = timer == self.rnr_timer
+                    || self.former_timers >> timer & 1 == 1
+                    || self.datagrams.is_some();
                 ensure(is_agreed, Rule::RnrTimer, timer, self.rnr_timer)?;
                 self.former_timers = 0;
                 self.low = psn;
@@ -236,11 +265,27 @@ impl Responder {
             (3, 1..=4) => {
                 let is_known = distance(psn, self.possible) <= 0;
                 ensure(is_known, Rule::NakPsn, psn, self.possible)?;
-                self.is_over = true;
+                let is_repeated = distance(psn, self.low) < 0;
+                let is_stored = self.covering(psn).next().is_some();
+                match &mut self.datagrams {
+                    None => self.is_over = true,
+                    Some(datagrams) if datagrams.refused.is_some() => {}
+                    // A READ that was answered before is not answered again; all else goes on.
+                    Some(_) if is_repeated => ensure(is_stored, Rule::NotAsked, psn, self.low)?,
+                    Some(datagrams) => datagrams.refused = Some((psn, seen.syndrome)),
+                }
             }
             _ => return Err(Flaw::new(Rule::Syndrome, seen.syndrome, 0_u8)),
         }
         Ok(())
+    }
+
+    /// The remembered requests with an answer that has this PSN.
+    fn covering(&self, psn: u32) -> impl Iterator<Item = &PendingAnswer> {
+        self.asked.iter().filter(move |asked| {
+            let at = distance(psn, asked.psn);
+            at >= 0 && (at as u32) < asked.psns
+        })
     }
 
     fn check_nak_psn(&self, psn: u32) -> Result<(), Flaw> {

@@ -134,6 +134,10 @@ impl Qp {
                 return Ok(Handled::Done);
             }
             Service::Xrc(_) => return self.handle_extended(now, origin, packet, env),
+            Service::Eec(_) => {
+                return self.handle_reliable_datagram(now, origin, packet, env);
+            }
+            Service::Rd(_) => return Err(DropReason::WrongService),
             Service::Uc(uc) => uc.responder.handle_request(&context, packet, env)?,
             Service::Ud(ud) => match ud.responder.handle_datagram(&context, inbound, env) {
                 Err(DropReason::ReceiveTooSmall) if seeded!(LongDatagramEndsQp) => Outcome::Failed,
@@ -170,7 +174,7 @@ impl Qp {
     /// Finishes a response that the completer has handled. `unacked` is the oldest unacknowledged
     /// PSN before and after it.
     #[inline(always)]
-    fn responded(
+    pub(super) fn responded(
         &mut self,
         now: Instant,
         origin: Origin,
@@ -223,7 +227,7 @@ impl Qp {
     pub fn next_held(&self) -> Option<Psn> {
         match &self.service {
             Service::Rc(rc) => rc.responder.next_held(),
-            Service::Uc(_) | Service::Ud(_) | Service::Xrc(_) | Service::Raw(_) => None,
+            _ => None,
         }
     }
 
@@ -313,6 +317,9 @@ impl Qp {
     /// come; an earlier call does no harm.
     pub fn handle_timeout(&mut self, now: Instant, env: &mut impl Env) {
         self.pace.expire(now);
+        if let Service::Eec(eec) = &mut self.service {
+            eec.expire(now);
+        }
         let Some(rc) = self.service.reliable_mut() else { return };
         if !self.attr.state.sends() {
             return;
@@ -339,7 +346,7 @@ impl Qp {
             env.event(AsyncEvent::PeerLost);
         }
         //= check B16 — if no send WQE is there to complete in error, an event reports it
-        if self.send_wrs() == 0 {
+        if self.send_wrs() == 0 && self.qp_type() != QpType::Eec {
             env.event(AsyncEvent::QpFatal);
         }
         self.fail_send(status, env);
@@ -380,7 +387,8 @@ impl Qp {
         let resend = match &self.service {
             Service::Rc(rc) => rc.requester.next_timeout(),
             Service::Xrc(xrc) => xrc.requester.next_timeout(),
-            Service::Uc(_) | Service::Ud(_) | Service::Raw(_) => None,
+            Service::Eec(eec) => eec.next_timeout(),
+            Service::Uc(_) | Service::Ud(_) | Service::Rd(_) | Service::Raw(_) => None,
         };
         match self.pace.wakes_at() {
             None => resend,
@@ -454,11 +462,11 @@ impl Qp {
     }
 
     fn check_service(&self, packet: &Packet<'_>) -> Result<(), DropReason> {
-        use uroce_wire::Service::{Rc, Uc, Ud, Xrc};
+        use uroce_wire::Service::{Rc, Rd, Uc, Ud, Xrc};
         //= check E9 — an opcode of another service is dropped
         match (packet.op.service, &self.service) {
             (Rc, Service::Rc(_)) | (Uc, Service::Uc(_)) | (Ud, Service::Ud(_)) => Ok(()),
-            (Xrc, Service::Xrc(_)) => Ok(()),
+            (Xrc, Service::Xrc(_)) | (Rd, Service::Eec(_)) => Ok(()),
             _ => Err(DropReason::WrongService),
         }
     }
@@ -493,7 +501,7 @@ impl Qp {
 
     /// Finishes a packet that the responder has handled.
     #[inline]
-    fn served(&mut self, outcome: Outcome, psn: Psn, env: &mut impl Env) {
+    pub(super) fn served(&mut self, outcome: Outcome, psn: Psn, env: &mut impl Env) {
         //= check H11 — the first packet of a connection before RTS is reported, once
         if self.attr.state == QpState::Rtr && !self.has_comm {
             self.begin_comm(psn, env);

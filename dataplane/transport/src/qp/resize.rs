@@ -40,6 +40,8 @@ impl Qp {
                 (&mut rc.requester.sq, &mut rc.responder.rq)
             }
             Service::Ud(ud) => (&mut ud.requester.sq, &mut ud.responder.rq),
+            // Each slot of an RD QP has an address beside it; an EEC has no queues of its own.
+            Service::Rd(_) | Service::Eec(_) => return false,
             Service::Raw(raw) => (&mut raw.requester.sq, &mut raw.responder.rq),
         };
         swap(own_sq, sq);

@@ -7,12 +7,13 @@ use crate::env::{Env, Output};
 use crate::queue::QpCaps;
 use crate::raw::{self, Raw};
 use crate::rc::{self, Keepalive, Rc};
+use crate::rd::{Eec, Rd};
 use crate::recv_queue::RecvQueue;
 use crate::send_queue::SendQueue;
 use crate::time::Instant;
 use crate::uc::{self, Uc};
 use crate::ud::{self, Ud};
-use crate::wqe::{PostError, SendWr, Sge};
+use crate::wqe::{PostError, Rdd, SendWr, Sge};
 use crate::xrc::Xrc;
 use uroce_wire::Qpn;
 
@@ -27,6 +28,8 @@ pub(crate) enum Service {
     Uc(Uc),
     Ud(Ud),
     Xrc(Box<Xrc>),
+    Rd(Box<Rd>),
+    Eec(Box<Eec>),
     Raw(Raw),
 }
 
@@ -38,13 +41,15 @@ macro_rules! each {
             Service::Uc($roles) => $work,
             Service::Ud($roles) => $work,
             Service::Xrc($roles) => $work,
+            Service::Rd($roles) => $work,
+            Service::Eec($roles) => $work,
             Service::Raw($roles) => $work,
         }
     };
 }
 
 impl Service {
-    pub(super) fn new(qp_type: QpType, caps: &QpCaps, uses_srq: bool) -> Service {
+    pub(super) fn new(qp_type: QpType, caps: &QpCaps, uses_srq: bool, rdd: Rdd) -> Service {
         match qp_type {
             QpType::Rc => Service::Rc(Rc {
                 requester: rc::Requester::new(caps),
@@ -61,6 +66,8 @@ impl Service {
                 is_gsi: qp_type == QpType::Gsi,
             }),
             QpType::XrcSend | QpType::XrcRecv => Service::Xrc(Box::new(Xrc::new(qp_type, caps))),
+            QpType::Rd => Service::Rd(Box::new(Rd::new(caps, uses_srq, rdd))),
+            QpType::Eec => Service::Eec(Box::new(Eec::new(rdd))),
             QpType::RawPacket | QpType::RawEtherType | QpType::RawIpv6 => Service::Raw(Raw {
                 requester: raw::Requester::new(caps),
                 responder: raw::Responder::new(caps, uses_srq),
@@ -76,17 +83,20 @@ impl Service {
             Service::Ud(ud) if ud.is_gsi => QpType::Gsi,
             Service::Ud(_) => QpType::Ud,
             Service::Xrc(xrc) => xrc.qp_type(),
+            Service::Rd(_) => QpType::Rd,
+            Service::Eec(_) => QpType::Eec,
             Service::Raw(raw) => raw.qp_type,
         }
     }
 
-    /// The roles of a reliable service: RC, or the extended one.
+    /// The roles of a reliable service: RC, the extended one, or an EEC.
     #[inline]
     pub(super) fn reliable(&self) -> Option<&Rc> {
         match self {
             Service::Rc(rc) => Some(rc),
             Service::Xrc(xrc) => Some(xrc),
-            Service::Uc(_) | Service::Ud(_) | Service::Raw(_) => None,
+            Service::Eec(eec) => Some(eec),
+            Service::Uc(_) | Service::Ud(_) | Service::Rd(_) | Service::Raw(_) => None,
         }
     }
 
@@ -95,7 +105,8 @@ impl Service {
         match self {
             Service::Rc(rc) => Some(rc),
             Service::Xrc(xrc) => Some(xrc),
-            Service::Uc(_) | Service::Ud(_) | Service::Raw(_) => None,
+            Service::Eec(eec) => Some(eec),
+            Service::Uc(_) | Service::Ud(_) | Service::Rd(_) | Service::Raw(_) => None,
         }
     }
 
@@ -108,7 +119,11 @@ impl Service {
     /// Returns whether no message is in progress.
     #[inline]
     pub(super) fn is_quiet(&self) -> bool {
-        each!(self, roles => roles.requester.is_quiet())
+        match self {
+            Service::Rc(rc) => rc.requester.is_quiet(),
+            Service::Eec(eec) => eec.is_quiet(),
+            service => each!(service, roles => roles.requester.is_quiet()),
+        }
     }
 
     #[inline]
@@ -121,10 +136,20 @@ impl Service {
         each!(self, roles => &roles.responder.rq)
     }
 
+    /// Number of receive WQEs that have not completed.
+    #[inline]
+    pub(super) fn recv_depth(&self) -> u32 {
+        match self {
+            Service::Rd(rd) => rd.responder.depth(),
+            service => service.rq().len(),
+        }
+    }
+
     /// Returns whether receives come from shared receive queues.
     pub(super) fn takes_shared(&self) -> bool {
         match self {
             Service::Xrc(xrc) => xrc.is_target(),
+            Service::Eec(_) => false,
             _ => self.rq().uses_srq(),
         }
     }
@@ -142,7 +167,15 @@ impl Service {
         attr: &Attributes,
     ) -> Result<(), PostError> {
         let (qp_type, mtu) = (self.qp_type(), attr.path_mtu);
-        each!(self, roles => roles.requester.sq.post(wr, sges, qp_type, mtu))
+        match self {
+            Service::Rc(rc) => rc.requester.sq.post(wr, sges, qp_type, mtu),
+            Service::Uc(uc) => uc.requester.sq.post(wr, sges, qp_type, mtu),
+            Service::Ud(ud) => ud.requester.sq.post(wr, sges, qp_type, mtu),
+            Service::Xrc(xrc) => xrc.requester.sq.post(wr, sges, qp_type, mtu),
+            Service::Raw(raw) => raw.requester.sq.post(wr, sges, qp_type, mtu),
+            //= check R8 — an RD QP takes posts with a destination, an EEC none
+            Service::Rd(_) | Service::Eec(_) => Err(PostError::WrongOperation),
+        }
     }
 
     #[inline]
@@ -153,7 +186,14 @@ impl Service {
         attr: &Attributes,
     ) -> Result<(), PostError> {
         let (qp_type, mtu) = (self.qp_type(), attr.path_mtu);
-        each!(self, roles => roles.requester.sq.post_inline(wr, data, qp_type, mtu))
+        match self {
+            Service::Rc(rc) => rc.requester.sq.post_inline(wr, data, qp_type, mtu),
+            Service::Uc(uc) => uc.requester.sq.post_inline(wr, data, qp_type, mtu),
+            Service::Ud(ud) => ud.requester.sq.post_inline(wr, data, qp_type, mtu),
+            Service::Xrc(xrc) => xrc.requester.sq.post_inline(wr, data, qp_type, mtu),
+            Service::Raw(raw) => raw.requester.sq.post_inline(wr, data, qp_type, mtu),
+            Service::Rd(_) | Service::Eec(_) => Err(PostError::WrongOperation),
+        }
     }
 
     /// Returns whether the QP has the memory of selective repeat.
@@ -169,6 +209,8 @@ impl Service {
             Service::Uc(uc) => uc.requester.transmit(context, env),
             Service::Ud(ud) => ud.requester.transmit(context, env),
             Service::Xrc(xrc) => xrc.transmit_request(context, env),
+            Service::Eec(eec) => eec.transmit_request(context, env),
+            Service::Rd(_) => Step::Idle,
             Service::Raw(raw) => raw.requester.transmit(context, env),
         }
     }
@@ -179,12 +221,12 @@ impl Service {
         match self {
             Service::Ud(ud) => ud.requester.paced_until(),
             Service::Raw(raw) => raw.requester.paced_until(),
-            Service::Rc(_) | Service::Uc(_) | Service::Xrc(_) => Instant::ZERO,
+            _ => Instant::ZERO,
         }
     }
 
-    /// Sends one answer to the peer, if one is due; only RC and XRC have any. If `is_held`, only a
-    /// bare acknowledgement is sent.
+    /// Sends one answer to the peer, if one is due; only RC, XRC and EECs have any. If `is_held`,
+    /// only a bare acknowledgement is sent.
     #[inline]
     pub(super) fn transmit_answer(
         &mut self,
@@ -195,7 +237,8 @@ impl Service {
         match self {
             Service::Rc(rc) => rc.responder.transmit(context, is_held, env),
             Service::Xrc(xrc) => xrc.transmit_answer(context, is_held, env),
-            Service::Uc(_) | Service::Ud(_) | Service::Raw(_) => Step::Idle,
+            Service::Eec(eec) => eec.transmit_answer(context, is_held, env),
+            Service::Uc(_) | Service::Ud(_) | Service::Rd(_) | Service::Raw(_) => Step::Idle,
         }
     }
 

@@ -5,7 +5,7 @@
 //! ```text
 //!           RESET --> INIT --> RTR --> RTS <--> SQD          any --> RESET
 //!                                       ^                    any --> ERR
-//!                                      SQE  (UC, UD, raw)
+//!                                      SQE  (UC, UD, RD, raw)
 //! ```
 //!
 //! Invariants
@@ -31,7 +31,7 @@ pub enum QpState {
     Rts,
     /// Send queue drain: messages in progress are finished, no message is started.
     Sqd,
-    /// Send queue error (UC, UD, raw): send requests complete flushed, the receive queue works.
+    /// Send queue error (UC, UD, RD, raw): send requests complete flushed, the receive queue works.
     Sqe,
     /// Error: all work requests complete flushed; inbound packets are dropped.
     Err,
@@ -121,6 +121,8 @@ pub const fn rule(qp_type: QpType, from: QpState, to: QpState) -> Option<Rule> {
         QpType::Gsi => &GSI,
         QpType::XrcSend => &XRC_SEND,
         QpType::XrcRecv => &XRC_RECV,
+        QpType::Rd => &RD,
+        QpType::Eec => &EEC,
         QpType::RawPacket | QpType::RawEtherType | QpType::RawIpv6 => &RAW,
     };
     let (required, optional) = match (from, to) {
@@ -131,6 +133,7 @@ pub const fn rule(qp_type: QpType, from: QpState, to: QpState) -> Option<Rule> {
         (Rtr, Rts) => (rows.rts, rows.live),
         (Rts | Sqd, Rts) => (NONE, rows.live),
         //= check H8 — SQE returns to RTS; RC and XRC have no SQE
+        //= check R6 — an EEC has no SQE either, an RD QP has
         (Sqe, Rts) if !qp_type.is_reliable() => (NONE, rows.recovered),
         (Rts, Sqd) => (NONE, AttrMask::EN_SQD_ASYNC_NOTIFY),
         (Sqd, Sqd) => (NONE, rows.drained),
@@ -194,6 +197,38 @@ const XRC_RECV: Rows = Rows {
     live: UC.live.union(AttrMask::MIN_RNR_TIMER),
     drained: UC.drained.union(AttrMask::PORT).union(AttrMask::TIMEOUT).union(RESPONDER),
     ..UC
+};
+
+/// An EEC's table: RC's, without the attributes that the RD QPs have.
+//= check R6 — depth of inbound READs and ATOMICs, path, PSNs, timeout and retries are the EEC's
+const EEC: Rows = Rows {
+    init: AttrMask::PKEY.union(AttrMask::PORT),
+    rtr: UC.rtr.union(AttrMask::MAX_DEST_RD_ATOMIC),
+    rtr_optional: AttrMask::ALT_PATH.union(AttrMask::PKEY).union(PATIENCE),
+    rts: UC.rts.union(REQUESTER),
+    live: AttrMask::CUR_STATE.union(MIGRATION).union(AttrMask::RATE_LIMIT),
+    recovered: AttrMask::empty(),
+    drained: AttrMask::AV
+        .union(MIGRATION)
+        .union(AttrMask::PKEY)
+        .union(AttrMask::PORT)
+        .union(AttrMask::MAX_DEST_RD_ATOMIC)
+        .union(REQUESTER),
+};
+
+/// The attributes of an RD QP that may be changed at any time.
+const MEMBER: AttrMask = AttrMask::QKEY.union(AttrMask::ACCESS).union(AttrMask::MIN_RNR_TIMER);
+
+/// An RD QP's table. It has neither path nor PSNs.
+//= check R7 — Q_Key, access flags, RNR timer and depth of inbound READs and ATOMICs are the RD QP's
+const RD: Rows = Rows {
+    init: AttrMask::QKEY.union(AttrMask::ACCESS),
+    rtr: AttrMask::MAX_DEST_RD_ATOMIC,
+    rtr_optional: MEMBER,
+    rts: AttrMask::empty(),
+    live: AttrMask::CUR_STATE.union(MEMBER),
+    recovered: AttrMask::CUR_STATE.union(MEMBER),
+    drained: MEMBER.union(AttrMask::MAX_DEST_RD_ATOMIC),
 };
 
 /// Attributes that both ends of a connection have agreed on.

@@ -187,7 +187,8 @@ impl Requester {
             }
             NakCode::RemoteOperationalError => Err(WcStatus::RemOpErr),
             //= check X3 — the requester completes with the status of an invalid domain
-            NakCode::InvalidRdRequest if E::NAMES_QUEUES => {
+            //= check R12 — with RD too
+            NakCode::InvalidRdRequest if E::HAS_DOMAIN => {
                 env.count(Counter::ReqRemoteXrcViolation);
                 Err(WcStatus::RemInvRdReqErr)
             }

@@ -22,6 +22,7 @@
 //! ([`super::retry`]), which packets are sent again one by one ([`repeat`]), what is sent while
 //! nothing is outstanding ([`keepalive`]).
 
+mod datagram;
 mod keepalive;
 mod repeat;
 

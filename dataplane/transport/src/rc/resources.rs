@@ -373,13 +373,19 @@ impl Resources {
 
     /// The newest request that contains `psn`; after 2^24 packets an older one may contain it too.
     //= check D5 — a record is found by its PSNs, never by its place
-    fn find(&self, psn: Psn, mtu: u32) -> Option<u8> {
+    pub(super) fn find(&self, psn: Psn, mtu: u32) -> Option<u8> {
         let holds = |at: &u8| {
             let record = self.record(*at);
             let index = psn.distance_from(record.first_psn());
             index >= 0 && (index as u32) < packets(record.len, mtu)
         };
         self.positions().rev().find(holds)
+    }
+
+    /// PSN after the answer to the request at place `at`.
+    pub(super) fn end_of(&self, at: u8, mtu: u32) -> Psn {
+        let record = self.record(at);
+        record.first_psn().plus(packets(record.len, mtu))
     }
 
     fn positions(&self) -> impl DoubleEndedIterator<Item = u8> + use<> {

@@ -19,6 +19,7 @@
 //!
 //! Not here: ICRC, addresses, P_Key (checked before), timers (the responder has none).
 
+mod datagram;
 mod execute;
 mod hold;
 mod named;
@@ -28,6 +29,8 @@ use uroce_wire::{
     Aeth, AtomicAckEth, Bth, ExtHeaders, Msn, NakCode, OpCode, Operation, Packet, Psn, Qpn,
     Syndrome, Va,
 };
+
+pub(crate) use datagram::Repeated;
 
 use super::resources::{PendingAnswer, Reply, Resources};
 use super::selective::Held;

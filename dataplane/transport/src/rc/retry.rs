@@ -293,6 +293,17 @@ impl Retry {
         true
     }
 
+    /// End of the RNR wait, and the retries that are left after it; `None` if there is no wait.
+    pub(super) fn rnr_wait(&self) -> Option<(Instant, u8)> {
+        let until = self.deadline.get().filter(|_| self.waits_for_receiver())?;
+        Some((until, self.rnr_left))
+    }
+
+    /// Sets the number of RNR retries that are left.
+    pub(super) fn set_rnr_left(&mut self, rnr_left: u8) {
+        self.rnr_left = rnr_left;
+    }
+
     #[inline]
     pub(super) fn waits_for_receiver(&self) -> bool {
         self.waits == Waits::Receiver

@@ -26,6 +26,8 @@ impl<'e, E> Named<'e, E> {
 impl<E: Env> Env for Named<'_, E> {
     type Memory = E::Memory;
 
+    type Other<'o> = E::Other<'o>;
+
     const NAMES_QUEUES: bool = true;
 
     fn memory(&mut self) -> &mut E::Memory {

@@ -1,5 +1,6 @@
 //! Each rule about sequences, broken by frames that are built here.
 
+mod datagrams;
 mod keepalive;
 mod migration;
 mod selective;

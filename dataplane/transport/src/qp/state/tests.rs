@@ -130,7 +130,7 @@ fn all_pairs_of_states() {
             }
             drawn.push('\n');
         }
-        // Columns and rows: RESET INIT RTR RTS SQD SQE ERR. RC and XRC have no SQE->RTS.
+        // Columns and rows: RESET INIT RTR RTS SQD SQE ERR. RC, XRC and EECs have no SQE->RTS.
         let sqe = if qp_type.is_reliable() { "x.....x" } else { "x..x..x" };
         let table = format!("xx....x\nxxx...x\nx..x..x\nx..xx.x\nx..xx.x\n{sqe}\nx.....x\n");
         assert_eq!(drawn, table, "{qp_type}");
@@ -278,6 +278,32 @@ const fn digest_of_xrc(qp_type: QpType, row: usize) -> (AttrMask, AttrMask) {
     }
 }
 
+/// The rows of [`digest`] for RD: a row is RC's, with the attributes that the chapters on states
+/// give to RD QPs taken out of the EEC's, and nothing else left for the RD QP.
+const fn digest_of_rd(row: usize) -> (AttrMask, AttrMask) {
+    use AttrMask as M;
+    const NONE: M = M::empty();
+    const OWN: M = M::QKEY.union(M::ACCESS).union(M::MIN_RNR_TIMER);
+    match row {
+        0 => (M::QKEY.union(M::ACCESS), NONE),
+        1 => (M::MAX_DEST_RD_ATOMIC, OWN),
+        4 => (NONE, OWN.union(M::MAX_DEST_RD_ATOMIC)),
+        5 => (NONE, M::EN_SQD_ASYNC_NOTIFY),
+        _ => (NONE, OWN.union(M::CUR_STATE)),
+    }
+}
+
+/// The rows of [`digest`] for an EEC.
+const fn digest_of_eec(row: usize) -> (AttrMask, AttrMask) {
+    use AttrMask as M;
+    const NONE: M = M::empty();
+    const OWN: M = M::QKEY.union(M::ACCESS).union(M::MIN_RNR_TIMER).union(M::KEEPALIVE_MS);
+    const ADDED: M = M::SELECTIVE_REPEAT.union(M::UDP_SOURCE_PORTS);
+    let (required, optional) =
+        if row == 0 { (M::PKEY.union(M::PORT), NONE) } else { digest(QpType::Rc, row) };
+    (required.difference(OWN), optional.difference(OWN).difference(ADDED))
+}
+
 /// The tables of the control plane's digest, row by row: required, then optional attributes.
 const fn digest(qp_type: QpType, row: usize) -> (AttrMask, AttrMask) {
     use AttrMask as M;
@@ -309,6 +335,8 @@ const fn digest(qp_type: QpType, row: usize) -> (AttrMask, AttrMask) {
         .union(M::KEEPALIVE_MS);
     match (row, qp_type) {
         (0, QpType::Ud) => (PKEY_QKEY.union(M::PORT), NONE),
+        (_, QpType::Rd) => digest_of_rd(row),
+        (_, QpType::Eec) => digest_of_eec(row),
         (0, QpType::Gsi) => (PKEY_QKEY, NONE),
         (0, kind) if kind.is_raw() => (M::PORT, NONE),
         (1 | 4, kind) if kind.is_raw() => (NONE, NONE),
@@ -346,6 +374,8 @@ const fn digest(qp_type: QpType, row: usize) -> (AttrMask, AttrMask) {
 
 #[test] //= check H2 test
 //= check X6 test
+//= check R6 test
+//= check R7 test
 //= check W8 test
 fn the_attributes_of_each_service_are_those_of_its_table() {
     use QpState::{Init, Reset, Rtr, Rts, Sqd, Sqe};
