@@ -4,9 +4,9 @@ use core::time::Duration;
 
 use uroce_sim::{Crafted, Rule};
 use uroce_transport::{AccessFlags, DropReason, QpChange, QpState, Side, WcStatus};
-use uroce_wire::{NakCode, OpCode, Qkey, Qpn};
+use uroce_wire::{NakCode, OpCode, Qkey, Qpn, Syndrome};
 
-use crate::{A, B, Scene};
+use crate::{A, B, SHORTLY, Scene};
 
 /// What goes away at the responder's end.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -163,6 +163,34 @@ fn a_read_is_answered_again_only_by_the_rd_qp_that_it_named() {
         assert_eq!(data(&scene), 1, "kind {kind}");
         assert_eq!(scene.naks(B).len(), 1, "kind {kind}");
         assert_eq!(scene.pair.drops(B, DropReason::OldRead), 1, "kind {kind}");
+    }
+}
+
+#[test] //= check R24 test
+fn a_denial_that_is_still_to_be_sent_does_not_keep_back_the_acknowledgement_of_the_next_message() {
+    for loss in [Loss::Renew, Loss::Memory, Loss::Access] {
+        let mut scene = Scene::untapped();
+        let read = read_of_first(&scene);
+        scene.pair.deliver(A, &read);
+        lose(&mut scene, loss);
+        let before = scene.pair.responses(B).len();
+        // Nothing can leave while the copy comes, and the next message of another RD QP.
+        scene.pair.world.set_full_rate(1.0);
+        scene.pair.deliver(A, &read);
+        let (from, to) = (scene.here[1], scene.there[1]);
+        let [from_qpn, to_qpn] = [from, to].map(|at| scene.pair.world.qp(at).qpn());
+        let recv = scene.pair.rd_recv(to, 100);
+        let send = scene.pair.craft(A, OpCode::RD_SEND_ONLY).psn(scene.pair.psn(A, 1));
+        let send = send.bth(|bth| bth.dest_qpn = to_qpn);
+        scene.pair.deliver(A, &send.ext(|ext| ext.deth.src_qpn = from_qpn));
+        scene.pair.world.set_full_rate(0.0);
+        scene.pair.run_for(SHORTLY);
+        scene.assert_succeeded(to, Side::Recv, &[recv]);
+        let sent = scene.pair.responses(B).split_off(before);
+        assert!(sent.len() <= 2, "{sent:?}");
+        let last = sent.last().expect("an answer");
+        assert!(matches!(last.ext.aeth.syndrome, Syndrome::Ack { .. }), "{loss:?} {last:?}");
+        assert_eq!((last.bth.psn, last.bth.dest_qpn), (scene.pair.psn(A, 1), from_qpn));
     }
 }
 

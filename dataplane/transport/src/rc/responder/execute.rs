@@ -191,7 +191,8 @@ impl Responder {
     /// Moves the expected PSN to `psn` and updates a NAK that has not been sent yet. A sequence NAK
     /// moves along with it, because packets after the gap were dropped and the peer must continue
     /// from here. Once all of them have come again, the NAK becomes an ACK. An RNR NAK becomes an
-    /// ACK too, because the refused request has found a receive WQE.
+    /// ACK too, because the refused request has found a receive WQE. Any other NAK here refuses to
+    /// answer an older READ again (RD); with this request, the peer shows that it needs no answer.
     #[inline]
     fn expect(&mut self, psn: Psn) {
         if self.held.is_some() {
@@ -208,7 +209,9 @@ impl Responder {
             Syndrome::Nak(NakCode::PsnSequenceError) | Syndrome::RnrNak { .. } => {
                 *answer = Answer { psn: psn.minus(1), syndrome: Syndrome::UNLIMITED };
             }
-            _ => {}
+            //= check R24 — it does not keep back the acknowledgement of this request
+            Syndrome::Nak(_) => self.answer = None,
+            Syndrome::Ack { .. } | Syndrome::Reserved(_) => {}
         }
     }
 
