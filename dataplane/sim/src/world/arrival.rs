@@ -47,8 +47,10 @@ impl World {
             _ if datagram.dst != node.rail(flight.rail).gid => Err(DropReason::NotForUs),
             Ok(packet) if packet.op.service == Service::Rd => {
                 //= check R20 — an EEC of the number in RDETH, or the packet is dropped
+                // A receiver that looks at BTH only hands over what is not for an EEC, too.
                 let eecn = Qpn::new(packet.ext.rdeth.eecn);
-                let at = find(node, to, eecn).map_err(|_| DropReason::UnknownEecn)?;
+                let at = find(node, to, eecn).or_else(|_| find(node, to, packet.bth.dest_qpn));
+                let at = at.map_err(|_| DropReason::UnknownEecn)?;
                 self.hand_over(at, &datagram, &packet, flight)
             }
             Ok(packet) => {

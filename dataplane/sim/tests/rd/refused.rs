@@ -307,11 +307,15 @@ fn a_message_that_begins_in_the_middle_of_another_is_an_invalid_request() {
 fn packets_to_no_eec_are_dropped_and_counted() {
     let mut scene = Scene::untapped();
     let to = scene.pair.world.qp(scene.there[0]).qpn();
-    for opcode in [OpCode::RD_SEND_ONLY, OpCode::RD_RESYNC, OpCode::RD_ACKNOWLEDGE] {
-        let packet = scene.pair.craft(A, opcode).bth(|bth| bth.dest_qpn = to);
-        scene.pair.deliver(A, &packet.ext(|ext| ext.rdeth.eecn = 0x7777));
+    // Handed to an RD QP, an EEC of another number, and to none.
+    for dest in [to, scene.pair.qpn(B), Qpn::new(0x7777)] {
+        for opcode in [OpCode::RD_SEND_ONLY, OpCode::RD_RESYNC, OpCode::RD_ACKNOWLEDGE] {
+            let packet = scene.pair.craft(A, opcode).bth(|bth| bth.dest_qpn = dest);
+            scene.pair.deliver(A, &packet.ext(|ext| ext.rdeth.eecn = 0x7777));
+        }
     }
-    assert_eq!(scene.pair.drops(B, DropReason::UnknownEecn), 3);
+    assert_eq!(scene.pair.drops(B, DropReason::UnknownEecn), 9);
+    assert_eq!(scene.pair.count(B, Counter::RdResyncs), 0);
     // An RD QP is no EEC, and an EEC takes no other opcodes.
     let packet = scene.pair.craft(A, OpCode::RD_SEND_ONLY);
     scene.pair.deliver(A, &packet.ext(|ext| ext.rdeth.eecn = to.value()));

@@ -466,7 +466,10 @@ impl Qp {
         //= check E9 — an opcode of another service is dropped
         match (packet.op.service, &self.service) {
             (Rc, Service::Rc(_)) | (Uc, Service::Uc(_)) | (Ud, Service::Ud(_)) => Ok(()),
-            (Xrc, Service::Xrc(_)) | (Rd, Service::Eec(_)) => Ok(()),
+            (Xrc, Service::Xrc(_)) => Ok(()),
+            //= check R20 — a packet to another EEC is dropped, whichever QP it was handed to
+            (Rd, _) if packet.ext.rdeth.eecn != self.by.qpn.value() => Err(DropReason::UnknownEecn),
+            (Rd, Service::Eec(_)) => Ok(()),
             _ => Err(DropReason::WrongService),
         }
     }
