@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use uroce_sim::{At, Rule};
 use uroce_transport::{AsyncEvent, Counter, DropReason, QpChange, QpState, SendOp, Side, WcStatus};
-use uroce_wire::{OpCode, Syndrome};
+use uroce_wire::{NakCode, OpCode, Syndrome};
 
 use crate::{A, B, SHORTLY, Scene};
 
@@ -45,17 +45,22 @@ fn an_rd_qp_that_leaves_in_the_middle_of_its_message_is_given_up_by_a_resync() {
             leave(&mut scene, from, how);
             scene.run();
             let done = scene.done(from, Side::Send);
-            if how == Leave::Fail {
-                assert_eq!(done.len(), 1);
-                assert_eq!(done[0].0, send);
+            // Completed before or flushed; nothing completes after a reset.
+            match how {
+                Leave::Fail => assert_eq!(done.len(), 1),
+                Leave::Reset | Leave::Destroy => assert!(done.is_empty() || sent > 12, "{done:?}"),
             }
+            assert!(done.iter().all(|(wr_id, _)| *wr_id == send));
             scene.assert_succeeded(scene.here[1], Side::Send, &[behind]);
             let received = scene.pair.take_at(to, Side::Recv);
             let statuses: Vec<_> = received.iter().map(|cqe| (cqe.wr_id, cqe.status)).collect();
             let resyncs = scene.resyncs(A);
             let ok = WcStatus::Success;
             match resyncs.len() {
-                0 => assert!(statuses == [(recvs[0], ok)] || sent >= 12, "{statuses:?}"),
+                0 if sent == 0 => assert_eq!(statuses, [(recvs[0], ok)]),
+                // It was acknowledged before its RD QP has left.
+                0 if sent > 12 => assert_eq!(statuses, recvs.map(|wr_id| (wr_id, ok))),
+                0 => panic!("{sent} packets were sent, and no RESYNC"),
                 _ if statuses[0].1 == ok => assert_eq!(statuses.len(), 2),
                 _ => assert_eq!(statuses, [(recvs[0], WcStatus::RemAbortErr), (recvs[1], ok)]),
             }
@@ -132,6 +137,80 @@ fn a_resync_that_is_never_acknowledged_ends_the_eec() {
     assert_eq!(scene.pair.take_events(A), [AsyncEvent::QpFatal]);
     scene.assert_ended(scene.here[1], Side::Send, &[(waiting, WcStatus::InvEecStateErr)]);
     assert_eq!(scene.resyncs(A).len(), 8);
+}
+
+/// An EEC with a RESYNC that is outstanding, about a message that was given up, or put off; another
+/// RD QP waits. Nothing passes any more.
+fn outstanding(is_put_off: bool) -> (Scene, [u64; 2]) {
+    let mut scene = Scene::with(|terms| {
+        terms.settings.budget = 1;
+        terms.half[A].rnr_retry = 1;
+    });
+    scene.pair.world.stop_tap();
+    let ([first, second, _], [to, other, _]) = (scene.here, scene.there);
+    if !is_put_off {
+        scene.pair.rd_recv(to, 4000);
+    }
+    let send = scene.pair.rd_send(first, to, if is_put_off { 200 } else { 3000 });
+    let waiting = scene.pair.rd_send(second, other, 10);
+    scene.pair.rule(Rule::drop().from(A).opcode(OpCode::RD_RESYNC).nth(1));
+    if !is_put_off {
+        scene.pair.run_for(Duration::from_nanos(1200));
+        scene.pair.world.fail(first);
+    }
+    while scene.resyncs(A).is_empty() {
+        scene.pair.world.step();
+    }
+    scene.pair.cut(0);
+    (scene, [send, waiting])
+}
+
+#[test] //= check R27 test
+fn a_resync_that_is_refused_ends_the_eec() {
+    let nak = |code| Some(Syndrome::Nak(code));
+    let answers = [
+        (nak(NakCode::InvalidRequest), WcStatus::RemInvReqErr),
+        (nak(NakCode::RemoteAccessError), WcStatus::RemAccessErr),
+        (nak(NakCode::RemoteOperationalError), WcStatus::RemOpErr),
+        (nak(NakCode::InvalidRdRequest), WcStatus::RemInvRdReqErr),
+        (nak(NakCode::Reserved(9)), WcStatus::BadRespErr),
+        (Some(Syndrome::RnrNak { timer: 1 }), WcStatus::RnrRetryExcErr),
+        // A READ response.
+        (None, WcStatus::BadRespErr),
+    ];
+    for (syndrome, status) in answers {
+        for is_put_off in [false, true] {
+            let (mut scene, [send, waiting]) = outstanding(is_put_off);
+            let ([first, second, _], resync) = (scene.here, scene.resyncs(A)[0].bth.psn);
+            let opcode = match syndrome {
+                Some(_) => OpCode::RD_ACKNOWLEDGE,
+                None => OpCode::RD_RDMA_READ_RESPONSE_ONLY,
+            };
+            let qpn = scene.pair.world.qp(first).qpn();
+            let answer = scene.pair.craft(B, opcode).psn(resync).bth(|bth| bth.dest_qpn = qpn);
+            let answer =
+                answer.ext(|ext| ext.aeth.syndrome = syndrome.unwrap_or(Syndrome::UNLIMITED));
+            // An RNR NAK once more than the retries, each after its wait.
+            let is_rnr = matches!(syndrome, Some(Syndrome::RnrNak { .. }));
+            for nth in 0..=u32::from(is_rnr) {
+                if nth > 0 {
+                    scene.pair.run_for(Duration::from_micros(20));
+                    assert_eq!(scene.resyncs(A).len(), 2);
+                }
+                assert_eq!(scene.pair.qp(A).state(), QpState::Rts, "{syndrome:?}");
+                scene.pair.deliver(B, &answer);
+            }
+            assert_eq!(scene.pair.qp(A).state(), QpState::Err, "{syndrome:?} {is_put_off}");
+            let events: &[AsyncEvent] = if is_put_off { &[] } else { &[AsyncEvent::QpFatal] };
+            assert_eq!(scene.pair.take_events(A), events, "{syndrome:?}");
+            let flushed = WcStatus::WrFlushErr;
+            let expected = (send, if is_put_off { status } else { flushed });
+            scene.assert_ended(first, Side::Send, &[expected]);
+            let expected = [(waiting, WcStatus::InvEecStateErr)];
+            scene.assert_ended(second, Side::Send, &expected);
+            scene.assert_state(second, QpState::Sqe);
+        }
+    }
 }
 
 #[test] //= check R21 test
@@ -263,7 +342,12 @@ fn a_receiver_that_leaves_in_the_middle_is_refused_and_completes_its_receives_on
         scene.run();
         scene.assert_ended(from, Side::Send, &[(send, WcStatus::RemInvRdReqErr)]);
         assert_eq!(scene.done(to, Side::Recv), []);
+        let flushed = expected.len() as u64;
+        assert_eq!(scene.pair.count(B, Counter::RespCqeFlushError), flushed, "{how:?}");
+        assert_eq!(scene.pair.count(B, Counter::RespCqeError), 0, "none has completed: {how:?}");
+        assert_eq!(scene.pair.count(B, Counter::RecvMessages), 0);
         scene.assert_eecs_live();
+        assert_eq!(scene.pair.count(B, Counter::RecvMessages), 1);
     }
 }
 

@@ -4,6 +4,7 @@ use core::time::Duration;
 
 use uroce_sim::{Rule, Seen};
 use uroce_transport::{Counter, QpChange, QpState, RdAddress, SendOp, Side, WcOpcode, WcStatus};
+use uroce_wire::OpCode;
 
 use crate::{A, B, SHORTLY, Scene};
 
@@ -100,6 +101,36 @@ fn messages_by_several_eecs_to_one_rd_qp_complete_in_the_order_in_which_they_end
     assert_eq!(ended, [(recvs[1], 700, 1), (recvs[0], 1280, 2)]);
 }
 
+#[test] //= check R36 test
+fn peers_that_begin_a_message_each_and_send_no_more_do_not_stop_an_rd_qp_for_others() {
+    const SILENT: usize = 40;
+    let mut scene = Scene::untapped();
+    let (source, to) = (scene.pair.world.qp(scene.here[0]).qpn(), scene.there[0]);
+    let dest = scene.pair.world.qp(to).qpn();
+    for _ in 0..SILENT {
+        let [_, eec] = scene.pair.another();
+        let (eecn, psn) = {
+            let eec = scene.pair.world.qp(eec);
+            (eec.qpn().value(), eec.attr().rq_psn)
+        };
+        scene.pair.rd_recv(to, 1000);
+        let first = scene.pair.craft(A, OpCode::RD_SEND_FIRST).payload(&[1; 256]).psn(psn);
+        let first = first.bth(|bth| bth.dest_qpn = dest);
+        let first = first.ext(|ext| (ext.deth.src_qpn, ext.rdeth.eecn) = (source, eecn));
+        scene.pair.deliver(A, &first);
+    }
+    assert_eq!(scene.pair.world.qp(to).recv_wrs(), SILENT as u32);
+    let recv = scene.pair.rd_recv(to, 1000);
+    let send = scene.pair.rd_send(scene.here[1], to, 700);
+    scene.pair.run();
+    scene.assert_succeeded(scene.here[1], Side::Send, &[send]);
+    scene.assert_succeeded(to, Side::Recv, &[recv]);
+    assert_eq!(scene.pair.count(B, Counter::OutOfBuffer), 0);
+    // All of them complete once.
+    scene.pair.world.fail(to);
+    assert_eq!(scene.done(to, Side::Recv).len(), SILENT);
+}
+
 #[test] //= check R15 test
 fn a_qp_without_receives_at_the_peer_does_not_hold_up_the_others() {
     let mut scene = Scene::new();
@@ -141,7 +172,7 @@ fn a_message_that_was_put_off_waits_as_long_as_the_rnr_nak_says() {
     assert!(wait < Duration::from_micros(90), "{wait:?}");
 }
 
-const RESYNC: uroce_wire::OpCode = uroce_wire::OpCode::RD_RESYNC;
+const RESYNC: OpCode = OpCode::RD_RESYNC;
 
 #[test] //= check R16 test
 fn rnr_retries_are_those_of_the_request_also_when_others_send_in_between() {

@@ -19,9 +19,8 @@ use crate::send_queue::SendQueue;
 use crate::time::Instant;
 use crate::wqe::{PostError, RdAddress, Rdd, RecvWr, SendWr, Sge};
 
-/// Number of receives that EECs fill at the same time. A message by one more EEC is refused for
-/// now.
-const MAX_LENT: usize = 16;
+/// Number of receives that EECs fill at the same time for which memory is allocated at first.
+const LENT_AT_FIRST: usize = 16;
 
 /// Bit of controlled Q_Keys: if a work request's Q_Key has it, the QP's own Q_Key is sent instead.
 const CONTROLLED: u32 = 1 << 31;
@@ -170,6 +169,8 @@ struct Lent {
 #[derive(Debug)]
 pub(crate) struct Responder {
     pub(crate) rq: RecvQueue,
+    /// At most one per EEC. It grows when more of them than ever before fill receives at the same
+    /// time, so that peers that begin messages and do not end them do not stop the others.
     lent: Vec<Lent>,
     /// Number of times that all receives were flushed or forgotten.
     pub(crate) life: u32,
@@ -177,7 +178,7 @@ pub(crate) struct Responder {
 
 impl Responder {
     fn new(caps: &QpCaps, uses_srq: bool) -> Responder {
-        let lent = Vec::with_capacity(MAX_LENT);
+        let lent = Vec::with_capacity(LENT_AT_FIRST);
         Responder { rq: RecvQueue::new(caps, uses_srq), lent, life: 0 }
     }
 
@@ -200,7 +201,6 @@ impl Responder {
     //= check R25 — a receive that was being filled too, and once
     pub(crate) fn flush(&mut self, qpn: Qpn, out: &mut impl Output) {
         while let Some(lent) = self.lent.first().copied() {
-            out.count(Counter::RespCqeFlushError);
             let cqe = Cqe::new(lent.wr_id, WcStatus::WrFlushErr, WcOpcode::Recv, qpn);
             self.complete_lent(lent.eec, cqe, out);
         }
@@ -217,7 +217,7 @@ impl Responder {
         env: &mut impl Env,
         place: impl FnOnce(&RecvWr, &[Sge]),
     ) -> Found {
-        if self.lent.len() == MAX_LENT || !self.rq.ensure(env) {
+        if !self.rq.ensure(env) {
             return Found::Nothing;
         }
         let Some(wr_id) = self.rq.lend(place) else { return Found::Nothing };
@@ -228,6 +228,11 @@ impl Responder {
     /// Completes the receive that an EEC has filled. No effect if it was flushed meanwhile.
     pub(crate) fn complete_lent(&mut self, eec: Qpn, cqe: Cqe, out: &mut impl Output) {
         let Some(at) = self.lent.iter().position(|lent| lent.eec == eec) else { return };
+        out.count(match cqe.status {
+            WcStatus::Success => Counter::RecvMessages,
+            WcStatus::WrFlushErr => Counter::RespCqeFlushError,
+            _ => Counter::RespCqeError,
+        });
         let wr_id = self.lent.remove(at).wr_id;
         let position = self.rq.left().wrapping_sub(self.lent.len() as u32);
         out.complete(Side::Recv, Cqe { wr_id, position, ..cqe });

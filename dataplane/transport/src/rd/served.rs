@@ -125,8 +125,10 @@ impl<E: Env> Output for Served<'_, E> {
 
     fn count(&mut self, counter: Counter) {
         let counter = match counter {
-            // The RD QP counts the completions of its requests.
+            // The RD QP counts the completions of its requests and receives.
             Counter::SendMessages | Counter::ReqCqeError | Counter::ReqCqeFlushError => return,
+            Counter::RecvMessages | Counter::RespCqeError => return,
+            // The responder counts violations of any domain by the name of XRC's.
             Counter::RespXrcViolations => Counter::RespRdViolations,
             Counter::ReqRemoteXrcViolation => Counter::ReqRemoteRdViolation,
             counter => counter,
