@@ -22,7 +22,8 @@
 //! - An RD QP is in the line of at most one EEC, that of its oldest request ([`line`]).
 //! - An error of one RD QP does not stop the EEC: the message is given up, the peer is told by a
 //!   RESYNC, and the next RD QP has its turn.
-//! - What an EEC has of an RD QP (a request, a receive) is a copy; the RD QP completes it, once.
+//! - The request that an EEC sends is a copy of the RD QP's oldest. The receive that it fills has
+//!   left the RD QP's queue and is lent. The RD QP completes both, once.
 //!
 //! Not here: the states of both ([`crate::qp`]), how an environment finds the other QP
 //! ([`crate::Env::with_other`]); selective repeat and keepalive, which RD does not have.

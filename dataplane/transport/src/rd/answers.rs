@@ -14,8 +14,8 @@
 //!   before the refusal may be lost.
 //! - A READ or ATOMIC is answered again only to the RD QP that asked, for the one that it named.
 //!   If that cannot be, it is refused as long as it may be the peer's message in progress: silence
-//!   would end the EEC, with all its RD QPs. That refusal ends nothing here, because the request
-//!   may be an old copy.
+//!   would use up the retries of the peer's EEC, and end it with all its RD QPs. That refusal ends
+//!   nothing here, because the request may be an old copy.
 
 use uroce_wire::{NakCode, Operation, Packet, Psn, Qpn};
 

@@ -104,7 +104,7 @@ pub(crate) struct Eec {
     pub(super) serves: Option<Serves>,
     /// RD QP that the receive in the responder's queue is of.
     pub(super) lender: Qpn,
-    /// RD QP of the peer that acknowledgements go to.
+    /// RD QP of the peer that ACKs and NAKs go to.
     pub(super) source: Qpn,
     /// PSN and code of the refusal after which only a RESYNC is taken.
     pub(super) refusal: Option<(Psn, NakCode)>,

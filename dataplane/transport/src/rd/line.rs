@@ -53,7 +53,10 @@ impl Line {
             let place = env.with_other(at, |qp, _| {
                 qp.member().map(|rd| (rd.requester.next, rd.requester.resume_at))
             });
-            let Some((next, resume_at)) = place.flatten() else { break };
+            let Some((next, resume_at)) = place.flatten() else {
+                debug_assert!(false, "an RD QP in line cannot be reached");
+                break;
+            };
             if resume_at <= now {
                 return Turn::Of(at, before);
             }

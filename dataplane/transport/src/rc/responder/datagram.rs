@@ -113,6 +113,7 @@ impl Responder {
         }
         match code {
             NakCode::RemoteAccessError => out.count(Counter::RespRemoteAccessErrors),
+            // Counted as RD's (`rd::served`).
             NakCode::InvalidRdRequest => out.count(Counter::RespXrcViolations),
             _ => out.count(Counter::RespRemoteInvalidRequests),
         }
