@@ -30,6 +30,12 @@ pub fn rnr_wait_ns(code: u8) -> u64 {
 /// Shortest time without progress after which a probe may be sent, in nanoseconds.
 const QUIET_MIN_NS: u64 = 50_000;
 
+/// Number of messages that were put off that are remembered.
+const PUT_OFF_KEPT: usize = 64;
+
+/// Length of a payload from which on two of the same bytes are the same message, in bytes.
+const TOLD_APART: u32 = 16;
+
 /// One request packet, or a READ request with all PSNs of its responses.
 #[derive(Clone, Copy, Debug)]
 struct Unit {
@@ -78,8 +84,11 @@ pub(crate) struct Requester {
     pub(crate) rewinds: u64,
     /// One message at a time.
     is_context: bool,
-    /// A message has begun since the last RESYNC.
-    has_begun: bool,
+    /// First packet of the message in progress of an end-to-end context. A READ or ATOMIC is kept
+    /// until the next message: its response may fail at this end, after all of it has come.
+    begun: Option<Seen>,
+    /// First packets of messages that were given up during an RNR wait, and its end.
+    put_off: VecDeque<(Seen, u64)>,
     /// With selective repeat: what is known of each packet.
     known: Option<Known>,
     /// Silence of the peer after which a keepalive may be sent, in nanoseconds; `None` means never.
@@ -113,7 +122,8 @@ impl Requester {
             repeated: 0,
             rewinds: 0,
             is_context: false,
-            has_begun: false,
+            begun: None,
+            put_off: VecDeque::new(),
             known: None,
             keepalive_ns: None,
             keepalive_at: None,
@@ -148,8 +158,10 @@ impl Requester {
     fn resync(&mut self, now: u64, seen: &Seen) -> Result<(), Flaw> {
         ensure(seen.psn == self.end, Rule::ResyncPsn, seen.psn, self.end)?;
         // A message may be given up for a fault that the wire does not show.
-        ensure(self.has_begun, Rule::NothingGivenUp, seen.psn, self.end)?;
-        self.has_begun = false;
+        let begun = self.begun.take();
+        ensure(begun.is_some(), Rule::NothingGivenUp, seen.psn, self.end)?;
+        self.put_off.extend(begun.zip(self.not_before));
+        self.put_off.truncate(PUT_OFF_KEPT);
         ensure(seen.ack_req, Rule::ProbeUnasked, seen.psn, self.end)?;
         self.units.clear();
         self.messages.give_up();
@@ -159,6 +171,21 @@ impl Requester {
         let (sent_at, kind) = (now, Kind::Resync);
         self.units.push_back(Unit { seen: *seen, psns: 1, first_sent_at: now, sent_at, kind });
         Ok(())
+    }
+
+    /// Checks that a message that was put off is not sent before the end of its RNR wait. It is
+    /// known by its content, so that a short one cannot be told from another.
+    fn begin_again(&mut self, now: u64, seen: &Seen) -> Result<(), Flaw> {
+        self.put_off.retain(|(_, due)| *due > now);
+        let Seen { src, dst, pkey, mig_req, ack_req, psn, .. } = *seen;
+        let is_it = |first: &Seen| {
+            let same = Seen { src, dst, pkey, mig_req, ack_req, psn, ..*first };
+            same == *seen && seen.payload_len >= TOLD_APART
+        };
+        match self.put_off.iter().find(|(first, _)| is_it(first)) {
+            Some((_, due)) => Err(Flaw::new(Rule::BeforeRnrTimer, now, *due)),
+            None => Ok(()),
+        }
     }
 
     /// Returns whether the RESYNC with this PSN is outstanding.
@@ -350,7 +377,8 @@ impl Requester {
         if self.is_context && shape.is_first {
             let is_alone = self.units.is_empty();
             ensure(is_alone, Rule::NotOneAtATime, seen.psn, self.una)?;
-            self.has_begun = true;
+            self.begin_again(now, seen)?;
+            self.begun = Some(*seen);
         }
         let psns = self.messages.next(seen, shape)?;
         let unit = Unit { seen: *seen, psns, first_sent_at: now, sent_at: now, kind: shape.kind };
@@ -516,6 +544,9 @@ impl Requester {
             self.units.pop_front();
         }
         if self.una != before {
+            if self.is_quiet() {
+                self.begun = None;
+            }
             self.note_acked(before);
             self.progress(now);
         }

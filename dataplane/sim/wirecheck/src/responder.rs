@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use crate::datagrams::Datagrams;
 use crate::flaw::{Flaw, Rule, ensure};
 use crate::frame::{Kind, Seen, Shape};
-use crate::psn::{add, distance};
+use crate::psn::{MODULUS, add, distance};
 use crate::selective::Come;
 
 /// Shortest time after which a NAK may be given again only because the gap is still there, in
@@ -106,7 +106,7 @@ impl Responder {
     /// Notes that a request arrives undamaged.
     pub(crate) fn arrived(&mut self, now: u64, seen: &Seen, shape: &Shape) {
         if let Some(datagrams) = &mut self.datagrams {
-            datagrams.arrived(seen);
+            datagrams.arrived(seen, shape, psns_of(seen, shape, self.mtu));
         }
         if shape.kind == Kind::Resync {
             return self.resync(seen.psn);
@@ -139,9 +139,11 @@ impl Responder {
         }
     }
 
-    /// Notes that a RESYNC arrives, which is never refused.
+    /// Notes that a RESYNC arrives, which is never refused. One that is half of all PSNs away is
+    /// ahead: the READ that uses them may have been lost.
     fn resync(&mut self, psn: u32) {
-        if distance(psn, self.possible) < 0 {
+        let ahead = distance(psn, self.possible);
+        if ahead < 0 && ahead.unsigned_abs() != MODULUS / 2 {
             return;
         }
         self.possible = add(psn, 1);
@@ -156,7 +158,7 @@ impl Responder {
     /// PSN that the responder can expect, by 0 or less.
     fn served(&mut self, seen: &Seen, shape: &Shape, ahead: i32) {
         let is_read = shape.kind == Kind::ReadRequest;
-        let psns = if is_read { seen.dma_len.div_ceil(self.mtu).max(1) } else { 1 };
+        let psns = psns_of(seen, shape, self.mtu);
         if ahead == 0 {
             self.possible = add(self.possible, psns);
             self.messages = add(self.messages, u32::from(shape.is_last));
@@ -215,6 +217,9 @@ impl Responder {
             ensure(is_known, Rule::MsnAhead, seen.msn, self.messages)?;
             let is_all = !self.is_exact || seen.msn == self.messages;
             ensure(is_all, Rule::MsnBehind, seen.msn, self.messages)?;
+            if let Some(datagrams) = &mut self.datagrams {
+                datagrams.check_msn(seen.msn, self.msn)?;
+            }
             self.msn = seen.msn;
         }
         if let Some(come) = &mut self.come {
@@ -341,4 +346,9 @@ impl Responder {
             self.low = end;
         }
     }
+}
+
+/// Number of PSNs that a request packet uses: for a READ, one per response packet.
+fn psns_of(seen: &Seen, shape: &Shape, mtu: u32) -> u32 {
+    if shape.kind == Kind::ReadRequest { seen.dma_len.div_ceil(mtu).max(1) } else { 1 }
 }

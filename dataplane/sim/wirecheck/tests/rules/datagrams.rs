@@ -9,6 +9,7 @@ const FIRST: u8 = 0x40;
 const LAST: u8 = 0x42;
 const ONLY: u8 = 0x44;
 const READ: u8 = 0x4c;
+const MIDDLE: u8 = 0x4e;
 const DATA: u8 = 0x50;
 const ACK: u8 = 0x51;
 const RESYNC: u8 = 0x55;
@@ -121,6 +122,74 @@ fn neither_a_resync_nor_the_next_message_waits_for_the_rnr_timer() {
     tap.pass(1, &sent(RESYNC, PSN + 1));
     tap.pass(1, &answer(PSN + 1, GOOD, 0));
     tap.pass(1, &request(ONLY, 0, 2, 9));
+}
+
+#[test]
+fn a_message_that_was_put_off_waits_for_the_rnr_timer() {
+    let mut tap = contexts();
+    tap.pass(0, &sent(FIRST, PSN));
+    tap.checker.refused(tap.b);
+    tap.pass(0, &answer(PSN, NOT_READY, 0));
+    tap.pass(1, &sent(RESYNC, PSN + 1));
+    tap.pass(1, &answer(PSN + 1, GOOD, 0));
+    assert_eq!(tap.flaw(rnr_wait_ns(NOT_READY) - 1, &sent(FIRST, 0)), Rule::BeforeRnrTimer);
+    tap.pass(rnr_wait_ns(NOT_READY), &sent(FIRST, 0));
+}
+
+#[test]
+fn a_message_that_was_acknowledged_whole_is_not_given_up() {
+    let mut tap = contexts();
+    tap.pass(0, &sent(FIRST, PSN));
+    tap.pass(0, &answer(PSN, GOOD, 0));
+    tap.pass(0, &sent(LAST, PSN + 1));
+    tap.pass(0, &answer(PSN + 1, GOOD, 1));
+    assert_eq!(tap.flaw(0, &sent(RESYNC, 0)), Rule::NothingGivenUp);
+}
+
+#[test]
+fn responses_between_requests_go_to_the_rd_qp_that_asked() {
+    let mut tap = contexts();
+    let ext = [&[0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 9][..], &reth(0, 600)].concat();
+    tap.pass(0, &frame(1, READ, PSN, &ext, &[]));
+    // The second of three responses, to another one.
+    assert_eq!(tap.flaw(0, &frame(2, MIDDLE, PSN + 1, &[0, 0, 0, 1], &[0; 256])), Rule::OtherRdQp);
+    // A sequence NAK for a packet that has not come.
+    let mut tap = contexts();
+    let _lost = tap.try_sent(0, &request(FIRST, PSN, 2, 9)).unwrap();
+    tap.pass(0, &request(LAST, PSN + 1, 2, 9));
+    assert_eq!(tap.flaw(0, &answer(PSN, 0x60, 0)), Rule::OtherRdQp);
+}
+
+#[test]
+fn a_resync_is_no_message_in_the_count_of_messages() {
+    let refused = || {
+        let mut tap = contexts();
+        tap.pass(0, &sent(ONLY, PSN));
+        tap.checker.refused(tap.b);
+        tap.pass(0, &answer(PSN, NOT_READY, 0));
+        tap.pass(0, &sent(RESYNC, PSN + 1));
+        tap
+    };
+    assert_eq!(refused().flaw(0, &answer(PSN + 1, GOOD, 1)), Rule::MsnAhead);
+    refused().pass(0, &answer(PSN + 1, GOOD, 0));
+    // A copy of the message may have been executed.
+    let mut tap = refused();
+    tap.pass(0, &answer(PSN + 1, GOOD, 0));
+    tap.pass(0, &sent(ONLY, 0));
+    tap.pass(0, &sent(RESYNC, 1));
+    tap.pass(0, &answer(1, GOOD, 1));
+}
+
+#[test]
+fn a_resync_comes_after_a_lost_read_of_half_of_all_psns() {
+    let mut tap = contexts();
+    let ext = [&[0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 1][..], &reth(0, 1 << 31)].concat();
+    let _lost = tap.try_sent(0, &frame(1, READ, PSN, &ext, &[])).unwrap();
+    let resync = (PSN + (1 << 23)) % (1 << 24);
+    tap.pass(0, &sent(RESYNC, resync));
+    tap.pass(0, &answer(resync, GOOD, 0));
+    tap.pass(0, &sent(ONLY, resync + 1));
+    tap.pass(0, &answer(resync + 1, GOOD, 1));
 }
 
 #[test]
