@@ -50,7 +50,7 @@ pub struct QpInit {
     pub srq: Option<Pd>,
     /// RD domain of an RD QP or EEC; not used otherwise.
     pub rdd: Rdd,
-    /// Algorithm by which the QP slows down; datagram QPs have none.
+    /// Algorithm by which the QP slows down; datagram QPs and EECs have none.
     pub congestion: Congestion,
     /// CNPs that the QP sends.
     pub notification: Notification,

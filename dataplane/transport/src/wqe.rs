@@ -324,6 +324,13 @@ pub struct RdAddress {
     pub qkey: Qkey,
 }
 
+impl RdAddress {
+    /// Places for the addresses beside the slots of a send queue.
+    pub(crate) fn of_slots(slots: usize) -> Box<[RdAddress]> {
+        vec![RdAddress::default(); slots].into_boxed_slice()
+    }
+}
+
 /// Number of a reliable datagram domain (RDD). RD QPs use the EECs of their domain only.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Rdd(pub u32);

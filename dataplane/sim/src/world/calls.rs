@@ -10,7 +10,7 @@ use crate::world::env::SimEnv;
 use crate::world::names::At;
 use uroce_transport::{
     AltPath, Instant, ModifyError, PostError, Qp, QpChange, QpState, RdAddress, RecvWr,
-    SelectiveRepeat, SendWr, Sge,
+    SelectiveRepeat, SendWr, Sge, WorkQueues,
 };
 
 impl World {
@@ -43,6 +43,11 @@ impl World {
     /// Loads an alternate path of the control plane into a QP; see [`Qp::adopt_alternate`].
     pub fn adopt_alternate(&mut self, at: At, alternate: &AltPath) -> bool {
         self.slot_mut(at).qp_mut().adopt_alternate(alternate)
+    }
+
+    /// Exchanges the queues of a QP for others; see [`Qp::exchange_queues`].
+    pub fn exchange_queues(&mut self, at: At, queues: &mut WorkQueues) -> bool {
+        self.slot_mut(at).qp_mut().exchange_queues(queues)
     }
 
     /// Has a QP send a packet without effect; see [`Qp::nudge`].

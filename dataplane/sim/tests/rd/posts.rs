@@ -1,8 +1,11 @@
 //! Posts, and the EECs that they name.
 
-use uroce_sim::{Pair, RDD};
+use core::time::Duration;
+
+use uroce_sim::{Pair, RDD, Terms};
 use uroce_transport::{
-    PostError, QpChange, QpInit, QpState, QpType, RdAddress, Rdd, RecvWr, SendOp, Side, WcStatus,
+    PostError, QpCaps, QpChange, QpInit, QpState, QpType, RdAddress, Rdd, RecvWr, SendOp, Side,
+    WcStatus, WorkQueues,
 };
 use uroce_wire::{Placement, Qpn};
 
@@ -131,4 +134,40 @@ fn a_request_that_names_an_eec_in_rtr_waits_for_rts() {
     scene.pair.bring_to(A, QpState::Rts);
     scene.pair.run();
     scene.assert_succeeded(from, Side::Send, &[send]);
+}
+
+#[test] //= check R7 test
+fn the_queues_of_an_rd_qp_are_exchanged_for_others_while_they_are_empty() {
+    let mut scene = Scene::slow();
+    let (from, to) = (scene.here[0], scene.there[0]);
+    let caps = QpCaps { max_send_wr: 300, max_recv_wr: 300, ..Terms::default().caps };
+    // A message in progress, and a receive that an EEC fills.
+    scene.pair.rd_recv(to, 4000);
+    let send = scene.pair.rd_send(from, to, 3000);
+    scene.pair.run_for(Duration::from_nanos(1200));
+    for at in [from, to] {
+        assert!(!scene.pair.world.exchange_queues(at, &mut WorkQueues::new(&caps, false)));
+    }
+    scene.run();
+    scene.assert_succeeded(from, Side::Send, &[send]);
+    assert_eq!(scene.done(to, Side::Recv).len(), 1);
+    for at in scene.there.into_iter().chain([from]) {
+        assert!(scene.pair.world.exchange_queues(at, &mut WorkQueues::new(&caps, false)));
+    }
+    // Each of more requests than the former queue had room for names its own destination.
+    let mut expected = [const { Vec::new() }; 3];
+    let mut sends = Vec::new();
+    for nth in 0..300 {
+        let to = scene.there[nth % 3];
+        expected[nth % 3].push(scene.pair.rd_recv(to, 100));
+        sends.push(scene.pair.rd_send(from, to, 10));
+    }
+    scene.run();
+    scene.assert_succeeded(from, Side::Send, &sends);
+    for (to, recvs) in scene.there.into_iter().zip(&expected) {
+        scene.assert_succeeded(to, Side::Recv, recvs);
+    }
+    // An EEC has none of its own.
+    let eec = scene.pair.at(A);
+    assert!(!scene.pair.world.exchange_queues(eec, &mut WorkQueues::new(&caps, false)));
 }

@@ -8,18 +8,23 @@ use crate::queue::QpCaps;
 use crate::rc::Rc;
 use crate::recv_queue::RecvQueue;
 use crate::send_queue::SendQueue;
+use crate::wqe::RdAddress;
 
 /// A send queue and a receive queue outside of a QP, to be exchanged for the QP's own.
 #[derive(Debug)]
 pub struct WorkQueues {
     sq: SendQueue,
     rq: RecvQueue,
+    /// Used by RD QPs.
+    addresses: Box<[RdAddress]>,
 }
 
 impl WorkQueues {
     /// Creates empty queues. Allocates all memory that they will ever need.
     pub fn new(caps: &QpCaps, uses_srq: bool) -> WorkQueues {
-        WorkQueues { sq: SendQueue::new(caps), rq: RecvQueue::new(caps, uses_srq) }
+        let sq = SendQueue::new(caps);
+        let addresses = RdAddress::of_slots(sq.slots());
+        WorkQueues { sq, rq: RecvQueue::new(caps, uses_srq), addresses }
     }
 }
 
@@ -31,7 +36,7 @@ impl Qp {
         if self.send_wrs() > 0 || self.recv_wrs() > 0 {
             return false;
         }
-        let WorkQueues { sq, rq } = queues;
+        let WorkQueues { sq, rq, addresses } = queues;
         let (own_sq, own_rq) = match &mut self.service {
             Service::Rc(rc) => (&mut rc.requester.sq, &mut rc.responder.rq),
             Service::Uc(uc) => (&mut uc.requester.sq, &mut uc.responder.rq),
@@ -40,8 +45,12 @@ impl Qp {
                 (&mut rc.requester.sq, &mut rc.responder.rq)
             }
             Service::Ud(ud) => (&mut ud.requester.sq, &mut ud.responder.rq),
-            // Each slot of an RD QP has an address beside it; an EEC has no queues of its own.
-            Service::Rd(_) | Service::Eec(_) => return false,
+            Service::Rd(rd) => {
+                swap(&mut rd.requester.addresses, addresses);
+                (&mut rd.requester.sq, &mut rd.responder.rq)
+            }
+            // Its queue is not the application's.
+            Service::Eec(_) => return false,
             Service::Raw(raw) => (&mut raw.requester.sq, &mut raw.responder.rq),
         };
         swap(own_sq, sq);

@@ -45,7 +45,7 @@ impl Rd {
 pub(crate) struct Requester {
     pub(crate) sq: SendQueue,
     /// Destination of each WQE, by its slot.
-    addresses: Box<[RdAddress]>,
+    pub(crate) addresses: Box<[RdAddress]>,
     /// EEC that has the QP in its line, or sends its oldest request; 0 if none.
     pub(crate) eec: Qpn,
     /// RD QP behind this one in the line; 0 if none.
@@ -60,7 +60,7 @@ pub(crate) struct Requester {
 impl Requester {
     fn new(caps: &QpCaps) -> Requester {
         let sq = SendQueue::new(caps);
-        let addresses = vec![RdAddress::default(); sq.slots()].into_boxed_slice();
+        let addresses = RdAddress::of_slots(sq.slots());
         Requester {
             sq,
             addresses,
