@@ -31,9 +31,10 @@ use crate::env::{Accessor, AsyncEvent, Env, Pd};
 use crate::inbound::{asks, is_allowed};
 use crate::rc::Repeated;
 
-/// Distance of the PSN that is half of all PSNs away, which may be ahead as well as behind. A RESYNC
-/// there is taken as ahead: that is where it comes after a READ of as many PSNs, the longest there
-/// is, which was lost. A copy of a RESYNC that comes after just such a READ is not told from it.
+/// Distance of the PSN that is half of all PSNs away, which may be ahead as well as behind. A
+/// RESYNC there is taken as ahead: that is where it comes after a READ of as many PSNs, the longest
+/// there is, which was lost. A copy of a RESYNC that comes after just such a READ is not told from
+/// it.
 const FARTHEST: i32 = -(1 << 23);
 
 /// A message of the peer that is in progress.
