@@ -25,10 +25,11 @@ use std::time::Duration;
 const MTU: u32 = 4096;
 const SIZE: u32 = 65536;
 /// Bytes of a frame in addition to its payload. RETH is in a WRITE's first packet, DETH in every
-/// datagram.
+/// datagram, XRCETH in every packet of XRC.
 const FRAME: u32 = PACKET_OVERHEAD as u32;
 const RETH: u32 = 16;
 const DETH: u32 = 8;
+const XRCETH: u32 = 4;
 /// Messages in flight: a fraction of a millisecond at the usual rates.
 const DEPTH: u32 = 8;
 const DATAGRAMS: u32 = 64;
@@ -68,7 +69,7 @@ pub(crate) fn run(args: &RateArgs) -> Result<(), BenchError> {
 fn plans(args: &RateArgs) -> impl Iterator<Item = Plan> + '_ {
     let (operation, size, depth) = match args.connection {
         Service::Ud => (Operation::Send, MTU, DATAGRAMS),
-        Service::Rc | Service::Uc => (Operation::Write, SIZE, DEPTH),
+        Service::Rc | Service::Uc | Service::Xrc => (Operation::Write, SIZE, DEPTH),
     };
     let rates = [Rate::Max].into_iter().chain(args.rates.iter().map(|gbps| limit(*gbps)));
     let runs = rates.flat_map(|rate| std::iter::repeat_n(rate, args.runs as usize));
@@ -104,8 +105,12 @@ fn measure(client: &Node, link: &mut Link, plan: &Plan) -> Result<f64, BenchErro
 /// Returns the bytes of all frames of a message.
 fn on_the_wire(plan: &Plan) -> u32 {
     let size = plan.size_max();
-    let extra = if plan.service == Service::Ud { DETH } else { RETH };
-    size + size.div_ceil(MTU) * FRAME + extra
+    let (each, first) = match plan.service {
+        Service::Rc | Service::Uc => (0, RETH),
+        Service::Ud => (0, DETH),
+        Service::Xrc => (XRCETH, RETH),
+    };
+    size + size.div_ceil(MTU) * (FRAME + each) + first
 }
 
 /// Results of one rate, in Gb/s.
@@ -209,6 +214,8 @@ mod tests {
     fn a_message_counts_as_the_frames_that_it_is_cut_into() {
         let plan = Plan { sizes: vec![SIZE], ..Plan::new(Operation::Write, Measure::Bandwidth) };
         assert_eq!(on_the_wire(&plan), 65536 + 16 * 58 + 16);
+        let xrc = Plan { service: Service::Xrc, ..plan.clone() };
+        assert_eq!(on_the_wire(&xrc), 65536 + 16 * (58 + 4) + 16);
         let datagram = Plan { service: Service::Ud, sizes: vec![4096], ..plan };
         assert_eq!(on_the_wire(&datagram), 4096 + 58 + 8);
     }

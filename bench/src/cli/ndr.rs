@@ -4,7 +4,8 @@ use super::{EndsArgs, Role};
 use crate::error::BenchError;
 use crate::ndr::shape::Size;
 use crate::perf::plan::Service;
-use clap::{Args, builder::RangedU64ValueParser};
+use clap::builder::{PossibleValuesParser, RangedU64ValueParser, TypedValueParser};
+use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 
 /// Options of `ndr`.
@@ -29,7 +30,7 @@ pub(crate) struct NdrArgs {
     #[arg(
         short = 'c',
         long,
-        value_enum,
+        value_parser = services(),
         value_delimiter = ',',
         default_value = "RC,UC,UD",
         value_name = "SERVICE"
@@ -165,6 +166,13 @@ impl NdrArgs {
     }
 }
 
+/// Reads a service. The generator of loads has no queue pairs of XRC.
+fn services() -> impl TypedValueParser<Value = Service> {
+    let known = Service::value_variants().iter().filter(|service| **service != Service::Xrc);
+    let known = known.filter_map(ValueEnum::to_possible_value);
+    PossibleValuesParser::new(known).try_map(|name| Service::from_str(&name, false))
+}
+
 fn parse_link(text: &str) -> Result<u32, String> {
     match text.parse() {
         Ok(gbps) if [10, 25, 40, 100, 200, 400].contains(&gbps) => Ok(gbps),
@@ -210,6 +218,7 @@ mod tests {
             ("-s 0", "0 is not in"),
             ("--link 50", "10, 25, 40, 100, 200 or 400"),
             ("--trials 2", "odd number"),
+            ("-c RC,XRC", "invalid value 'XRC'"),
             ("--searches 0", "--searches must be"),
             ("--width 0", "--width must be"),
             ("--loss 100", "--loss must be"),

@@ -95,6 +95,9 @@ pub(crate) enum Service {
     /// Unreliable datagram: SEND of up to a path MTU.
     #[value(name = "UD")]
     Ud,
+    /// Extended reliable connection: requests name the shared receive queue of the peer.
+    #[value(name = "XRC")]
+    Xrc,
 }
 
 impl Service {
@@ -104,22 +107,24 @@ impl Service {
             Self::Rc => "RC",
             Self::Uc => "UC",
             Self::Ud => "UD",
+            Self::Xrc => "XRC",
         }
     }
 
-    /// Returns the type of the queue pairs.
+    /// Returns the type of the queue pairs that send requests.
     pub(crate) fn qp_type(self) -> uroce::QpType {
         match self {
             Self::Rc => uroce::QpType::Rc,
             Self::Uc => uroce::QpType::Uc,
             Self::Ud => uroce::QpType::Ud,
+            Self::Xrc => uroce::QpType::XrcSend,
         }
     }
 
     /// Tells whether the service has the operation.
     fn has(self, operation: Operation) -> bool {
         match self {
-            Self::Rc => true,
+            Self::Rc | Self::Xrc => true,
             Self::Uc => matches!(operation, Operation::Send | Operation::Write),
             Self::Ud => operation == Operation::Send,
         }
@@ -262,7 +267,34 @@ impl Plan {
 
     /// Tells whether messages can be lost.
     pub(crate) fn is_lossy(&self) -> bool {
-        self.service != Service::Rc
+        matches!(self.service, Service::Uc | Service::Ud)
+    }
+
+    /// Tells whether the queue pairs of an end take receive requests from one shared queue.
+    pub(crate) fn shares_receives(&self) -> bool {
+        self.local.srq || self.service == Service::Xrc
+    }
+
+    /// Tells whether each worker has a queue pair for each direction. An XRC queue pair serves one
+    /// of them. As in perftest, latency tests have both whether both are used or not.
+    pub(crate) fn has_pairs(&self) -> bool {
+        self.service == Service::Xrc && (self.bidirectional || self.measure == Measure::Latency)
+    }
+
+    /// Returns the number of queue pairs of an end. With pairs, the second half are those of the
+    /// peer's requests.
+    pub(crate) fn queue_pairs(&self) -> u32 {
+        if self.has_pairs() { 2 * self.qps } else { self.qps }
+    }
+
+    /// Returns the index of the peer's queue pair to which one of ours is connected.
+    pub(crate) fn partner(&self, index: usize) -> usize {
+        let qps = self.qps as usize;
+        match self.has_pairs() {
+            true if index < qps => index + qps,
+            true => index - qps,
+            false => index,
+        }
     }
 
     /// Returns the number of send requests per signaled one: as requested, else as in perftest.
@@ -380,7 +412,14 @@ impl Plan {
                  out -b",
             ));
         }
-        self.local.check(self.rx_depth, self.qps, self.takes_receives())?;
+        if self.shares_receives() && self.takes_receives() && self.qps > self.rx_depth {
+            let cause = if self.local.srq { "--use-srq" } else { "XRC" };
+            return Err(BenchError::usage(format!(
+                "{cause} has one receive queue of -r {} for {} queue pairs: -r must be at least -q",
+                self.rx_depth, self.qps
+            )));
+        }
+        self.local.check(self.rx_depth, self.takes_receives())?;
         // The value is stored, so that it is the same at both ends whether it was requested or not.
         self.cq_mod = Some(self.moderation());
         Ok(self)

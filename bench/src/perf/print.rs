@@ -251,6 +251,7 @@ fn connection(side: &'static str, end: &End, plan: &Plan) -> Connection {
         qpn: end.qpn,
         psn: end.psn,
         memory: one_sided.then_some((end.rkey, end.va)),
+        srqn: (plan.service == plan::Service::Xrc).then_some(end.srqn),
         gid: Gid(end.gid),
     }
 }

@@ -50,7 +50,7 @@ use std::time::Duration;
 use worker::Bench;
 
 /// Version of the exchange. Two ends must have the same.
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 
 /// Messages from one end to the other.
 #[derive(Clone, Debug, Serialize, Deserialize)]

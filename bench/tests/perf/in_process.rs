@@ -56,6 +56,42 @@ fn unreliable_services_and_inline_data_are_verified() {
 }
 
 #[test]
+fn extended_connections_are_verified() {
+    for (words, count) in [("write_bw", 100), ("read_bw", 100), ("send_bw", 100)] {
+        verified(&format!("{words} -c XRC -n {count} -s 70001 -m 1024"), count * 70001);
+        verified(&format!("{words} -c XRC -n {count} -s 64 -q 3 -t 7"), 3 * count * 64);
+    }
+    verified("atomic_bw -c XRC -n 300 -q 2", 4800);
+    verified("atomic_bw -c XRC -n 300 -A CMP_AND_SWAP", 2400);
+    for words in ["write_lat", "read_lat", "send_lat"] {
+        verified(&format!("{words} -c XRC -n 50 -s 9000"), 50 * 9000);
+    }
+    verified("atomic_lat -c XRC -n 50", 400);
+    verified("send_bw -c XRC -n 100 -s 64 -q 2 --send_with_imm -I 64", 12_800);
+    verified("write_bw -c XRC -n 100 -s 64 -q 4 -r 8 --write_with_imm", 25_600);
+    verified(
+        "send_bw -c XRC -n 100 -s 5000 -q 2 --mr_per_qp --lcore-thread --idle yield",
+        1_000_000,
+    );
+    let lossy = "write_bw -c XRC -n 100 -s 20000 -q 2 --loss-rx 0.02 --loss-tx 0.02 --seed 3 -u 8";
+    assert!(verified(lossy, 4_000_000).contains("packets were sent again"));
+}
+
+#[test]
+fn extended_connections_go_both_ways() {
+    for test in ["write_bw -s 64", "read_bw -s 64", "send_bw -s 64", "atomic_bw"] {
+        let words = format!("{test} --in-process -c XRC -b -n 400 -q 2");
+        let output = run(&words.split(' ').collect::<Vec<_>>()).succeeded();
+        let row = |line: &str| line.starts_with(" 64 ") || line.starts_with(" 8 ");
+        let row = output.stdout.lines().find(|line| row(line)).expect("a row");
+        assert_eq!(row.split_whitespace().nth(1), Some("800"), "{output:?}");
+        // As perftest's, the title counts the queue pairs of both directions.
+        assert!(output.stdout.contains(" Number of qps   : 4\t"), "{output:?}");
+        assert_eq!(output.stdout.matches(" SRQn 0x").count(), 8, "{output:?}");
+    }
+}
+
+#[test]
 fn datagrams_without_a_receive_request_are_told() {
     let words = "send_bw --in-process -c UD -n 2000 -s 64 -t 256 -r 1";
     let output = run(&words.split(' ').collect::<Vec<_>>()).succeeded();

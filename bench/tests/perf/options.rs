@@ -78,6 +78,10 @@ const TABLE: &[(&str, Check)] = &[
     ("send_bw -n 100 --use-srq -q 4 -s 5000 --verify", |output| {
         has(output, " verified: 2000000 bytes").or_else(|| has(output, "Using SRQ      : ON"))
     }),
+    ("write_bw -c XRC -n 200 -s 64 --perform_warm_up -l 4", |output| row(output, "64", 200)),
+    ("read_bw -c XRC -n 200 -e -s 64", |output| {
+        slept(output, 1).or_else(|| row(output, "64", 200))
+    }),
     ("send_bw -n 500 --use-srq -q 8 -r 8 -s 64", |output| row(output, "64", 4000)),
     ("send_lat -n 50 --use-srq -s 64 --verify", |output| has(output, " verified: 3200 bytes")),
     // Lists of receive requests: the first fill the queue, the others what has come.

@@ -73,6 +73,24 @@ fn unreliable_services() {
 }
 
 #[test]
+fn extended_connections() {
+    for test in ["write_bw -s 64", "read_bw -s 64", "send_bw -s 64", "atomic_bw"] {
+        for (direction, workers) in [("", 1), (" -q 3", 3), (" -b -q 2", 2)] {
+            let rows = rows(&format!("{test} -c XRC -n 100{direction}"));
+            let messages = 100 * workers;
+            assert!(matches!(rows[..], [(8 | 64, found)] if found == messages), "{test}: {rows:?}");
+        }
+    }
+    for test in ["write_lat", "send_lat", "read_lat", "atomic_lat"] {
+        let rows = rows(&format!("{test} -c XRC -n 200"));
+        assert!(matches!(rows[..], [(2 | 8, 199..=200)]), "{test}: {rows:?}");
+    }
+    let sizes: Vec<u64> = rows("send_bw -c XRC -a -n 5").iter().map(|row| row.0).collect();
+    assert_eq!(sizes, (1..=23).map(|log2| 1 << log2).collect::<Vec<u64>>());
+    assert!(matches!(rows("send_bw -c XRC -D 1 -s 64")[..], [(64, 1..)]));
+}
+
+#[test]
 fn what_perftest_has_no_words_for_is_refused() {
     let error = |words: &str| {
         let mut args: Vec<&str> = words.split(' ').collect();

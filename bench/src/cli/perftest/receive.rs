@@ -10,10 +10,10 @@ use uroce::Gid;
 /// Receive requests of bandwidth tests of SEND.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ReceiveArgs {
-    /// Receive requests posted per queue pair, or with --use-srq in all
+    /// Receive requests posted per queue pair, or with --use-srq or -c XRC in all
     #[arg(short = 'r', long, default_value_t = 512, value_name = "N")]
     rx_depth: u32,
-    /// Use one receive queue for all queue pairs of this end
+    /// Use one receive queue for all queue pairs of this end (always so with -c XRC)
     #[arg(long = "use-srq")]
     use_srq: bool,
 }
@@ -40,7 +40,7 @@ pub(crate) struct WriteImmArgs {
     /// Send immediate data with each message, for which the other end posts receive requests
     #[arg(long = "write_with_imm")]
     write_with_imm: bool,
-    /// Receive requests posted per queue pair, with --write_with_imm
+    /// Receive requests posted per queue pair, or with -c XRC in all, with --write_with_imm
     #[arg(short = 'r', long, default_value_t = 512, value_name = "N", requires = "write_with_imm")]
     rx_depth: u32,
 }

@@ -38,7 +38,11 @@ const REFUSALS: &[(&str, &[&str], &str)] = &[
         &["send_bw", "write_lat", "read_lat", "send_lat", "atomic_lat"],
         "the warm-up is for bandwidth tests of WRITE, READ and ATOMIC",
     ),
-    ("--use-srq", ANY, "only SEND takes receive requests from a shared queue"),
+    (
+        "--use-srq",
+        ANY,
+        "only SEND takes receive requests from a shared queue; with -c XRC each test has one",
+    ),
     ("-g --mcg -M --MGID", ANY, "only SEND has datagrams, to send to a group"),
     ("--send_with_imm", ANY, "this option is for send_bw and send_lat"),
     ("--write_with_imm", ANY, "this option is for write_bw and write_lat"),
@@ -118,7 +122,11 @@ const REFUSALS: &[(&str, &[&str], &str)] = &[
         ANY,
         "encryption and signatures are for NICs that have them: leave it out",
     ),
-    ("--log_dci_streams --log_active_dci_streams", ANY, "the services are RC, UC and UD: see -c"),
+    (
+        "--log_dci_streams --log_active_dci_streams",
+        ANY,
+        "the services are RC, UC, UD and XRC: see -c",
+    ),
     (
         "--unsolicited_write",
         ANY,

@@ -65,7 +65,7 @@ fn what_is_not_done_is_not_accepted() {
     let error = |line| parse(line).expect_err("not supported");
     assert!(error("write_bw -c UD").contains("UD has no RDMA WRITE"));
     assert!(error("read_lat -c UC").contains("UC has no RDMA READ"));
-    assert!(error("write_bw -c XRC").contains("invalid value 'XRC'"));
+    assert!(error("write_bw -c DC").contains("invalid value 'DC'"));
     assert!(error("send_bw -I 1025").contains("-I must be 0 to 1024"));
     assert!(error("send_bw -R").contains("-R is not supported here"));
     assert!(error("write_bw --no-such").contains("unexpected argument"));
@@ -80,7 +80,11 @@ const REFUSED: &[(&str, &str)] = &[
     ("read_bw --recv_post_list=4", "read_bw has no --recv_post_list: the other end posts no"),
     ("write_bw --recv_post_list 4", "without --write_with_imm"),
     ("send_bw --recv_post_list 600", "--recv_post_list must be 1 to 512, the value of -r, not 600"),
-    ("write_bw --use-srq", "only SEND takes receive requests from a shared queue"),
+    (
+        "write_bw --use-srq",
+        "only SEND takes receive requests from a shared queue; with -c XRC each",
+    ),
+    ("send_bw -c XRC -q 8 -r 4", "XRC has one receive queue of -r 4 for 8 queue pairs"),
     ("send_bw --use-srq -q 8 -r 4", "--use-srq has one receive queue of -r 4 for 8 queue pairs"),
     ("write_bw -g", "only SEND has datagrams, to send to a group"),
     ("send_bw -g -b", "-g sends one way from one queue pair"),

@@ -113,14 +113,8 @@ impl Pace {
 }
 
 impl Local {
-    /// Checks the choices against the plan's receive depth and queue pairs.
-    pub(super) fn check(&self, rx_depth: u32, qps: u32, receives: bool) -> Result<(), BenchError> {
-        if self.srq && qps > rx_depth {
-            return Err(BenchError::usage(format!(
-                "--use-srq has one receive queue of -r {rx_depth} for {qps} queue pairs: -r must \
-                 be at least -q"
-            )));
-        }
+    /// Checks the choices against the plan's receive depth.
+    pub(super) fn check(&self, rx_depth: u32, receives: bool) -> Result<(), BenchError> {
         match self.receive_list {
             Some(_) if !receives => Err(BenchError::usage(
                 "--recv_post_list: the other end posts no receive requests without --write_with_imm",

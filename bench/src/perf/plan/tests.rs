@@ -90,6 +90,7 @@ fn services_have_the_operations_that_they_have() {
     for operation in [Operation::Write, Operation::Read, Operation::Send, Operation::FetchAdd] {
         for (service, has) in [
             (Service::Rc, true),
+            (Service::Xrc, true),
             (Service::Uc, matches!(operation, Operation::Write | Operation::Send)),
             (Service::Ud, operation == Operation::Send),
         ] {
@@ -97,6 +98,33 @@ fn services_have_the_operations_that_they_have() {
             assert_eq!(plan.checked().is_ok(), has, "{service:?} {operation:?}");
         }
     }
+}
+
+#[test]
+fn queue_pairs_of_xrc_are_of_one_direction() {
+    let plan = |operation, measure, bidirectional| Plan {
+        service: Service::Xrc,
+        qps: 3,
+        bidirectional,
+        ..Plan::new(operation, measure)
+    };
+    let one_way = plan(Operation::Send, Measure::Bandwidth, false);
+    assert_eq!((one_way.queue_pairs(), one_way.partner(2)), (3, 2));
+    for both in [
+        plan(Operation::Read, Measure::Bandwidth, true),
+        plan(Operation::Read, Measure::Latency, false),
+    ] {
+        assert_eq!(both.queue_pairs(), 6);
+        let partners: Vec<usize> = (0..6).map(|index| both.partner(index)).collect();
+        assert_eq!(partners, [3, 4, 5, 0, 1, 2]);
+    }
+    let rc = Plan { service: Service::Rc, ..plan(Operation::Send, Measure::Bandwidth, true) };
+    assert_eq!((rc.queue_pairs(), rc.shares_receives()), (3, false));
+    assert!(one_way.shares_receives() && !one_way.is_lossy());
+    // Without receives the depth of their queue does not limit the queue pairs.
+    let writes = plan(Operation::Write, Measure::Bandwidth, false);
+    assert!(Plan { qps: 600, ..writes }.checked().is_ok());
+    assert!(Plan { qps: 600, ..one_way }.checked().is_err());
 }
 
 #[test]

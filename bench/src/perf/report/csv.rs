@@ -53,7 +53,7 @@ fn lines(title: &Title<'_>, row: &Row, cpu_util: Option<f64>, units: &Units) -> 
     let mut columns: Vec<(&str, Value)> = vec![
         ("test", title.test().replace(' ', "_").into()),
         ("Connection_type", plan.service.name().into()),
-        ("Number_of_qps", plan.qps.into()),
+        ("Number_of_qps", plan.queue_pairs().into()),
         ("Mtu", title.mtu.into()),
         ("unit", unit.into()),
     ];

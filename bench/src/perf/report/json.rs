@@ -144,10 +144,10 @@ impl Report<'_> {
         put("test", self.title.test().replace(' ', "_").into());
         put("Dual_port", "OFF".into());
         put("Device", self.title.device.into());
-        put("Number_of_qps", plan.qps.into());
+        put("Number_of_qps", plan.queue_pairs().into());
         put("Transport_type", "IB".into());
         put("Connection_type", plan.service.name().into());
-        put("Using_SRQ", if plan.local.srq { "ON" } else { "OFF" }.into());
+        put("Using_SRQ", if plan.shares_receives() { "ON" } else { "OFF" }.into());
         put("TX_depth", plan.tx_depth.into());
         if plan.measure == Measure::Bandwidth {
             put("CQ_Moderation", plan.moderation().into());

@@ -44,8 +44,8 @@ impl fmt::Display for Title<'_> {
         let direction = if plan.bidirectional { "Bidirectional " } else { "" };
         writeln!(f, "                    {}", direction_of(self.test(), direction))?;
         writeln!(f, " Dual-port       : OFF\t\tDevice         : {}", self.device)?;
-        writeln!(f, " Number of qps   : {}\t\tTransport type : IB", plan.qps)?;
-        let srq = if plan.local.srq { "ON" } else { "OFF" };
+        writeln!(f, " Number of qps   : {}\t\tTransport type : IB", plan.queue_pairs())?;
+        let srq = if plan.shares_receives() { "ON" } else { "OFF" };
         writeln!(f, " Connection type : {}\t\tUsing SRQ      : {srq}", plan.service.name())?;
         writeln!(f, " TX depth        : {}", plan.tx_depth)?;
         if plan.measure == Measure::Bandwidth {
@@ -85,6 +85,8 @@ pub(crate) struct Connection {
     pub(crate) psn: u32,
     /// R_Key and virtual address of its memory, if the test uses them.
     pub(crate) memory: Option<(u32, u64)>,
+    /// Number of its XRC shared receive queue.
+    pub(crate) srqn: Option<u32>,
     /// GID.
     pub(crate) gid: Gid,
 }
@@ -95,6 +97,9 @@ impl fmt::Display for Connection {
         write!(f, " {side} address: LID 0000 QPN {qpn:#06x} PSN {psn:#x}")?;
         if let Some((rkey, va)) = self.memory {
             write!(f, " RKey {rkey:#08x} VAddr {va:#016x}")?;
+        }
+        if let Some(srqn) = self.srqn {
+            write!(f, " SRQn {srqn:#08x}")?;
         }
         let octets: Vec<String> = self.gid.0.iter().map(|octet| format!("{octet:02}")).collect();
         write!(f, "\n GID: {}", octets.join(":"))

@@ -66,7 +66,8 @@ pub(super) fn warm_up<P: Peer>(bench: &mut Bench<'_, P>, size: u32) -> Result<()
     for worker in 0..bench.qps.len() {
         let local = [bench.memory.slice(worker, bench.layout.local(0, size))?];
         let remote = remote_slot(&bench.layout, &bench.remotes[worker], 0, size)?;
-        let request = work_request(&plan, &local, remote, None, Operands::default()).signaled();
+        let way = bench.ways.get(worker);
+        let request = work_request(&plan, &local, remote, way, Operands::default()).signaled();
         for _ in 0..plan.tx_depth {
             bench.qps[worker].post_send(&request).step("posting")?;
         }

@@ -3,7 +3,7 @@
 use crate::error::{BenchError, Step};
 use crate::node::{Node, PORT};
 use serde::{Deserialize, Serialize};
-use uroce::{Endpoint, Gid, Psn, Qpn, QueuePair, RemoteBuffer, Rkey, Va};
+use uroce::{Endpoint, Gid, Psn, Qpn, QueuePair, RemoteBuffer, Rkey, SharedReceiveQueue, Srqn, Va};
 
 /// One end of a queue pair's connection, with the memory for the peer's requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -20,6 +20,8 @@ pub(crate) struct End {
     pub(crate) rkey: u32,
     /// Length of the memory in bytes.
     pub(crate) len: u64,
+    /// Number of the XRC shared receive queue; 0 for other services.
+    pub(crate) srqn: u32,
 }
 
 impl End {
@@ -27,6 +29,7 @@ impl End {
         node: &Node,
         qp: &QueuePair,
         memory: RemoteBuffer,
+        srq: Option<&SharedReceiveQueue>,
     ) -> Result<Self, BenchError> {
         let endpoint = qp.endpoint(PORT, node.gid_index).step("our address")?;
         Ok(Self {
@@ -36,6 +39,7 @@ impl End {
             va: memory.va.0,
             rkey: memory.rkey.0,
             len: memory.len,
+            srqn: srq.and_then(SharedReceiveQueue::xrc_number).map_or(0, Srqn::value),
         })
     }
 

@@ -32,7 +32,7 @@ impl Layout {
         let stride = (plan.size_max().max(least) as usize + head).next_multiple_of(SLOT_ALIGN);
         let fit = u32::try_from(SLOT_BYTES_MAX / stride).unwrap_or(u32::MAX);
         // Receive requests for all SENDs of a round are posted before the round.
-        let shared = if plan.local.srq { plan.qps } else { 1 };
+        let shared = if plan.shares_receives() { plan.qps } else { 1 };
         let received = if plan.takes_receives() { plan.rx_depth / shared } else { u32::MAX };
         let wanted = plan.tx_depth.max(16).min(received);
         let slots = if plan.verify { fit.min(wanted).clamp(1, SLOTS_MAX) } else { 1 };

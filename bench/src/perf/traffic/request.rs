@@ -4,7 +4,7 @@ use super::layout::Layout;
 use crate::error::{BenchError, Step};
 use crate::perf::plan::{Operation, Plan};
 use uroce::{
-    AddressHandle, CompletionQueue, ImmDt, MemorySlice, Qkey, Qpn, RemoteBuffer, SendWr,
+    AddressHandle, CompletionQueue, ImmDt, MemorySlice, Qkey, Qpn, RemoteBuffer, SendWr, Srqn,
     WorkCompletion,
 };
 
@@ -13,24 +13,30 @@ pub(super) const QKEY: Qkey = Qkey(0x1111_1111);
 /// Completions polled at once.
 pub(super) const POLL_BATCH: usize = 64;
 
-/// Destination of a worker's datagrams.
-pub(super) struct Way {
-    pub(super) handle: AddressHandle,
-    pub(super) qpn: Qpn,
+/// Destination that each request of a worker names.
+pub(super) enum Way {
+    /// Queue pair of a worker's datagrams.
+    Datagram {
+        /// Its port.
+        handle: AddressHandle,
+        /// Its number.
+        qpn: Qpn,
+    },
+    /// Shared receive queue of XRC requests.
+    Queue(Srqn),
 }
 
-impl Way {
-    /// Builds the work request of a datagram.
-    #[inline]
-    pub(super) fn send<'a>(
-        &'a self,
-        local: &'a [MemorySlice<'a>; 1],
-        immediate: Option<ImmDt>,
-    ) -> SendWr<'a> {
-        match immediate {
-            Some(data) => SendWr::send_to_with_imm(local, &self.handle, self.qpn, QKEY, data),
-            None => SendWr::send_to(local, &self.handle, self.qpn, QKEY),
-        }
+/// Builds the work request of a datagram.
+#[inline]
+fn datagram<'a>(
+    local: &'a [MemorySlice<'a>; 1],
+    handle: &'a AddressHandle,
+    qpn: Qpn,
+    immediate: Option<ImmDt>,
+) -> SendWr<'a> {
+    match immediate {
+        Some(data) => SendWr::send_to_with_imm(local, handle, qpn, QKEY, data),
+        None => SendWr::send_to(local, handle, qpn, QKEY),
     }
 }
 
@@ -45,7 +51,7 @@ pub(super) struct Operands {
     pub(super) value: u64,
 }
 
-/// Builds the work request of a plan's operation. Only datagrams use `way`.
+/// Builds the work request of a plan's operation. RC and UC have no `way`.
 #[inline]
 pub(super) fn work_request<'a>(
     plan: &Plan,
@@ -62,13 +68,19 @@ pub(super) fn work_request<'a>(
             None => SendWr::write(local, remote),
         },
         (Operation::Read, _) => SendWr::read(local, remote),
-        (Operation::Send, None) => match data {
+        (Operation::Send, Some(Way::Datagram { handle, qpn })) => {
+            datagram(local, handle, *qpn, data)
+        }
+        (Operation::Send, _) => match data {
             Some(data) => SendWr::send_with_imm(local, data),
             None => SendWr::send(local),
         },
-        (Operation::Send, Some(way)) => way.send(local, data),
         (Operation::FetchAdd, _) => SendWr::fetch_add(local, remote, value),
         (Operation::CompareSwap, _) => SendWr::compare_swap(local, remote, compare, value),
+    };
+    let request = match way {
+        Some(Way::Queue(number)) => request.to_srq(*number),
+        _ => request,
     };
     let copied = local[0].len() <= plan.inline as usize;
     match plan.operation {

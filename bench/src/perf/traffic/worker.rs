@@ -1,6 +1,7 @@
 //! Resources of a session: queue pairs, their memory, and the other end's.
 //!
-//! A worker is a queue pair with its part of the memory.
+//! A worker is a queue pair with its part of the memory. If both ends send over XRC, it has another
+//! queue pair, for the peer's requests.
 
 use super::end::End;
 use super::flow::Flow;
@@ -20,7 +21,7 @@ use crate::rendezvous::{Link, pause};
 use std::time::Duration;
 use uroce::{
     AddressVector, CompletionQueue, ConnectOptions, Gid, PathMtu, ProtectionDomain, QpCaps, QpInit,
-    Qpn, QueuePair, RecvWr, RemoteBuffer, SharedReceiveQueue, WorkCompletion,
+    Qpn, QueuePair, RecvWr, RemoteBuffer, SharedReceiveQueue, Srqn, WorkCompletion,
 };
 use uroce_engine::clock::Clock;
 
@@ -34,7 +35,10 @@ pub(super) const LATENCY_DEPTH: u32 = 128;
 
 /// Queue pairs and memory of a session before they are connected.
 pub(super) struct Workers {
+    /// One of each worker.
     qps: Vec<QueuePair>,
+    /// XRC targets beside them, where `qps` are initiators and the peer has initiators too.
+    targets: Vec<QueuePair>,
     memory: Memory,
     send_cq: CompletionQueue,
     recv_cq: CompletionQueue,
@@ -68,8 +72,13 @@ impl Workers {
         };
         let send_cq = create_cq(depth * plan.qps)?;
         let recv_cq = create_cq(plan.rx_depth * plan.qps)?;
-        let srq = plan.local.srq.then(|| pd.create_srq(plan.rx_depth, 1)).transpose();
-        let srq = srq.step("creating an SRQ")?;
+        let domain = (plan.service == Service::Xrc).then(|| context.open_xrc_domain());
+        let domain = domain.transpose().step("opening an XRC domain")?;
+        let srq = match &domain {
+            Some(domain) => Some(pd.create_xrc_srq(domain, &recv_cq, plan.rx_depth, 1)),
+            None => plan.local.srq.then(|| pd.create_srq(plan.rx_depth, 1)),
+        };
+        let srq = srq.transpose().step("creating an SRQ")?;
         let caps = QpCaps {
             max_send_wr: depth,
             max_recv_wr: if srq.is_some() { 1 } else { plan.rx_depth },
@@ -79,19 +88,27 @@ impl Workers {
         };
         let memory = Memory::allocate(&pd, workers, layout.bytes(), plan.local.region_per_qp)?;
         let (mut qps, mut ends) = (Vec::new(), Vec::new());
-        for worker in 0..workers {
-            let init = QpInit { recv_cq: &recv_cq, caps, ..QpInit::new(&send_cq) };
-            let init = init.qp_type(plan.service.qp_type());
-            let init = QpInit { srq: srq.as_ref(), ..init };
-            let qp = pd.create_qp(&init).step("creating a QP")?;
-            let mut end = End::of(node, &qp, memory.remote(worker, layout.targets()))?;
+        let init = QpInit { recv_cq: &recv_cq, caps, ..QpInit::new(&send_cq) };
+        let init = init.qp_type(plan.service.qp_type());
+        // XRC requests name the queue of the peer, so that no queue pair has one.
+        let init = QpInit { srq: srq.as_ref().filter(|_| domain.is_none()), ..init };
+        for index in 0..plan.queue_pairs() as usize {
+            let qp = match &domain {
+                Some(domain) if is_target(plan, node.side, index) => domain.create_target(),
+                _ => pd.create_qp(&init),
+            };
+            let qp = qp.step("creating a QP")?;
+            let memory = memory.remote(index % workers, layout.targets());
+            let mut end = End::of(node, &qp, memory, srq.as_ref())?;
             if plan.multicast && group::is_receiver(plan, node.side) {
                 group::join(&qp, plan, &mut end)?;
             }
             ends.push(end);
             qps.push(qp);
         }
-        Ok(Self { qps, memory, send_cq, recv_cq, srq, rest, layout, ends, pd, ways: Vec::new() })
+        let targets = qps.split_off(workers);
+        let ways = Vec::new();
+        Ok(Self { qps, targets, memory, send_cq, recv_cq, srq, rest, layout, ends, pd, ways })
     }
 
     /// Connects the queue pairs with the other end's.
@@ -118,9 +135,14 @@ impl Workers {
             selective_repeat: plan.selective_repeat.then_some(true),
             ..ConnectOptions::default()
         };
-        for (worker, (qp, end)) in self.qps.iter_mut().zip(&connected.remote).enumerate() {
-            let flow_label = fields.flow_label(worker);
+        let workers = self.qps.len();
+        for (index, qp) in self.qps.iter_mut().chain(&mut self.targets).enumerate() {
+            let end = &connected.remote[plan.partner(index)];
+            let flow_label = fields.flow_label(index % workers);
             let options = ConnectOptions { flow_label, ..options };
+            if plan.service == Service::Xrc && !is_target(plan, node.side, index) {
+                self.ways.push(Way::Queue(Srqn::new(end.srqn)));
+            }
             if plan.service != Service::Ud {
                 qp.connect(&end.endpoint(), &options).step("connecting")?;
                 continue;
@@ -140,10 +162,15 @@ impl Workers {
                 ..AddressVector::to(Gid(end.gid))
             };
             let handle = self.pd.create_ah(PORT, &path).step("making an address handle")?;
-            self.ways.push(Way { handle, qpn: Qpn::new(end.qpn) });
+            self.ways.push(Way::Datagram { handle, qpn: Qpn::new(end.qpn) });
         }
         Ok(())
     }
+}
+
+/// Tells whether one of an end's XRC queue pairs serves requests, or else sends them.
+fn is_target(plan: &Plan, side: Side, index: usize) -> bool {
+    if plan.has_pairs() { index >= plan.qps as usize } else { side == Side::Server }
 }
 
 /// A connected session.
@@ -151,9 +178,11 @@ pub(super) struct Bench<'a, P> {
     // Dropped first, so that the lcore's own thread serves the requests of the other fields' drops.
     pub(super) drive: Drive,
     pub(super) qps: Vec<QueuePair>,
+    /// They serve the peer's requests without our help.
+    _targets: Vec<QueuePair>,
     pub(super) memory: Memory,
     pub(super) remotes: Vec<RemoteBuffer>,
-    /// Destinations of datagrams, one per queue pair; empty for other services.
+    /// Destinations of datagrams and of XRC requests, one per queue pair; empty for RC and UC.
     pub(super) ways: Vec<Way>,
     /// Messages of the last size that did not arrive.
     pub(super) messages_lost: u64,
@@ -229,17 +258,20 @@ impl<'a, P: Peer> Bench<'a, P> {
         workers: Workers,
         connected: Connected,
     ) -> Result<Self, BenchError> {
-        let Workers { qps, memory, send_cq, recv_cq, srq, rest, layout, ways, .. } = workers;
+        let Workers { qps, targets, memory, send_cq, recv_cq, srq, rest, layout, ways, .. } =
+            workers;
+        let remote = |worker| connected.remote[plan.partner(worker)].remote();
         let silence = plan.silence().max(connected.silence);
         Ok(Self {
             drive: node.drive()?,
-            remotes: connected.remote.iter().map(End::remote).collect(),
+            remotes: (0..qps.len()).map(remote).collect(),
             receives: Receives::new(srq, qps.len(), plan.rx_depth),
             patience: PATIENCE.saturating_add(silence),
             rest,
             ways,
             messages_lost: 0,
             qps,
+            _targets: targets,
             memory,
             send_cq,
             recv_cq,

@@ -93,20 +93,23 @@ pub(crate) struct Key {
     pub(crate) va: u64,
     /// GID.
     pub(crate) gid: [u8; 16],
+    /// Number of its XRC shared receive queue; 0 for other services.
+    pub(crate) srqn: u32,
 }
 
 impl Key {
-    /// Encodes the record. LID and SRQ number are 0: RoCE has no LID, and no SRQ is used.
+    /// Encodes the record. The LID is 0, as RoCE has none.
     pub(super) fn line(&self) -> [u8; KEY_LEN] {
         let gid: Vec<String> = self.gid.iter().map(|octet| format!("{octet:02x}")).collect();
         let text = format!(
-            "0000:{:04x}:{:06x}:{:06x}:{:08x}:{:016x}:{}:00000000:\0",
+            "0000:{:04x}:{:06x}:{:06x}:{:08x}:{:016x}:{}:{:08x}:\0",
             self.reads & 0xffff,
             self.qpn & 0xff_ffff,
             self.psn & 0xff_ffff,
             self.rkey,
             self.va,
             gid.join(":"),
+            self.srqn,
         );
         let mut line = [0; KEY_LEN];
         line.copy_from_slice(text.as_bytes());
@@ -132,9 +135,9 @@ impl Key {
         for octet in &mut gid {
             *octet = u8::try_from(number()?).ok()?;
         }
-        let _srqn = number()?;
+        let srqn = u32::try_from(number()?).ok()?;
         let fits = qpn < 1 << 24 && psn < 1 << 24 && fields.next().is_none();
-        fits.then_some(Self { reads, qpn, psn, rkey, va, gid })
+        fits.then_some(Self { reads, qpn, psn, rkey, va, gid, srqn })
     }
 }
 
@@ -186,9 +189,18 @@ mod tests {
         let key = Key::parse(READ_KEY).expect("a stock line");
         let gid = uroce::Gid::from(std::net::Ipv4Addr::new(192, 0, 2, 2)).0;
         let va = 0x55d5_f2b1_7000;
-        let expected = Key { reads: 128, qpn: 0x1d, psn: 0xab_9594, rkey: 0xdad, va, gid };
+        let expected = Key { reads: 128, qpn: 0x1d, psn: 0xab_9594, rkey: 0xdad, va, gid, srqn: 0 };
         assert_eq!(key, expected);
         assert_eq!(&key.line(), READ_KEY);
+    }
+
+    #[test]
+    fn a_stock_key_names_its_shared_receive_queue() {
+        let mut line = *READ_KEY;
+        line[98..106].copy_from_slice(b"00001a2b");
+        let key = Key::parse(&line).expect("a stock line");
+        assert_eq!(key.srqn, 0x1a2b);
+        assert_eq!(key.line(), line);
     }
 
     #[test]

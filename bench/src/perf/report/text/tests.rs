@@ -1,7 +1,7 @@
 //! Snapshots. The expected texts follow perftest's format strings.
 
 use super::*;
-use crate::perf::plan::Operation;
+use crate::perf::plan::{Operation, Service};
 use std::net::Ipv4Addr;
 
 const GBITS: Units = Units { gbits: true, cycles_per_ns: None };
@@ -128,6 +128,7 @@ fn an_end_of_a_connection() {
         qpn: 0x86,
         psn: 0x5d2a1c,
         memory: Some((0x17d00, 0x7f00_0000_1000)),
+        srqn: None,
         gid: Gid::from(Ipv4Addr::new(10, 0, 0, 1)),
     };
     assert_eq!(
@@ -135,6 +136,20 @@ fn an_end_of_a_connection() {
         " local address: LID 0000 QPN 0x0086 PSN 0x5d2a1c RKey 0x017d00 VAddr 0x007f0000001000\n \
          GID: 00:00:00:00:00:00:00:00:00:00:255:255:10:00:00:01"
     );
+    let xrc = Connection { memory: None, srqn: Some(0x1000), ..end };
+    assert!(xrc.to_string().contains(" PSN 0x5d2a1c SRQn 0x001000\n GID: "), "{xrc}");
+}
+
+#[test]
+fn a_title_counts_the_queue_pairs_of_both_directions_of_xrc() {
+    let title = |bidirectional| {
+        let plan = Plan::new(Operation::Send, Measure::Bandwidth);
+        let plan = Plan { service: Service::Xrc, qps: 2, bidirectional, ..plan };
+        Title { plan: &plan, device: "d", mtu: 1024, gid_index: 0 }.to_string()
+    };
+    assert!(title(false).contains(" Number of qps   : 2\t"));
+    assert!(title(true).contains(" Number of qps   : 4\t"));
+    assert!(title(true).contains(" Connection type : XRC\t\tUsing SRQ      : ON\n"));
 }
 
 #[test]

@@ -36,6 +36,7 @@ pub(super) fn connect(
         va: key.va,
         rkey: key.rkey,
         len,
+        srqn: key.srqn,
     });
     let reads = theirs.iter().map(|key| key.reads).chain(reads_max).min();
     let reads = reads.map(|reads| u8::try_from(reads).unwrap_or(u8::MAX));
@@ -63,17 +64,17 @@ pub(super) fn terms(plan: &Plan, mtu: u32, gbits: bool) -> Terms {
     let size = match plan.service {
         _ if sweep => plan.size_max(),
         Service::Ud => plan.size_max().min(mtu),
-        Service::Rc | Service::Uc => plan.size_max(),
+        Service::Rc | Service::Uc | Service::Xrc => plan.size_max(),
     };
     let bandwidth = plan.measure == Measure::Bandwidth;
     let terms = Terms::default()
         .int("test_method", method)
-        .int("connection_type", plan.service as u32)
+        .int("connection_type", connection_type(plan.service))
         .int("verb", verb)
         .int("tst", bandwidth.into())
         .int("test_type", plan.amount.iterations().is_none().into())
         .long("size", size.into())
-        .int("num_of_qps", plan.qps)
+        .int("num_of_qps", plan.queue_pairs())
         .int("duplex", plan.bidirectional.into())
         .int("use_rdma_cm", 0)
         .int("use_write_with_imm", 0)
@@ -100,6 +101,16 @@ pub(super) fn terms(plan: &Plan, mtu: u32, gbits: bool) -> Terms {
 /// Returns the parameters of an end in perftest's form.
 pub(super) fn key(plan: &Plan, end: &End) -> Key {
     let reads = if plan.operation.is_answered_by_stack() { plan.outstanding } else { 1 };
-    let End { gid, qpn, psn, va, rkey, .. } = *end;
-    Key { reads: reads.into(), qpn, psn, rkey, va, gid }
+    let End { gid, qpn, psn, va, rkey, srqn, .. } = *end;
+    Key { reads: reads.into(), qpn, psn, rkey, va, gid, srqn }
+}
+
+/// Returns perftest's number of a service.
+fn connection_type(service: Service) -> u32 {
+    match service {
+        Service::Rc => 0,
+        Service::Uc => 1,
+        Service::Ud => 2,
+        Service::Xrc => 4,
+    }
 }
