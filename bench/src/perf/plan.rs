@@ -412,17 +412,23 @@ impl Plan {
                  out -b",
             ));
         }
-        if self.shares_receives() && self.takes_receives() && self.qps > self.rx_depth {
-            let cause = if self.local.srq { "--use-srq" } else { "XRC" };
-            return Err(BenchError::usage(format!(
-                "{cause} has one receive queue of -r {} for {} queue pairs: -r must be at least -q",
-                self.rx_depth, self.qps
-            )));
-        }
+        self.check_shared_queue()?;
         self.local.check(self.rx_depth, self.takes_receives())?;
         // The value is stored, so that it is the same at both ends whether it was requested or not.
         self.cq_mod = Some(self.moderation());
         Ok(self)
+    }
+
+    /// Checks that the shared receive queue has a receive request for each queue pair.
+    fn check_shared_queue(&self) -> Result<(), BenchError> {
+        if !(self.shares_receives() && self.takes_receives()) || self.qps <= self.rx_depth {
+            return Ok(());
+        }
+        let cause = if self.local.srq { "--use-srq" } else { "XRC" };
+        Err(BenchError::usage(format!(
+            "{cause} has one receive queue of -r {} for {} queue pairs: -r must be at least -q",
+            self.rx_depth, self.qps
+        )))
     }
 
     /// Describes the differences from the other end's plan; `None` if there are none.

@@ -30,6 +30,7 @@ LATENCY = r" #bytes #iterations +t_min\[usec\] +t_max\[usec\] +t_typical\[usec\]
 CPU = r" +CPU_Util\[%\]"
 LISTED = r"^#, usec$"
 BOTH = r"^ Local results: ?$", r"^ Remote results: ?$"
+XRC = r"^ Connection type : XRC\s+Using SRQ      : ON$"
 
 # Test, options, expressions that the client's output must have, and the stock statuses.
 TABLE = (
@@ -54,6 +55,15 @@ TABLE = (
     ("send_lat", "-n 100 --latency_gap=100", (LATENCY,), GOOD),
     ("write_bw", "-n 400 -s 4096 -t 8 --rate_limit=64 --rate_units=M --rate_limit_type=SW "
                  "--burst_size=8", (BANDWIDTH,), GOOD),
+    ("send_bw", "-n 100 -s 64 -c XRC -b -q 2", (BANDWIDTH, XRC), GOOD),
+    ("write_bw", "-n 100 -c XRC -q 2", (BANDWIDTH, XRC), GOOD),
+    ("write_bw", "-n 100 -c XRC -b", (BANDWIDTH, XRC), GOOD),
+    ("read_bw", "-n 100 -c XRC -b -q 2", (BANDWIDTH, XRC), GOOD),
+    ("atomic_bw", "-n 100 -c XRC", (BANDWIDTH, XRC), GOOD),
+    ("send_lat", "-n 100 -c XRC", (LATENCY, XRC), GOOD),
+    ("write_lat", "-n 100 -c XRC", (LATENCY, XRC), GOOD),
+    ("read_lat", "-n 100 -c XRC", (LATENCY, XRC), GOOD),
+    ("atomic_lat", "-n 100 -c XRC", (LATENCY, XRC), GOOD),
 )
 
 # Kinds of the programs at the two ends: the server's, and the client's.
