@@ -73,8 +73,8 @@ fn extended_connections_are_verified() {
         "send_bw -c XRC -n 100 -s 5000 -q 2 --mr_per_qp --lcore-thread --idle yield",
         1_000_000,
     );
-    let lossy = "write_bw -c XRC -n 100 -s 20000 -q 2 --loss-rx 0.02 --loss-tx 0.02 --seed 3 -u 8";
-    assert!(verified(lossy, 4_000_000).contains("packets were sent again"));
+    let lossy = "write_bw -c XRC -n 50 -s 20000 -q 2 --loss-rx 0.02 --loss-tx 0.02 --seed 3 -u 12";
+    assert!(verified(lossy, 2_000_000).contains("packets were sent again"));
 }
 
 #[test]
