@@ -107,6 +107,7 @@ impl Node {
             recv_cq: Arc::clone(&cq),
             srq: None,
             xrcd: None,
+            rdd: None,
             lcore: None,
             notices: false,
             congestion: None,

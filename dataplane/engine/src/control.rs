@@ -25,6 +25,7 @@ use crate::port::{Feature, Port};
 use crate::qp::context::{PathLoader, QpTraffic};
 use crate::rx::{Exits, SlowFrame};
 use links::Links;
+use rd::RdDomain;
 use records::{Record, Records};
 use rtrb::Producer;
 use std::collections::{HashSet, VecDeque};
@@ -59,6 +60,7 @@ mod links;
 pub(crate) mod memory;
 mod notify;
 pub(crate) mod poller;
+pub(crate) mod rd;
 mod records;
 mod resize;
 pub(crate) mod signals;
@@ -88,7 +90,11 @@ pub struct QpSpec {
     /// XRC targets: the domain of the shared receive queues that requests may name, which must not
     /// be dropped before the QP is destroyed. `None` for all other types.
     pub xrcd: Option<Arc<XrcDomain>>,
-    /// The lcore that will own it; `None` for the one with the fewest QPs.
+    /// RD QPs and EECs: their domain, on the home lcore of which they are. `None` for all other
+    /// types. An EEC has no queues: `caps` and the completion queues are not used.
+    pub rdd: Option<Arc<RdDomain>>,
+    /// The lcore that will own it; `None` for the one with the fewest QPs. RD QPs and EECs have
+    /// that of their domain.
     pub lcore: Option<usize>,
     /// Whether the control plane gets notices of its events ([`Control::next_notice`]), besides the
     /// application.
@@ -161,6 +167,16 @@ pub enum ControlError {
          an SRQ"
     )]
     XrcDomain,
+    /// An RD QP or EEC without an RD domain, another QP with one, or an EEC with a shared receive
+    /// queue.
+    #[error("an RD QP or EEC has an RD domain; no other QP has one, and no EEC has an SRQ")]
+    RdDomain,
+    /// The queues of an RD QP or EEC cannot be resized.
+    #[error(
+        "the queues of an RD QP cannot be resized, and an EEC has none: make another RD QP with \
+         queues of the sizes that it needs"
+    )]
+    RdResize,
     /// The queue that is to be resized has work requests.
     #[error("work requests are outstanding")]
     Outstanding,

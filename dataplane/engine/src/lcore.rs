@@ -210,9 +210,19 @@ impl Duties {
         let mut work = Work::from(self.take_injected());
         let Duties { tables, lanes, held, .. } = self;
         let mut turn = TurnContext { now, memory, tables, lanes, held };
+        let rd_is_first = self.shard.has_active_rd() && self.shard.rd_comes_first();
+        if rd_is_first {
+            work = work.max(self.shard.transmit_rd(&mut turn));
+        }
         for port in 0..turn.lanes.len() {
             work = work.max(self.shard.transmit(port, &mut turn));
             work = work.max(turn.lanes[port].flush(now, &self.shard.counters).into());
+        }
+        if !rd_is_first && self.shard.has_active_rd() {
+            work = work.max(self.shard.transmit_rd(&mut turn));
+            for lane in &mut *turn.lanes {
+                work = work.max(lane.flush(now, &self.shard.counters).into());
+            }
         }
         work
     }

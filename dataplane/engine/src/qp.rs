@@ -10,6 +10,7 @@ pub(crate) mod completions;
 pub(crate) mod context;
 pub(crate) mod env;
 pub(crate) mod held;
+pub(crate) mod rd;
 pub(crate) mod schedule;
 pub(crate) mod shard;
 pub(crate) mod tables;

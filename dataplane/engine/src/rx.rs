@@ -4,6 +4,7 @@
 //! ```text
 //!   rx_burst ─▶ Frame ─▶ ours? ─▶ ICRC ─▶ Packet ─▶ QPN ─▶ Qp::handle_packet
 //!                 │                                  │        └ held ─▶ given later ([`early`])
+//!                 │                                  ├───▶ RD: the EEC, by its number ([`datagram`])
 //!                 │                                  ├───▶ the owner's hand-over queue
 //!                 │                                  ├───▶ a group's QPs ([`group`])
 //!                 │                                  └───▶ QP 1: the control plane's GSI queue
@@ -30,6 +31,7 @@
 //! Not here: checks of the QP's state, the source address and the P_Key (`Qp::handle_packet`).
 
 mod ahead;
+mod datagram;
 mod deliver;
 mod destination;
 mod early;

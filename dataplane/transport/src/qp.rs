@@ -135,6 +135,11 @@ impl Qp {
         self.attr.state
     }
 
+    /// The port that the QP sends on, counted from 1.
+    pub fn port(&self) -> u8 {
+        self.attr.port
+    }
+
     /// All attributes, as last set.
     pub fn attr(&self) -> QpAttr {
         let keepalive_ms = self.service.keepalive().map_or(0, |keepalive| keepalive.idle_ms);
@@ -165,6 +170,12 @@ impl Qp {
     #[inline]
     pub fn next_recv_slots(&self, count: usize) -> (&[impl Sized], &[Sge]) {
         self.service.rq().next_slots(count)
+    }
+
+    /// Number of receive work requests in the queue, without those of an RD QP that EECs fill.
+    #[inline]
+    pub fn queued_recvs(&self) -> u32 {
+        self.service.rq().len()
     }
 
     /// Number of receive work requests in the queue. With an SRQ: those taken from it and not

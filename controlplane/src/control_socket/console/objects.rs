@@ -91,6 +91,7 @@ impl Console {
             recv_cq: Arc::clone(&rcq.cq),
             srq: srq.map(|srq| Arc::clone(&srq.srq)),
             xrcd: None,
+            rdd: None,
             lcore: create.lcore.map(|lcore| lcore as usize),
             notices: false,
             congestion: None,

@@ -13,7 +13,7 @@ use uroce_shared::queue::{
 };
 use uroce_shared::table::qp_table::Place;
 use uroce_shared::wake::events::{EventRaiser, Subject};
-use uroce_transport::{MAX_INLINE_DATA, Qp, QpCaps, QpInit, QpType};
+use uroce_transport::{MAX_INLINE_DATA, Qp, QpCaps, QpInit, QpType, Rdd};
 use uroce_wire::Qpn;
 
 /// QPNs that no new QP gets: 0, the general services interface, and multicast.
@@ -34,7 +34,7 @@ impl Control {
     /// # Errors
     /// [`ControlError`].
     pub fn create_qp(&mut self, spec: &QpSpec) -> Result<QpHandle, ControlError> {
-        if matches!(spec.qp_type, QpType::Gsi | QpType::Rd | QpType::Eec) {
+        if spec.qp_type == QpType::Gsi {
             return Err(ControlError::QpType(spec.qp_type));
         }
         if spec.qp_type.is_raw() && self.ports.iter().any(|port| !port.port.carries_frames()) {
@@ -45,8 +45,14 @@ impl Control {
         if spec.xrcd.is_some() != is_target || spec.srq.as_ref().is_some_and(misused) {
             return Err(ControlError::XrcDomain);
         }
+        let is_rd = matches!(spec.qp_type, QpType::Rd | QpType::Eec);
+        let is_eec = spec.qp_type == QpType::Eec;
+        if spec.rdd.is_some() != is_rd || is_eec && spec.srq.is_some() {
+            return Err(ControlError::RdDomain);
+        }
         let caps = caps_of(spec)?;
-        let lcore = self.choose_lcore(spec.lcore)?;
+        let home = spec.rdd.as_ref().map(|domain| domain.home());
+        let lcore = self.choose_lcore(home.or(spec.lcore))?;
         let (index, qpn) = self.take_number().ok_or(ControlError::NoQpLeft)?;
         let Some(events) = self.shared.events.admit(Subject::Qp(qpn)) else {
             self.slots.give_back(index);
@@ -127,6 +133,7 @@ impl Control {
         let events = QpEvents { raiser: events, notices: spec.notices.then_some(index) };
         let init = QpInit {
             srq: srq.as_ref().map(|srq| srq.pd()),
+            rdd: spec.rdd.as_ref().map_or(Rdd::default(), |domain| domain.number()),
             congestion: spec.congestion.unwrap_or(self.congestion),
             notification: self.notification,
             ..QpInit::new(*qp_type, core_caps(caps))
@@ -164,14 +171,14 @@ impl Control {
 
 /// Returns whether the QP has no receive queue of its own.
 fn has_no_receives(spec: &QpSpec) -> bool {
-    spec.srq.is_some() || spec.qp_type.is_xrc()
+    spec.srq.is_some() || spec.qp_type.is_xrc() || spec.qp_type == QpType::Eec
 }
 
 /// Returns the sizes of the QP's queues, if they are possible.
 fn caps_of(spec: &QpSpec) -> Result<QpCaps, ControlError> {
     let caps = match &spec.srq {
         // The core holds one receive of any shared queue at a time, and posts of sends are refused.
-        None if spec.qp_type == QpType::XrcRecv => {
+        None if matches!(spec.qp_type, QpType::XrcRecv | QpType::Eec) => {
             let (max_send_wr, max_send_sge, max_inline_data) = (1, 1, 0);
             let (max_recv_wr, max_recv_sge) = (1, MAX_SGE);
             QpCaps { max_send_wr, max_recv_wr, max_send_sge, max_recv_sge, max_inline_data }

@@ -136,7 +136,7 @@ pub(crate) struct Shared {
     pub(crate) pds: AtomicU32,
     /// Memory windows that exist.
     pub(crate) windows: AtomicU32,
-    /// The next number of a CQ or SRQ, for its events, or of an XRC domain.
+    /// The next number of a CQ or SRQ, for its events, or of an XRC or RD domain.
     next_queue: AtomicU32,
     pub(crate) driver: Driver,
     /// Number of processors that the process had when the engine started.
@@ -246,7 +246,7 @@ impl Engine {
     /// Makes an XRC domain.
     pub fn open_xrc_domain(&self) -> Arc<XrcDomain> {
         // The numbers begin with 1.
-        let number = self.shared.next_queue.fetch_add(1, Ordering::Relaxed);
+        let number = self.next_number();
         Arc::new(XrcDomain::new(Xrcd(NonZeroU32::new(number).unwrap_or(NonZeroU32::MAX))))
     }
 
@@ -297,8 +297,13 @@ impl Engine {
         &self.shared.events
     }
 
+    /// Returns a number that no other queue or domain has.
+    pub(super) fn next_number(&self) -> u32 {
+        self.shared.next_queue.fetch_add(1, Ordering::Relaxed)
+    }
+
     fn admit(&self, subject: impl FnOnce(u32) -> Subject) -> Option<EventGuard> {
-        let number = self.shared.next_queue.fetch_add(1, Ordering::Relaxed);
+        let number = self.next_number();
         self.shared.events.admit(subject(number))
     }
 
@@ -419,4 +424,4 @@ fn check(config: &EngineConfig, ports: &[PortBinding]) -> Result<(), EngineError
 }
 
 // The state of a million QPs must fit into a common machine's memory.
-const _: () = assert!(Engine::qp_state_bytes() <= 1144);
+const _: () = assert!(Engine::qp_state_bytes() <= 1152);

@@ -129,6 +129,7 @@ mod tests {
             recv_cq,
             srq: None,
             xrcd: None,
+            rdd: None,
             lcore: None,
             notices: false,
             congestion: None,

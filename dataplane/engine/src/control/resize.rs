@@ -6,7 +6,7 @@ use crate::lcore::command::ResizeQp;
 use crate::qp::context::Resized;
 use uroce_shared::queue::{RecvQueueEnd, SendQueueEnd, core_caps};
 use uroce_shared::table::qp_table::Place;
-use uroce_transport::{QpCaps, WorkQueues};
+use uroce_transport::{QpCaps, QpType, WorkQueues};
 use uroce_wire::Qpn;
 
 impl Control {
@@ -18,8 +18,8 @@ impl Control {
     /// changes.
     ///
     /// # Errors
-    /// [`ControlError::Outstanding`], [`ControlError::Caps`], [`ControlError::UnknownQp`]; the QP
-    /// keeps its old queues then.
+    /// [`ControlError::Outstanding`], [`ControlError::Caps`], [`ControlError::RdResize`],
+    /// [`ControlError::UnknownQp`]; the QP keeps its old queues then.
     pub fn resize_qp(
         &mut self,
         qpn: Qpn,
@@ -27,6 +27,9 @@ impl Control {
     ) -> Result<(SendQueueEnd, RecvQueueEnd), ControlError> {
         let record = self.record(qpn)?;
         let Record { index, qp_type, has_srq, .. } = record;
+        if matches!(qp_type, QpType::Rd | QpType::Eec) {
+            return Err(ControlError::RdResize);
+        }
         let caps = match has_srq {
             true => QpCaps {
                 max_recv_wr: record.caps.max_recv_wr,

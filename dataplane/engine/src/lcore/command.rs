@@ -222,6 +222,10 @@ impl LcoreCommand for Nudge {
 
     fn obey(self, shard: &mut Shard, turn: &mut TurnContext<'_>) -> Option<bool> {
         let now = turn.now;
+        if shard.is_rd(self.index) {
+            // Their packets are part of messages.
+            return Some(false);
+        }
         shard.input(self.index, turn, |qp, _, env| qp.nudge(now, env))
     }
 }
@@ -255,6 +259,9 @@ impl LcoreCommand for DestroyQp {
     reply!(DestroyQp: Option<Box<QpContext>>);
 
     fn obey(self, shard: &mut Shard, turn: &mut TurnContext<'_>) -> Option<Box<QpContext>> {
+        if shard.is_rd(self.index) {
+            return shard.remove_rd(self.index, turn);
+        }
         shard.send_rest(self.index, turn);
         turn.held.free(self.index);
         shard.remove(self.index)

@@ -66,8 +66,12 @@ impl Completions {
     }
 
     /// Puts completions into their queues.
-    pub(crate) fn deliver(&mut self, cqes: &mut Vec<(Side, Cqe)>, counters: &CounterBlock) {
-        for (side, cqe) in cqes.drain(..) {
+    pub(crate) fn deliver(
+        &mut self,
+        cqes: impl Iterator<Item = (Side, Cqe)>,
+        counters: &CounterBlock,
+    ) {
+        for (side, cqe) in cqes {
             let (cq, pending) = match side {
                 Side::Send => (&self.send_cq, &mut self.pending.sent),
                 Side::Recv => (&self.recv_cq, &mut self.pending.received),
@@ -121,13 +125,13 @@ mod tests {
             let cqe = Cqe::new(wr_id, WcStatus::Success, WcOpcode::Recv, Qpn::new(2));
             vec![(Side::Recv, cqe)]
         };
-        completions.deliver(&mut received(1), &counters);
+        completions.deliver(received(1).into_iter(), &counters);
         completions.receive_in(first);
         assert!(channel.try_next().unwrap().is_none(), "it is the same queue");
         completions.receive_in(second);
         assert!(Arc::ptr_eq(&channel.try_next().unwrap().unwrap(), first));
         assert!(!completions.has_delivered());
-        completions.deliver(&mut received(2), &counters);
+        completions.deliver(received(2).into_iter(), &counters);
         CompletionQueue::notify_fence();
         completions.notify();
         assert!(Arc::ptr_eq(&channel.try_next().unwrap().unwrap(), second));

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use uroce_shared::queue::xrc::Xrcd;
 use uroce_shared::queue::{QpShared, RecvQueueFeed, SendQueueFeed, SharedReceiveQueue};
 use uroce_shared::wake::events::EventRaiser;
-use uroce_transport::{Cqe, Instant, PathMigState, Qp, QpChange, QpState, Side, WorkQueues};
+use uroce_transport::{Cqe, Env, Instant, PathMigState, Qp, QpChange, QpState, Side, WorkQueues};
 
 /// Bytes of a QP's boxed context, and of the state that it shares with the application (with the
 /// two counters of its `Arc`).
@@ -35,14 +35,15 @@ pub(crate) struct QpContext {
     pub(crate) shared: Arc<QpShared>,
     /// The shared receive queue, if the QP uses one.
     pub(crate) srq: Option<Arc<SharedReceiveQueue>>,
-    /// The port that the QP sends on, counted from 0: `qp.attr().port − 1`.
+    /// The place of its schedule: that of the port that the QP sends on, counted from 0, which is
+    /// `qp.attr().port − 1`; for RD QPs and EECs the last one.
     port: u8,
     /// Whether the QP is in its port's active list.
     pub(crate) active: bool,
     /// Whether the QP is a connection to one of the device's own addresses.
     looper: bool,
     /// The state last published in `shared`.
-    published: QpState,
+    pub(super) published: QpState,
 }
 
 /// The lcore's ends of the work queues.
@@ -120,25 +121,32 @@ pub(crate) struct Resized {
 /// The lcore's ends of the work queues while the QP handles an input.
 pub(crate) struct QueueFeeds<'a> {
     pub(crate) sq: &'a mut SendQueueFeed,
-    rq: &'a RefCell<RecvQueueFeed>,
+    pub(super) rq: &'a RefCell<RecvQueueFeed>,
+}
+
+impl Queues {
+    /// The queues while the QP handles an input.
+    pub(super) fn feeds(&mut self) -> QueueFeeds<'_> {
+        QueueFeeds { sq: &mut self.sq, rq: &self.rq }
+    }
 }
 
 impl QueueFeeds<'_> {
     /// Gives the core as many of the receives in the QP's own queue as it has room for.
     #[inline]
-    pub(crate) fn pull_receives(&self, qp: &mut Qp, env: &mut QpEnv<'_>) {
+    pub(crate) fn pull_receives(&self, qp: &mut Qp, env: &mut impl Env) {
         self.rq.borrow_mut().feed(qp, env);
     }
 
     /// Returns whether the core has refused a posted request.
     #[inline]
-    fn has_refused(&self) -> bool {
+    pub(super) fn has_refused(&self) -> bool {
         self.sq.ring.has_refused() || self.rq.borrow().ring.has_refused()
     }
 
     /// Frees the places of all posted requests. Called when no posted request is left.
     #[cold]
-    fn release(&mut self, shared: &QpShared, completions: &mut Completions) {
+    pub(super) fn release(&mut self, shared: &QpShared, completions: &mut Completions) {
         let rq = &mut self.rq.borrow_mut().ring;
         self.sq.ring.release(shared);
         rq.release(shared);
@@ -188,6 +196,21 @@ impl QpContext {
     /// Returns the port that the QP sends on, counted from 0.
     pub(crate) fn port(&self) -> usize {
         usize::from(self.port)
+    }
+
+    /// Returns whether it is an RD QP or EEC.
+    pub(crate) fn is_rd(&self) -> bool {
+        self.qp.rdd().is_some()
+    }
+
+    /// RD QPs and EECs: returns the port that the QP sends on, counted from 0.
+    pub(crate) fn lane(&self) -> usize {
+        usize::from(self.qp.port().saturating_sub(1))
+    }
+
+    /// Sets the schedule of an RD QP or EEC.
+    pub(super) fn set_rd_schedule(&mut self, at: usize) {
+        self.port = at as u8;
     }
 
     /// Called after Modify QP: updates what is derived from the attributes.
@@ -344,10 +367,10 @@ fn deliver(
     shared: &QpShared,
     published: &mut QpState,
 ) {
-    env.completions.deliver(env.pending, env.counters);
+    env.completions.deliver(env.pending.drain(..), env.counters);
     if env.completions.overrun && qp.state() != QpState::Err {
         qp.fail(env);
         enter_state(qp, feeds, env, shared, published);
-        env.completions.deliver(env.pending, env.counters);
+        env.completions.deliver(env.pending.drain(..), env.counters);
     }
 }

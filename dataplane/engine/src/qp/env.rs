@@ -276,7 +276,7 @@ impl Output for QpEnv<'_> {
     fn complete(&mut self, side: Side, cqe: Cqe) {
         if self.pending.len() == self.pending.capacity() {
             // The buffer is full only when one QP flushes, so all of it belongs to this QP.
-            self.completions.deliver(self.pending, self.counters);
+            self.completions.deliver(self.pending.drain(..), self.counters);
         }
         self.pending.push((side, self.completions.finish(side, self.now, cqe)));
     }

@@ -3,6 +3,7 @@
 //! Invariants
 //! - A QP is in at most one port's active list, at most once; it is there if it may have something
 //!   to send.
+//! - RD QPs and EECs have inputs of their own ([`crate::qp::rd`]).
 //! - The timer wheel's deadline of a QP is never later than the QP's own. It may be earlier: each
 //!   ACK moves the QP's deadline, and the wheel is set again only when the old one has come. The
 //!   keepalive's time moves forward only with a Modify QP or an expired timer, so that only these
@@ -20,7 +21,7 @@ use crate::qp::schedule::Schedule;
 use std::sync::Arc;
 use uroce_shared::queue::cq::CompletionQueue;
 use uroce_shared::queue::xrc::XrcTable;
-use uroce_shared::table::qp_table::{Place, QpTable};
+use uroce_shared::table::qp_table::{Place, QpTable, RD_BIT};
 use uroce_shared::table::qsbr::InTurn;
 use uroce_shared::time::timer_wheel::TimerWheel;
 use uroce_transport::{
@@ -44,16 +45,21 @@ pub(crate) const BYTES_PER_QP: usize = size_of::<Option<Box<QpContext>>>()
 /// The QPs of one lcore.
 #[derive(Debug)]
 pub(crate) struct Shard {
-    lcore: usize,
-    qps: Vec<Option<Box<QpContext>>>,
-    table: Arc<QpTable>,
-    timers: TimerWheel,
+    pub(super) lcore: usize,
+    pub(super) qps: Vec<Option<Box<QpContext>>>,
+    pub(super) table: Arc<QpTable>,
+    pub(super) timers: TimerWheel,
     /// Completions of the input that is being handled.
-    pending: Vec<(Side, Cqe)>,
+    pub(super) pending: Vec<(Side, Cqe)>,
     /// QPs that have completed something in this turn.
-    completed: Vec<u32>,
-    /// For each port, the QPs that may have something to send.
+    pub(super) completed: Vec<u32>,
+    /// For each port, the QPs that may have something to send; then the RD QPs and EECs of all
+    /// ports.
     pub(super) schedules: Box<[Schedule]>,
+    /// Whether a completion of an RD QP has found its CQ full, and the QP is not in ERR yet.
+    pub(super) has_overrun: bool,
+    /// Whether EECs had their turns before the QPs of the ports in the last turn with both.
+    pub(super) rd_is_first: bool,
     pub(crate) counters: Arc<CounterBlock>,
 }
 
@@ -73,7 +79,9 @@ impl Shard {
             timers: TimerWheel::new(max_qps, Instant::ZERO),
             pending: Vec::with_capacity(PENDING),
             completed: Vec::with_capacity(max_qps as usize),
-            schedules: (0..ports).map(|_| Schedule::new(max_qps)).collect(),
+            schedules: (0..=ports).map(|_| Schedule::new(max_qps)).collect(),
+            has_overrun: false,
+            rd_is_first: false,
             counters,
         }
     }
@@ -85,12 +93,16 @@ impl Shard {
     pub(crate) fn insert(
         &mut self,
         index: u32,
-        context: Box<QpContext>,
+        mut context: Box<QpContext>,
     ) -> Result<(), Box<QpContext>> {
         let Some(slot @ None) = self.qps.get_mut(index as usize) else { return Err(context) };
-        let qpn = context.qp.qpn();
+        let (qpn, is_rd) = (context.qp.qpn(), context.is_rd());
+        if is_rd {
+            context.set_rd_schedule(self.schedules.len() - 1);
+        }
         *slot = Some(context);
-        self.table.publish(qpn, Place { index, owner: self.lcore });
+        let mark = if is_rd { RD_BIT } else { 0 };
+        self.table.publish(qpn, Place { index, owner: self.lcore | mark });
         Ok(())
     }
 
@@ -157,6 +169,9 @@ impl Shard {
         memory: &mut Option<SelectiveRepeat>,
         turn: &mut TurnContext<'_>,
     ) -> Option<Result<(), uroce_transport::ModifyError>> {
+        if self.is_rd(index) {
+            return self.modify_rd(index, change, turn);
+        }
         let now = turn.now;
         let admitted = self.get(index)?.admit(change);
         // Requests that were posted before the change are given to the core before it.
@@ -181,7 +196,7 @@ impl Shard {
         Some(result)
     }
 
-    /// Gives the QP in a slot one input. `None` if there is no QP.
+    /// Gives the QP in a slot, which is no RD QP or EEC, one input. `None` if there is no QP.
     #[inline]
     pub(crate) fn input<R>(
         &mut self,
@@ -269,11 +284,11 @@ impl Shard {
             }
             self.activate(index);
         }
-        migrated
+        migrated + self.migrate_eecs(port, to, turn)
     }
 
     /// Returns whether the QP is armed and its alternate path uses one of the ports `to`.
-    fn can_leave(&self, index: u32, to: PortSet) -> bool {
+    pub(super) fn can_leave(&self, index: u32, to: PortSet) -> bool {
         let Some(attr) = self.get(index).map(|context| context.qp.attr()) else { return false };
         let leads_there = |alt: AltPath| to.has(alt.port);
         attr.path_mig_state == PathMigState::Armed && attr.alt_path.is_some_and(leads_there)
@@ -327,6 +342,9 @@ impl Shard {
 
     #[cold]
     fn time_out(&mut self, index: u32, turn: &mut TurnContext<'_>) {
+        if self.is_rd(index) {
+            return self.time_out_rd(index, turn);
+        }
         let now = turn.now;
         self.input(index, turn, |qp, _, env| qp.handle_timeout(now, env));
         self.set_timer(index);
@@ -335,7 +353,7 @@ impl Shard {
 
     /// Sets the wheel to the QP's deadline, with that of its keepalive, unless an earlier one is
     /// set.
-    fn set_timer(&mut self, index: u32) {
+    pub(super) fn set_timer(&mut self, index: u32) {
         let Some(deadline) = self.get(index).and_then(|context| context.qp.next_timeout()) else {
             return;
         };

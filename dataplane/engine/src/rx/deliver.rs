@@ -1,13 +1,13 @@
 //! Delivers a verified packet to the QP that its QP number names.
 //!
 //! Invariants
-//! - A packet reaches a QP only by the QP's own number or through a group, and only on the QP's
-//!   owner lcore. The QP itself checks the port (`Qp::handle_packet`).
+//! - A packet reaches a QP only by the QP's own number, through a group or through an EEC, and only
+//!   on the QP's owner lcore. The QP itself checks the port (`Qp::handle_packet`).
 //!
 //! Not here: everything before the QPN is looked up ([`super`]), groups ([`super::group`]).
 
 use super::destination::{Arrival, Destination, of_unknown_qpn};
-use super::{early, group};
+use super::{datagram, early, group};
 use crate::dpdk::mbuf::Mbuf;
 use crate::qp::env::TurnContext;
 use crate::qp::shard::Shard;
@@ -28,14 +28,37 @@ pub(super) fn deliver_here(
     turn: &mut TurnContext<'_>,
 ) -> Destination {
     let qpn = packet.bth.dest_qpn;
-    match arrival.finder.find(qpn) {
-        None => of_unknown_qpn(&packet),
-        Some(place) if place.owner != arrival.lcore => Destination::Lcore(place.owner as u8),
-        Some(place) => {
-            let &Datagram { src, dst, l3, .. } = datagram;
-            let inbound = Inbound { src, dst, port: arrival.number(), l3, frame, packet };
-            deliver(place, qpn, &inbound, shard, turn).into()
+    let place = arrival.finder.find(qpn);
+    let &Datagram { src, dst, l3, .. } = datagram;
+    let inbound = Inbound { src, dst, port: arrival.number(), l3, frame, packet };
+    match place {
+        Some(place) if place.owner == arrival.lcore => {
+            match deliver(place, qpn, &inbound, shard, turn) {
+                Err(DropReason::WrongService) if datagram::is_datagram(&inbound.packet) => {
+                    datagram::deliver_here(&inbound, arrival, shard, turn)
+                }
+                delivered => delivered.into(),
+            }
         }
+        place => deliver_elsewhere(place, &inbound, arrival, shard, turn),
+    }
+}
+
+/// Delivers a packet that is not for a QP of this lcore by the number in its BTH.
+#[inline(never)]
+fn deliver_elsewhere(
+    place: Option<Place>,
+    inbound: &Inbound<'_>,
+    arrival: &Arrival<'_>,
+    shard: &mut Shard,
+    turn: &mut TurnContext<'_>,
+) -> Destination {
+    if datagram::is_datagram(&inbound.packet) || place.is_some_and(|place| place.is_rd()) {
+        return datagram::deliver_here(inbound, arrival, shard, turn);
+    }
+    match place {
+        None => of_unknown_qpn(&inbound.packet),
+        Some(place) => Destination::Lcore(place.owner as u8),
     }
 }
 
@@ -54,6 +77,7 @@ pub(super) fn deliver_reserved_here(
     };
     match place {
         None => Destination::Drop(DropReason::UnknownQpn),
+        Some(place) if place.is_rd() => Destination::Drop(DropReason::ReservedOpCode),
         Some(place) if place.owner != arrival.lcore => Destination::Lcore(place.owner as u8),
         Some(place) => deliver_reserved(place, datagram, arrival.number(), shard, turn).into(),
     }
@@ -75,18 +99,23 @@ pub(super) fn deliver_verified(
             .map(|()| Handled::Done);
     }
     // Since the packet was handed over, the QP may have gone, and another QP may have its number.
-    let place = arrival.finder.find(bth.dest_qpn).ok_or(DropReason::UnknownQpn)?;
+    let place = arrival.finder.find(bth.dest_qpn);
+    let is_rd = place.is_some_and(|place| place.is_rd());
+    let own = place.filter(|_| !is_rd).ok_or(DropReason::UnknownQpn);
     let packet = match Packet::parse(datagram.transport) {
         Err(ParseError::ReservedOpcode) => {
             let port = arrival.number();
-            return deliver_reserved(place, &datagram, port, shard, turn).map(|()| Handled::Done);
+            return deliver_reserved(own?, &datagram, port, shard, turn).map(|()| Handled::Done);
         }
         packet => packet?,
     };
     let Datagram { src, dst, l3, .. } = datagram;
     let frame = mbuf.as_slice();
     let inbound = Inbound { src, dst, port: arrival.number(), l3, frame, packet };
-    deliver(place, bth.dest_qpn, &inbound, shard, turn)
+    if is_rd || datagram::is_datagram(&inbound.packet) {
+        return datagram::take_over(&inbound, arrival, shard, turn);
+    }
+    deliver(own?, bth.dest_qpn, &inbound, shard, turn)
 }
 
 /// Delivers a packet to a QP of this lcore. The QP may have an answer to send, so it is scheduled.

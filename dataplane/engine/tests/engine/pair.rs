@@ -536,8 +536,19 @@ fn a_completion_channel_wakes_a_sleeper() {
     let pd = lab.b.engine.alloc_pd();
     let QpWish { qp_type, caps, .. } = wish;
     let (srq, lcore, notices, congestion) = (None, None, false, None);
-    let spec =
-        QpSpec { qp_type, pd, caps, send_cq, recv_cq, srq, xrcd: None, lcore, notices, congestion };
+    let spec = QpSpec {
+        qp_type,
+        pd,
+        caps,
+        send_cq,
+        recv_cq,
+        srq,
+        xrcd: None,
+        rdd: None,
+        lcore,
+        notices,
+        congestion,
+    };
     let mut handle = lab.b.control.create_qp(&spec).expect("QP");
     let qpn_a = a.qpn;
     let to_reset = QpChange::to(QpState::Reset);

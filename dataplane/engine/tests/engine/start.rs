@@ -108,8 +108,19 @@ fn control_calls_are_refused_by_name_and_change_nothing() {
     let pd = lab.a.engine.alloc_pd();
     let qp_type = QpType::Rc;
     let (srq, lcore, notices, congestion) = (None, None, false, None);
-    let spec =
-        QpSpec { qp_type, pd, caps, send_cq, recv_cq, srq, xrcd: None, lcore, notices, congestion };
+    let spec = QpSpec {
+        qp_type,
+        pd,
+        caps,
+        send_cq,
+        recv_cq,
+        srq,
+        xrcd: None,
+        rdd: None,
+        lcore,
+        notices,
+        congestion,
+    };
     let bad = [
         QpCaps { max_send_wr: 0, ..caps },
         QpCaps { max_send_wr: (1 << 16) + 1, ..caps },
@@ -154,8 +165,19 @@ fn a_path_mtu_that_the_port_cannot_carry_is_refused() {
     let (send_cq, recv_cq) = (Arc::clone(&cq), cq);
     let QpWish { qp_type, caps, .. } = QpWish::default();
     let (srq, lcore, notices, congestion) = (None, None, false, None);
-    let spec =
-        QpSpec { qp_type, pd, caps, send_cq, recv_cq, srq, xrcd: None, lcore, notices, congestion };
+    let spec = QpSpec {
+        qp_type,
+        pd,
+        caps,
+        send_cq,
+        recv_cq,
+        srq,
+        xrcd: None,
+        rdd: None,
+        lcore,
+        notices,
+        congestion,
+    };
     let qpn = control.create_qp(&spec).expect("QP").qpn;
     let own = PortAddresses { gids: vec![Gid::default()], ..PortAddresses::default() };
     let [init, rtr, _] = lab::changes(&own, &own, Qpn::new(2), &QpWish::default());
@@ -179,9 +201,20 @@ fn a_qp_gets_a_port_of_any_mtu_and_a_raw_qp_flows_of_its_port_only() {
     let [init, rtr, _] = lab::changes(&own, &own, Qpn::new(2), &QpWish::default());
     let create = |control: &mut Control, qp_type| {
         let (send_cq, recv_cq) = (Arc::clone(&cq), Arc::clone(&cq));
-        let (srq, xrcd, lcore, notices, congestion) = (None, None, None, false, None);
-        let spec =
-            QpSpec { qp_type, pd, caps, send_cq, recv_cq, srq, xrcd, lcore, notices, congestion };
+        let (srq, xrcd, rdd, lcore, notices, congestion) = (None, None, None, None, false, None);
+        let spec = QpSpec {
+            qp_type,
+            pd,
+            caps,
+            send_cq,
+            recv_cq,
+            srq,
+            xrcd,
+            rdd,
+            lcore,
+            notices,
+            congestion,
+        };
         control.create_qp(&spec).expect("QP").qpn
     };
     // A connection has no path MTU before RTR.
@@ -228,10 +261,21 @@ fn ports_of_the_kernel_s_sockets_carry_no_frames_of_raw_qps() {
     let pd = engine.alloc_pd();
     for qp_type in [QpType::RawPacket, QpType::RawEtherType, QpType::RawIpv6, QpType::Ud] {
         let (send_cq, recv_cq) = (Arc::clone(&cq), Arc::clone(&cq));
-        let (srq, xrcd, lcore, notices, congestion) = (None, None, None, false, None);
+        let (srq, xrcd, rdd, lcore, notices, congestion) = (None, None, None, None, false, None);
         let QpWish { caps, .. } = QpWish::default();
-        let spec =
-            QpSpec { qp_type, pd, caps, send_cq, recv_cq, srq, xrcd, lcore, notices, congestion };
+        let spec = QpSpec {
+            qp_type,
+            pd,
+            caps,
+            send_cq,
+            recv_cq,
+            srq,
+            xrcd,
+            rdd,
+            lcore,
+            notices,
+            congestion,
+        };
         let refused = control.create_qp(&spec).err();
         assert_eq!(refused, qp_type.is_raw().then_some(ControlError::NoFrames), "{qp_type:?}");
     }

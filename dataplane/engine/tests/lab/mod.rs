@@ -217,6 +217,7 @@ impl Node {
             recv_cq,
             srq,
             xrcd: None,
+            rdd: None,
             lcore,
             notices,
             congestion,

@@ -155,6 +155,13 @@ impl RecvQueueFeed {
         self.ring.is_empty()
     }
 
+    /// Gives an RD QP receives if its core has none: one that an EEC asks for must be there.
+    pub fn feed_datagrams(&mut self, qp: &mut Qp, env: &mut impl Env) {
+        if !self.is_empty() && qp.queued_recvs() == 0 && qp.state().serves_requests() {
+            self.feed(qp, env);
+        }
+    }
+
     /// Returns the number of posted receives that the core has not taken.
     #[inline]
     pub fn waiting(&self) -> u32 {
@@ -183,7 +190,7 @@ impl RecvQueueFeed {
 
     #[inline]
     fn feed_some(&mut self, most: u32, qp: &mut Qp, env: &mut impl Env) -> u32 {
-        let room = self.in_core.saturating_sub(qp.recv_wrs()).min(most);
+        let room = self.in_core.saturating_sub(qp.queued_recvs()).min(most);
         self.ring.take(room, |wr, sges| {
             let result = qp.post_recv(wr, sges, env);
             debug_assert!(

@@ -7,7 +7,9 @@
 use super::ring::{POSTED_AHEAD, RingEnd, RingFeed, RingSpec, Which, ring};
 use crate::memory::mr_table::MrView;
 use crate::sync::{Consumer, Producer, RingBuffer};
-use uroce_transport::{Env, MAX_INLINE_DATA, PostError, Qp, QpState, QpType, SendWr, Sge};
+use uroce_transport::{
+    Env, MAX_INLINE_DATA, PostError, Qp, QpState, QpType, RdAddress, SendWr, Sge,
+};
 
 /// The application's end of a send queue. One thread may post at a time.
 #[derive(Debug)]
@@ -15,6 +17,10 @@ pub struct SendQueueEnd {
     ring: RingEnd<Posted>,
     /// The ring of inline data, if the QP takes inline data.
     inline: Option<Producer<u8>>,
+    /// The ring of destinations of an RD QP.
+    addresses: Option<Producer<RdAddress>>,
+    /// Type of the QP. That of an RD QP is EEC, which takes no requests: those of RD QPs come with
+    /// a destination.
     qp_type: QpType,
     max_inline: u32,
 }
@@ -25,12 +31,15 @@ pub struct SendQueueFeed {
     /// The ring of posted requests.
     pub ring: RingFeed<Posted>,
     inline: Option<Consumer<u8>>,
+    /// Boxed, since few queues have one.
+    addresses: Option<Box<Consumer<RdAddress>>>,
     depth: u32,
     /// Whether there may be something in the ring.
     rung: bool,
 }
 
-/// A work request in the ring. Its inline data are the next `inline_len` bytes in the other ring.
+/// A work request in the ring. Its inline data are the next `inline_len` bytes in the other ring;
+/// the destination of an RD QP's is the next one in a third.
 #[derive(Clone, Copy, Debug)]
 pub struct Posted {
     wr: SendWr,
@@ -63,9 +72,18 @@ pub fn send_queue(spec: RingSpec, send: SendSpec) -> (SendQueueEnd, SendQueueFee
     // Room for the inline data of all work requests of the queue, so it is never full.
     let bytes = depth as usize * max_inline as usize;
     let (producer, consumer) = (bytes > 0).then(|| RingBuffer::new(bytes)).unzip();
+    let is_rd = qp_type == QpType::Rd;
+    let (to, from) = is_rd.then(|| RingBuffer::new(depth as usize)).unzip();
+    let qp_type = if is_rd { QpType::Eec } else { qp_type };
     (
-        SendQueueEnd { ring: end, inline: producer, qp_type, max_inline },
-        SendQueueFeed { ring: feed, inline: consumer, depth, rung: false },
+        SendQueueEnd { ring: end, inline: producer, addresses: to, qp_type, max_inline },
+        SendQueueFeed {
+            ring: feed,
+            inline: consumer,
+            addresses: from.map(Box::new),
+            depth,
+            rung: false,
+        },
     )
 }
 
@@ -136,6 +154,7 @@ impl SendQueueEnd {
 
     #[inline]
     fn push_sges(&mut self, wr: &SendWr, sges: &[Sge], room: &mut u32) -> Result<(), PostError> {
+        // What an RD QP takes is refused here, as it has no destination.
         let len = self.ring.check(sges)?;
         wr.op.check(self.qp_type, sges.len(), len)?;
         self.ring.push(Posted { wr: *wr, inline_len: 0 }, sges, room)
@@ -158,6 +177,43 @@ impl SendQueueEnd {
         // The length is at most 1024 bytes.
         self.ring.push(Posted { wr: *wr, inline_len: data.len() as u32 }, &[], room)
     }
+
+    fn push_datagram(
+        &mut self,
+        wr: &SendWr,
+        to: &RdAddress,
+        data: SendData<'_>,
+        room: &mut u32,
+    ) -> Result<(), PostError> {
+        let addresses = self.addresses.as_mut().ok_or(PostError::WrongOperation)?;
+        if *room == 0 {
+            return Err(PostError::QueueFull);
+        }
+        match data {
+            SendData::Sges(sges) => {
+                let len = self.ring.check(sges)?;
+                wr.op.check(QpType::Rd, sges.len(), len)?;
+            }
+            SendData::Inline(data) if data.len() > self.max_inline as usize => {
+                return Err(PostError::InlineTooLong);
+            }
+            SendData::Inline(data) => wr.op.check_inline(QpType::Rd, data.len())?,
+        }
+        // This cannot fail: the ring has as many places as the queue, and so can the rest not.
+        addresses.push(*to).map_err(|_| PostError::QueueFull)?;
+        match data {
+            SendData::Sges(sges) => self.ring.push(Posted { wr: *wr, inline_len: 0 }, sges, room),
+            SendData::Inline(data) => {
+                if let Some(inline) = self.inline.as_mut().filter(|_| !data.is_empty()) {
+                    let chunk = inline.write_chunk_uninit(data.len());
+                    let chunk = chunk.map_err(|_| PostError::QueueFull)?;
+                    chunk.fill_from_iter(data.iter().copied());
+                }
+                let posted = Posted { wr: *wr, inline_len: data.len() as u32 };
+                self.ring.push(posted, &[], room)
+            }
+        }
+    }
 }
 
 /// A list of work requests that is being posted; dropping it wakes the lcore.
@@ -179,6 +235,22 @@ impl SendBatch<'_> {
             SendData::Sges(sges) => self.end.push_sges(wr, sges, &mut self.room)?,
             SendData::Inline(data) => self.end.push_inline(wr, data, &mut self.room)?,
         }
+        self.any = true;
+        Ok(())
+    }
+
+    /// Posts one more work request of an RD QP, to an RD QP of the peer.
+    ///
+    /// # Errors
+    /// [`PostError`]; the request was not posted. [`PostError::WrongOperation`] if the queue is not
+    /// that of an RD QP.
+    pub fn push_datagram(
+        &mut self,
+        wr: &SendWr,
+        to: &RdAddress,
+        data: SendData<'_>,
+    ) -> Result<(), PostError> {
+        self.end.push_datagram(wr, to, data, &mut self.room)?;
         self.any = true;
         Ok(())
     }
@@ -236,7 +308,7 @@ impl SendQueueFeed {
     /// discarded, as the content of a queue is by a reset.
     #[inline]
     pub fn feed(&mut self, qp: &mut Qp, env: &mut impl Env) {
-        let SendQueueFeed { ring, inline, depth, rung } = self;
+        let SendQueueFeed { ring, inline, depth, rung, .. } = self;
         let room = depth.saturating_sub(qp.send_wrs());
         let taken = ring.take(room, |posted, sges| {
             let Posted { wr, inline_len } = posted;
@@ -251,6 +323,43 @@ impl SendQueueFeed {
             result.is_ok()
         });
         // If there was no more room, the ring may not be empty.
+        *rung = taken == room;
+    }
+
+    /// Returns whether there may be something in the ring that the core has room for.
+    pub fn has_more_for(&self, qp: &Qp) -> bool {
+        self.rung && qp.send_wrs() < self.depth
+    }
+
+    /// Gives an RD QP what was posted, as [`answer`](SendQueueFeed::answer) does to others.
+    pub fn answer_datagrams(&mut self, qp: &mut Qp, env: &mut impl Env) {
+        if self.rung {
+            self.feed_datagrams(qp, env);
+        }
+    }
+
+    /// Gives an RD QP as many posted requests as fit, as [`feed`](SendQueueFeed::feed) does to
+    /// others.
+    pub fn feed_datagrams(&mut self, qp: &mut Qp, env: &mut impl Env) {
+        let SendQueueFeed { ring, inline, addresses, depth, rung } = self;
+        let Some(addresses) = addresses else { return };
+        let room = depth.saturating_sub(qp.send_wrs());
+        let taken = ring.take(room, |posted, sges| {
+            let Posted { wr, inline_len } = posted;
+            // The destination was put there before the request.
+            let to = addresses.pop().unwrap_or_default();
+            let result = match *inline_len {
+                0 => qp.post_datagram(wr, &to, sges, env),
+                len => with_inline(inline.as_mut(), len, |data| {
+                    qp.post_inline_datagram(wr, &to, data, env)
+                }),
+            };
+            debug_assert!(
+                matches!(result, Ok(()) | Err(PostError::InvalidState)),
+                "checked by SendQueueEnd: {result:?}"
+            );
+            result.is_ok()
+        });
         *rung = taken == room;
     }
 }

@@ -23,8 +23,24 @@ pub const BYTES_PER_QP: usize = size_of::<AtomicU64>();
 pub struct Place {
     /// Its slot, in the table and in the owner's shard.
     pub index: u32,
-    /// Its lcore.
+    /// Its lcore, with [`RD_BIT`] if it is an RD QP or EEC.
     pub owner: usize,
+}
+
+/// Marks the owner of an RD QP or EEC: packets do not find these by the number in the BTH alone,
+/// and the marked owner is no lcore, so that others need no test for them.
+pub const RD_BIT: usize = 1 << 16;
+
+impl Place {
+    /// Returns whether it is that of an RD QP or EEC.
+    pub fn is_rd(&self) -> bool {
+        self.owner & RD_BIT != 0
+    }
+
+    /// Returns the lcore.
+    pub fn lcore(&self) -> usize {
+        self.owner & !RD_BIT
+    }
 }
 
 /// QPN → [`Place`].
@@ -49,6 +65,11 @@ impl QpTable {
         let word = self.words.get(index)?.load(Ordering::Acquire);
         let present = word as u32 == qpn.value() && word != ABSENT;
         present.then_some(Place { index: index as u32, owner: (word >> 32) as usize })
+    }
+
+    /// Returns the place of the QP of this number, for a caller that rarely asks.
+    pub fn find(&self, qpn: Qpn) -> Option<Place> {
+        self.find_at(self.numbers.index_of_qpn(qpn.value()), qpn)
     }
 
     /// Called when the owner has the QP in its shard: packets may arrive.
