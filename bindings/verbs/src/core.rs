@@ -12,6 +12,7 @@
 mod cq;
 mod pd;
 mod qp;
+mod rdd;
 mod srq;
 mod wait;
 mod xrcd;
@@ -20,6 +21,7 @@ pub use cq::CqId;
 pub(crate) use cq::CqShared;
 pub(crate) use pd::PdShared;
 pub(crate) use qp::{QpParts, QpShared};
+pub(crate) use rdd::RddShared;
 pub use srq::SrqId;
 pub(crate) use srq::SrqShared;
 pub use wait::ChannelError;

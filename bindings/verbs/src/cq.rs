@@ -32,8 +32,10 @@ pub struct WorkCompletion {
     pub invalidated: Option<Rkey>,
     /// Number of the local QP.
     pub qpn: Qpn,
-    /// Number of the QP that sent the datagram. 0 except for UD receives.
+    /// Number of the QP that sent the datagram. 0 except for UD and RD receives.
     pub src_qpn: Qpn,
+    /// RD receives: number of the local EE context that the message came by.
+    pub eecn: Option<Qpn>,
     /// Whether a network header precedes the datagram (UD receives).
     pub has_grh: bool,
 }
@@ -61,6 +63,7 @@ impl Default for WorkCompletion {
             invalidated: None,
             qpn: Qpn::default(),
             src_qpn: Qpn::default(),
+            eecn: None,
             has_grh: false,
         }
     }
@@ -70,10 +73,21 @@ impl From<Cqe> for WorkCompletion {
     #[inline]
     fn from(cqe: Cqe) -> WorkCompletion {
         let Cqe { wr_id, status, opcode, byte_len, imm, .. } = cqe;
-        let invalidated = cqe.invalidated();
+        let (invalidated, eecn) = (cqe.invalidated(), cqe.eecn());
         let Cqe { qpn, src_qpn, grh, .. } = cqe;
         let has_grh = grh.is_some();
-        WorkCompletion { wr_id, status, opcode, byte_len, imm, invalidated, qpn, src_qpn, has_grh }
+        WorkCompletion {
+            wr_id,
+            status,
+            opcode,
+            byte_len,
+            imm,
+            invalidated,
+            qpn,
+            src_qpn,
+            eecn,
+            has_grh,
+        }
     }
 }
 

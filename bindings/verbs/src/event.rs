@@ -24,7 +24,7 @@ pub struct AsyncEvent {
 /// The object that an event is about.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum EventSource {
-    /// The queue pair with this number.
+    /// The queue pair with this number, or the EE context ([`crate::rd::Eec`]).
     QueuePair(Qpn),
     /// The completion queue with this [`id`](crate::CompletionQueue::id).
     CompletionQueue(CqId),

@@ -135,6 +135,7 @@ mod mw;
 mod pd;
 mod qp;
 pub mod raw;
+pub mod rd;
 mod srq;
 mod wr;
 mod xrc;

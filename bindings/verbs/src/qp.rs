@@ -74,6 +74,7 @@ impl ProtectionDomain {
             recv_cq: init.recv_cq.shared(),
             srq: init.srq.map(SharedReceiveQueue::shared),
             xrcd: None,
+            rdd: None,
             qp_type,
             caps,
             lcore,

@@ -1,7 +1,7 @@
 //! Work requests, which are posted to a queue pair.
 
 use uroce_engine::{SendBatch, SendData};
-use uroce_transport::{AccessFlags, MAX_INLINE_DATA, PostError, SendOp, StaticRate};
+use uroce_transport::{AccessFlags, MAX_INLINE_DATA, PostError, RdAddress, SendOp, StaticRate};
 use uroce_wire::{ImmDt, Lkey, Mac, Placement, Qkey, Qpn, Rkey, Selectivity, Srqn, Va};
 
 use crate::ah::AddressHandle;
@@ -238,6 +238,20 @@ impl SendWr<'_> {
         let mut data = [0; MAX_INLINE_DATA as usize];
         let len = MemorySlice::gather(self.sges, &mut data).ok_or(PostError::InlineTooLong)?;
         batch.push(&self.wr, SendData::Inline(&data[..len]))
+    }
+
+    /// Posts this request of an RD QP as part of a list.
+    pub(crate) fn push_datagram_to(
+        &self,
+        batch: &mut SendBatch<'_>,
+        to: &RdAddress,
+    ) -> Result<(), PostError> {
+        if !self.inline {
+            return batch.push_datagram(&self.wr, to, SendData::Sges(MemorySlice::sges(self.sges)));
+        }
+        let mut data = [0; MAX_INLINE_DATA as usize];
+        let len = MemorySlice::gather(self.sges, &mut data).ok_or(PostError::InlineTooLong)?;
+        batch.push_datagram(&self.wr, to, SendData::Inline(&data[..len]))
     }
 }
 

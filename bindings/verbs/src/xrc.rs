@@ -111,6 +111,7 @@ impl XrcDomain {
             recv_cq: &self.shared.cq,
             srq: None,
             xrcd: Some(&self.shared),
+            rdd: None,
             qp_type: QpType::XrcRecv,
             caps,
             lcore: None,

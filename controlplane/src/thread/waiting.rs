@@ -255,8 +255,9 @@ impl Then {
 /// Tells whether a change takes an RC QP to RTR, with which it gets the attributes of its
 /// connection.
 fn is_rc_to_rtr(change: &QpChange) -> bool {
-    // Only RC takes this attribute.
-    change.state == Some(QpState::Rtr) && change.min_rnr_timer.is_some()
+    // An RD QP has the timer too, but no peer.
+    let is_connected = change.min_rnr_timer.is_some() && change.dest_qpn.is_some();
+    change.state == Some(QpState::Rtr) && is_connected
 }
 
 /// Tells whether a change with paths is allowed in this state and has all required attributes.

@@ -4,7 +4,7 @@
 //! ```text
 //!   rx_burst ─▶ Frame ─▶ ours? ─▶ ICRC ─▶ Packet ─▶ QPN ─▶ Qp::handle_packet
 //!                 │                                  │        └ held ─▶ given later ([`early`])
-//!                 │                                  ├───▶ RD: the EEC, by its number ([`datagram`])
+//!                 │                                  ├───▶ an EEC, for RD ([`datagram`])
 //!                 │                                  ├───▶ the owner's hand-over queue
 //!                 │                                  ├───▶ a group's QPs ([`group`])
 //!                 │                                  └───▶ QP 1: the control plane's GSI queue

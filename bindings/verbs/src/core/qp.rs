@@ -7,7 +7,7 @@ use uroce_engine::{EventGuard, QpSpec, RecvQueueEnd, SendQueueEnd};
 use uroce_transport::{Congestion, QpCaps, QpType};
 use uroce_wire::{Psn, Qpn};
 
-use super::{CqShared, PdShared, SrqShared, XrcdShared};
+use super::{CqShared, PdShared, RddShared, SrqShared, XrcdShared};
 
 /// A queue pair, which its handles keep alive. Dropping it destroys the QP.
 #[derive(Debug)]
@@ -22,6 +22,7 @@ pub(crate) struct QpShared {
     _events: EventGuard,
     _srq: Option<Arc<SrqShared>>,
     _xrcd: Option<Arc<XrcdShared>>,
+    _rdd: Option<Arc<RddShared>>,
     _send_cq: Arc<CqShared>,
     _recv_cq: Arc<CqShared>,
 }
@@ -33,6 +34,7 @@ pub(crate) struct QpParts<'a> {
     pub(crate) recv_cq: &'a Arc<CqShared>,
     pub(crate) srq: Option<&'a Arc<SrqShared>>,
     pub(crate) xrcd: Option<&'a Arc<XrcdShared>>,
+    pub(crate) rdd: Option<&'a Arc<RddShared>>,
     pub(crate) qp_type: QpType,
     pub(crate) caps: QpCaps,
     pub(crate) lcore: Option<usize>,
@@ -44,12 +46,14 @@ impl QpShared {
     pub(crate) fn create(
         parts: QpParts<'_>,
     ) -> Result<(Arc<QpShared>, SendQueueEnd, RecvQueueEnd), RequestError> {
-        let QpParts { pd, send_cq, recv_cq, srq, xrcd, qp_type, caps, lcore, congestion } = parts;
+        let QpParts { pd, send_cq, recv_cq, srq, xrcd, rdd, .. } = parts;
+        let QpParts { qp_type, caps, lcore, congestion, .. } = parts;
         let psn = random_psn().map_err(RequestError::NoRandomness)?;
         let handle = pd.device.create_qp(QpSpec {
             qp_type,
             srq: srq.map(|srq| Arc::clone(&srq.srq)),
             xrcd: xrcd.map(|xrcd| Arc::clone(&xrcd.domain)),
+            rdd: rdd.map(|rdd| Arc::clone(&rdd.domain)),
             pd: pd.pd,
             caps,
             send_cq: Arc::clone(&send_cq.cq),
@@ -67,6 +71,7 @@ impl QpShared {
             _events: handle.events,
             _srq: srq.cloned(),
             _xrcd: xrcd.cloned(),
+            _rdd: rdd.cloned(),
             _send_cq: Arc::clone(send_cq),
             _recv_cq: Arc::clone(recv_cq),
         });

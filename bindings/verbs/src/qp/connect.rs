@@ -128,10 +128,16 @@ impl QpControl {
     /// See [`RequestError`]; the QP is unchanged.
     pub fn init(&self, options: &ConnectOptions) -> Result<(), RequestError> {
         let change = QpChange {
-            access: (self.shared.qp_type != QpType::Ud).then_some(options.access),
+            access: self.has_access().then_some(options.access),
             ..QpChange::to_init(options.port)
         };
         self.modify(&change, None)
+    }
+
+    /// Whether the access rights of peers are an attribute. Those of an EE context are attributes
+    /// of the RD QPs that use it.
+    fn has_access(&self) -> bool {
+        !matches!(self.shared.qp_type, QpType::Ud | QpType::Eec)
     }
 
     /// Modifies a QP in RESET or INIT to RTS, connected to the peer's QP, which must be connected
@@ -168,7 +174,7 @@ impl QpControl {
             min_rnr_timer: options.min_rnr_timer,
         };
         let to_rtr = QpChange {
-            access: Some(options.access),
+            access: self.has_access().then_some(options.access),
             selective_repeat: options.selective_repeat,
             udp_source_ports: options.udp_source_ports,
             keepalive_ms: (options.keepalive_ms > 0).then_some(options.keepalive_ms),

@@ -30,6 +30,7 @@ mod operations;
 mod paths;
 mod raw;
 mod raw_memory;
+mod rd;
 mod resolve;
 mod shared_receives;
 mod shut_down;

@@ -20,7 +20,7 @@ pub(super) fn is_datagram(packet: &Packet<'_>) -> bool {
 
 /// Delivers a packet of RD, or one to the number of an RD QP or EEC, if this lcore owns what it is
 /// for. Otherwise the result says where the packet goes.
-//= check R33 — the EEC is found first
+//= check R20 — a number that no EEC has: dropped, without an answer
 #[cold]
 pub(super) fn deliver_here(
     inbound: &Inbound<'_>,
