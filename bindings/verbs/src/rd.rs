@@ -2,9 +2,9 @@
 //!
 //! An EE context ([`Eec`]) is a connection to an EE context of a peer: it has the path, the packet
 //! sequence numbers, the retries and the alternate path. An RD queue pair ([`RdQp`]) has the
-//! queues. Each of its requests names an EE context to go by, an RD queue pair of the peer, and a Q_Key. So
-//! any number of queue pairs share one connection, and one queue pair reaches several peers. Both
-//! belong to a domain ([`Rdd`]).
+//! queues. Each of its requests names an EE context to go by, an RD queue pair of the peer, and a
+//! Q_Key. So any number of queue pairs share one connection, and one queue pair reaches several
+//! peers. Both belong to a domain ([`Rdd`]).
 //!
 //! ```text
 //!   RdQp ─┐                                    ┌─> RdQp

@@ -198,6 +198,66 @@ fn a_queue_pair_reaches_several_peers_and_domains_are_on_several_lcores() {
     assert_eq!(lab.left.done(), 2);
 }
 
+#[test] //= check R20 test
+fn packets_reach_ee_contexts_of_other_lcores_than_the_one_that_receives_them() {
+    let lab = Lab::new(&Setup { lcores: 2, ..Setup::default() });
+    let mut homes = [0; 4];
+    let domains = [&lab.left, &lab.right]
+        .map(|side| [(); 2].map(|()| side.context.open_rd_domain().unwrap()));
+    for near in &domains[0] {
+        for far in &domains[1] {
+            let eecs = [near, far].map(|domain| domain.create_eec().unwrap());
+            lab.connect([&eecs[0], &eecs[1]], &ConnectOptions::default());
+            let (mut from, mut to) = (qp(&lab.left, near), qp(&lab.right, far));
+            for _ in 0..20 {
+                receive(&lab.right, &mut to, 1);
+                let address = Address { eecn: eecs[0].eecn(), ..lab.to(&to) };
+                from.post_send(&SendWr::send(&[]).id(2).signaled(), &address).unwrap();
+                assert_eq!(lab.right.completion().eecn, Some(eecs[1].eecn()));
+                assert_eq!(lab.left.done(), 2);
+            }
+            let [near, far] = eecs.map(|eec| eec.query().unwrap().lcore);
+            assert_eq!(from.query().unwrap().lcore, near, "that of the domain");
+            homes[2 * near + far] += 1;
+        }
+    }
+    assert_eq!(homes, [1; 4], "all pairs of lcores");
+}
+
+#[test]
+fn both_ends_may_be_of_one_device() {
+    let lab = Lab::new(&Setup::default());
+    let here = lab.left.context.open_rd_domain().unwrap();
+    let there = lab.left.context.open_rd_domain().unwrap();
+    // Of two domains, and of one.
+    for far in [&there, &here] {
+        let eecs = [&here, far].map(|domain| domain.create_eec().unwrap());
+        lab.connect([&eecs[0], &eecs[1]], &ConnectOptions::default());
+        let (mut from, mut to) = (qp(&lab.left, &here), qp(&lab.left, far));
+        let address = Address { eecn: eecs[0].eecn(), ..lab.to(&to) };
+        let big = [lab.left.memory.slice(..400_000).unwrap()];
+        let remote = lab.left.memory.remote().slice(500_000, 400_000).unwrap();
+        for id in 0..20 {
+            receive(&lab.left, &mut to, 1);
+            from.post_send(&SendWr::write(&big, remote).id(id), &address).unwrap();
+            from.post_send(&SendWr::send(&[]).id(id).signaled(), &address).unwrap();
+            let mut done = [(); 2].map(|()| lab.left.completion());
+            done.sort_by_key(|completion| completion.qpn == to.qpn());
+            assert_eq!((done[0].ok(), done[0].wr_id, done[0].qpn), (Ok(()), id, from.qpn()));
+            assert_eq!((done[1].ok(), done[1].eecn), (Ok(()), Some(eecs[1].eecn())));
+        }
+        // To itself.
+        receive(&lab.left, &mut from, 1);
+        let address = Address { dest_qpn: from.qpn(), ..address };
+        from.post_send(&SendWr::send(&[]).id(50).signaled(), &address).unwrap();
+        let done = lab.left.completion();
+        match std::ptr::eq(far, &here) {
+            true => assert_eq!((done.ok(), lab.left.completion().ok()), (Ok(()), Ok(()))),
+            false => assert_eq!(done.status, WcStatus::RemInvRdReqErr, "of another domain"),
+        }
+    }
+}
+
 #[test] //= check R17 test
 fn a_request_by_an_ee_context_that_cannot_be_used_fails_alone() {
     let lab = Lab::new(&Setup::default());
