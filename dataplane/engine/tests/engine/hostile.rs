@@ -2,14 +2,19 @@
 
 use crate::lab;
 use crate::lab::{LabConfig, Node, QpWish, eventually, pattern};
+use std::sync::Arc;
 use uroce_engine::mbuf::{MbufBatch, Mempool, PoolConfig};
 use uroce_engine::port::QueuePair;
 use uroce_engine::port::ring::ring_pair;
-use uroce_engine::{Engine, EngineConfig, EngineCounter, IdlePolicy, LossConfig};
+use uroce_engine::{
+    Engine, EngineConfig, EngineCounter, IdlePolicy, LossConfig, QpHandle, QpSpec, RdDomain,
+};
 use uroce_engine::{PortAddresses, PortBinding, multicast_mac};
-use uroce_transport::{AccessFlags, Counter, DropReason, QpState, QpType, SendOp};
+use uroce_transport::{
+    AccessFlags, Counter, DropReason, QpChange, QpState, QpType, RdAttr, SendOp,
+};
 use uroce_wire::{
-    Aeth, Bth, Deth, Encap, ExtHeaders, Gid, Mac, Msn, OpCode, Pkey, Psn, Qkey, Qpn, Reth,
+    Aeth, Bth, Deth, Encap, ExtHeaders, Gid, Mac, Msn, OpCode, Pkey, Psn, Qkey, Qpn, Rdeth, Reth,
     Syndrome, Vlan, emit_headers, seal,
 };
 
@@ -540,5 +545,96 @@ fn an_lcore_that_does_not_turn_loses_what_is_handed_over_and_nothing_else() {
     assert_eq!(counters.dropped(DropReason::HandOverFull), FRAMES as u64 - 1024);
     drop(guard);
     eventually("the rest", || target.dropped(DropReason::QpNotReady) == 1024);
+    target.finish();
+}
+
+/// An EEC with EEC 2 at `peer_addresses` as its peer, and an RD QP with a receive, of one domain.
+fn datagram_ends(target: &mut Target, domain: &Arc<RdDomain>) -> [lab::TestQp; 2] {
+    let create = |node: &mut Node, qp_type| {
+        let (cq, pd) = (node.engine.create_cq(256, None).expect("CQ"), node.engine.alloc_pd());
+        let spec = QpSpec {
+            qp_type,
+            pd,
+            caps: QpWish::default().caps,
+            send_cq: Arc::clone(&cq),
+            recv_cq: Arc::clone(&cq),
+            srq: None,
+            xrcd: None,
+            rdd: Some(Arc::clone(domain)),
+            lcore: None,
+            notices: false,
+            congestion: None,
+        };
+        let QpHandle { qpn, lcore, sq, rq, events } = node.control.create_qp(&spec).expect("QP");
+        lab::TestQp { qpn, lcore, pd, sq, rq, cq, events }
+    };
+    let [eec, qp] = [QpType::Eec, QpType::Rd].map(|qp_type| create(&mut target.node, qp_type));
+    let wish = QpWish { qp_type: QpType::Eec, ..QpWish::default() };
+    let own = &target.node.addresses;
+    for change in lab::changes(own, &target.peer_addresses, Qpn::new(2), &wish) {
+        let change = QpChange { access: None, ..change };
+        target.node.control.modify_qp(eec.qpn, &change).expect("Modify EEC");
+    }
+    let access = AccessFlags::REMOTE_READ | AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_ATOMIC;
+    let attr = RdAttr { access, max_dest_rd_atomic: 16, min_rnr_timer: 1 };
+    for change in QpChange::reliable_datagram_steps(Qkey(9), &attr) {
+        target.node.control.modify_qp(qp.qpn, &change).expect("Modify QP");
+    }
+    [eec, qp]
+}
+
+#[test] //= check R20 test
+fn packets_of_rd_find_an_eec_on_whatever_lcore_and_hostile_ones_harm_no_other() {
+    // All packets arrive at lcore 0.
+    let mut target = Target::with_lcores(2);
+    let rc = target.qp();
+    let mut homes = Vec::new();
+    for round in 0..2 {
+        let domain = Arc::new(target.node.engine.open_rd_domain());
+        homes.push(domain.home());
+        let [eec, mut qp] = datagram_ends(&mut target, &domain);
+        assert_eq!([eec.lcore, qp.lcore], [domain.home(); 2]);
+        let region = target.node.register(qp.pd, 4096, AccessFlags::all());
+        qp.recv(1, &[region.sge(0, 4096)]);
+        let path = target.path();
+        let rdeth = |eecn: Qpn| Rdeth { eecn: eecn.value() };
+        let deth = Deth { qkey: Qkey(9), src_qpn: Qpn::new(5) };
+        let bth = Bth { opcode: OpCode::RD_SEND_ONLY, ..write_only(qp.qpn).0 };
+        let ext = ExtHeaders { rdeth: rdeth(eec.qpn), deth, ..ExtHeaders::default() };
+        target.send(&[frame(&path, &bth, &ext, &[7; 100])]);
+        let received = qp.completion();
+        assert_eq!((received.wr_id, received.byte_len, received.src_qpn), (1, 100, Qpn::new(5)));
+        assert_eq!(received.eecn(), Some(eec.qpn));
+
+        let mut random = 0x9e37_79b9_u64 + round;
+        let mut any = |count: usize| {
+            random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+            (random >> 33) as usize % count
+        };
+        let numbers = [eec.qpn, eec.qpn, qp.qpn, rc.qpn, Qpn::GSI, Qpn::new(7), Qpn::new(0)];
+        let frames: Vec<_> = (0..2000)
+            .map(|_| {
+                let opcode = OpCode(OpCode::RD_SEND_FIRST.0 + any(32) as u8);
+                let psn = Psn::new(0xff_fff0).plus(any(8) as u32).minus(any(4) as u32);
+                let dest_qpn = [qp.qpn, numbers[any(7)]][any(2)];
+                let bth = Bth { opcode, psn, dest_qpn, ..bth };
+                let deth = Deth { qkey: Qkey(8 + any(2) as u32), ..deth };
+                let reth = Reth { va: region.va(), rkey: region.keys.rkey, dma_len: 4096 };
+                let rdeth = rdeth(numbers[any(7)]);
+                let ext = ExtHeaders { rdeth, deth, reth, ..ExtHeaders::default() };
+                frame(&path, &bth, &ext, &vec![7; [0, 8, 100, 4096][any(4)]])
+            })
+            .collect();
+        target.send(&frames);
+        eventually("packets to no EEC", || target.dropped(DropReason::UnknownEecn) > 100);
+        assert_eq!(rc.sq.state(), QpState::Rts);
+        for qp in [eec, qp] {
+            target.node.control.destroy_qp(qp.qpn).expect("destroyed");
+            let _gone = qp;
+        }
+        drop(region);
+    }
+    homes.sort_unstable();
+    assert_eq!(homes, [0, 1]);
     target.finish();
 }
