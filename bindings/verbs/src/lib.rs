@@ -5,8 +5,9 @@
 //! work requests ([`SendWr`], [`RecvWr`]) and polls completions ([`CompletionQueue`]). Queue pairs
 //! are reliable connections, unreliable connections or unreliable datagrams ([`QpType`],
 //! [`AddressHandle`]), or carry frames of other protocols ([`Flow`]); reliable datagrams have queue
-//! pairs of their own ([`rd`]). They can share receives ([`SharedReceiveQueue`]) and give peers temporary access to memory ([`MemoryWindow`]). Other
-//! changes of objects are reported as [`AsyncEvent`]s.
+//! pairs of their own ([`rd`]). They can share receives ([`SharedReceiveQueue`]) and give peers
+//! temporary access to memory ([`MemoryWindow`]). Other changes of objects are reported as
+//! [`AsyncEvent`]s.
 //!
 //! ```text
 //!   Context ──> ProtectionDomain ──> MemoryRegion ──> MemorySlice ─┐
