@@ -30,8 +30,8 @@ const SIZE: usize = 4096;
 /// Receives that each queue pair of the receiver has.
 const DEPTH: usize = 32;
 const QKEY: Qkey = Qkey(0x0b5e);
-/// Code of the ACK timeout: 1 ms.
-const TIMEOUT: u8 = 8;
+/// Code of the ACK timeout: 67 ms.
+const TIMEOUT: u8 = 14;
 /// A timeout that is not reached.
 const SOON: Duration = Duration::from_secs(20);
 
