@@ -148,7 +148,7 @@ impl<'a> Env for RdEnv<'a> {
             self.deliver();
         }
         let RdEnv { now, memory: QpMemory { view, tables }, lanes, held, shard, .. } = self;
-        let mut turn = TurnContext { now: *now, memory: *view, tables: *tables, lanes, held };
+        let mut turn = TurnContext { now: *now, memory: view, tables, lanes, held };
         Some(shard.serve(index, context, &mut turn, |qp, _, env| work(qp, env)))
     }
 
