@@ -20,9 +20,14 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+from report.failure import LabFailure
+
+LAB = Path(__file__).resolve().parent
+ROOT = LAB.parents[1]
 # Seconds for anything that is waited for.
 PATIENCE = 60
+# Seconds for a process to end when it is told to.
+FAREWELL = 5
 # Seconds of traffic before the first cut and after the last.
 PAUSE = 0.5
 # Address of the first port of each end, the server's first.
@@ -59,20 +64,62 @@ class Program:
     client: tuple
     result: str
     """Expression that the client's output must have; empty for a program that does not end."""
+    launcher: tuple = ()
+    """Words before those of the two processes, if one program starts both."""
+    listens: int = 0
+    """TCP port at which the server waits for the client."""
     fault: str = r"(?i)error|fail|mismatch|Completion with|vendor_err|lost"
     """Expression that neither output may have."""
 
 
-def programs(seconds, port):
-    """The programs, by name. They run for this time, or until they are ended."""
-    bandwidth = ("ib_write_bw", "-D", str(seconds), "-s", "65536", "-F", "-p", str(port))
-    ping = ("rping", "-V", "-S", "4096", "-p", str(port), "-a")
-    return {
-        "ib_write_bw": Program(bandwidth, (*bandwidth, "localhost"), r"^ 65536 +\d+ "),
-        "ib_read_bw": Program(("ib_read_bw", *bandwidth[1:]),
-                              ("ib_read_bw", *bandwidth[1:], "localhost"), r"^ 65536 +\d+ "),
-        "rping": Program((*ping, ADDRESSES[0], "-s"), (*ping, ADDRESSES[0], "-c"), ""),
-    }
+def mpi_check(work):
+    """Compiles the laboratory's MPI program, which verifies every byte. Returns its path."""
+    program = work / "mpi_check"
+    subprocess.run(["mpicc.openmpi", "-O2", "-o", program, LAB / "engines/mpi_check.c"], check=True)
+    return program
+
+
+def mpi(seconds, _port, work):
+    """Open MPI over UCX. The number of rounds is for this time on a slow machine."""
+    rank = (mpi_check(work), str(300 * seconds))
+    launcher = ("mpirun.openmpi", "--allow-run-as-root", "--oversubscribe", "-x", "UCX_TLS=rc,self",
+                "--mca", "pml", "ucx", "--mca", "osc", "ucx",
+                # Else Open MPI takes UCX only with NICs of one maker.
+                "--mca", "pml_ucx_tls", "any", "--mca", "pml_ucx_devices", "any")
+    return Program(rank, rank, r"^figure bandwidth", launcher)
+
+
+def mooncake(seconds, port, _work):
+    """Mooncake's transfer engine, from PyPI."""
+    from engines import wheels
+    python = wheels.python(print, everything=False)
+    node = (python, "-B", LAB / "engines/mooncake_pair.py")
+    return Program((*node, "server", str(port)), (*node, "client", str(port), str(seconds)),
+                   "^mooncake ok", listens=port)
+
+
+def perftest(name):
+    """One of perftest's bandwidth tests."""
+    def program(seconds, port, _work):
+        words = (name, "-D", str(seconds), "-s", "65536", "-F", "-p", str(port))
+        return Program(words, (*words, "localhost"), r"^ 65536 +\d+ ", listens=port)
+    return program
+
+
+def rping(_seconds, port, _work):
+    """rping, which runs until it is ended."""
+    words = ("rping", "-V", "-S", "4096", "-p", str(port), "-a", ADDRESSES[0])
+    return Program((*words, "-s"), (*words, "-c"), "")
+
+
+# The programs by name: functions of the seconds for which they run, a TCP port and a folder.
+PROGRAMS = {
+    "ib_write_bw": perftest("ib_write_bw"),
+    "ib_read_bw": perftest("ib_read_bw"),
+    "rping": rping,
+    "open_mpi": mpi,
+    "mooncake": mooncake,
+}
 
 
 class Ends:
@@ -81,24 +128,41 @@ class Ends:
     def __init__(self, build, work):
         self.build, self.work = build, work
         self.variables = {**os.environ, "XDG_RUNTIME_DIR": str(work)}
-        self.processes = []
+        self.started = {}
+        """What was started, by role: both processes, or a launcher, which is the client's."""
 
-    def start(self, words, role, host):
+    def command(self, words, role, host):
+        """The command of a process, which leaves its number in a file."""
         file = self.work / f"{role}.toml"
         file.write_text(CONFIG.format(role=role, host=host, work=self.work), encoding="utf-8")
-        said = (self.work / f"{role}.out").open("w", encoding="utf-8")
-        command = [self.build / "uroce-run", "--config", file, *words]
-        self.processes.append(subprocess.Popen(
-            command, env=self.variables, stdout=said, stderr=subprocess.STDOUT))
-        said.close()
+        return ("sh", "-c", 'echo $$ >"$0"; exec "$@"', self.work / f"{role}.pid",
+                self.build / "uroce-run", "--config", file, *words)
+
+    def start(self, role, command):
+        with (self.work / f"{role}.out").open("w", encoding="utf-8") as said:
+            self.started[role] = subprocess.Popen(
+                command, env=self.variables, stdout=said, stderr=subprocess.STDOUT)
+
+    def numbers(self):
+        """The process numbers of server and client."""
+        end = time.monotonic() + PATIENCE
+        files = [self.work / f"{role}.pid" for role in ("server", "client")]
+        while not all(file.exists() and file.read_text().endswith("\n") for file in files):
+            if time.monotonic() > end:
+                raise NotSurvived("a process does not start")
+            time.sleep(0.02)
+        return [int(file.read_text()) for file in files]
 
     def said(self, role):
+        """What a process has printed. A launcher prints what both do."""
+        if role not in self.started:
+            return ""
         return (self.work / f"{role}.out").read_text(encoding="utf-8", errors="replace")
 
     def ask(self, process, line):
         """The answer of a process to a command; None if it does not answer."""
         done = subprocess.run(
-            [self.build / "uroce", "-j", "-s", str(process.pid), *line.split()],
+            [self.build / "uroce", "-j", "-s", str(process), *line.split()],
             env=self.variables, capture_output=True, text=True, timeout=PATIENCE, check=False)
         if done.returncode:
             return None
@@ -115,18 +179,23 @@ class Ends:
     def until(self, what, name, least):
         """Waits until a counter of both processes is as large as that."""
         end = time.monotonic() + PATIENCE
-        while any(self.count(process, name) < least for process in self.processes):
-            ended = [process for process in self.processes if process.poll() is not None]
+        processes = self.numbers()
+        while any(self.count(process, name) < least for process in processes):
+            ended = [role for role, process in self.started.items() if process.poll() is not None]
             if ended or time.monotonic() > end:
-                counts = [self.count(process, name) for process in self.processes]
-                why = "a process has ended" if ended else f"{name} is {counts}"
+                counts = [self.count(process, name) for process in processes]
+                why = f"it has ended\n{self.said(ended[0])}" if ended else f"{name} is {counts}"
                 raise NotSurvived(f"{what} did not come: {why}")
             time.sleep(0.02)
 
     def end(self):
         """Ends what still runs."""
-        for process in self.processes:
+        for process in self.started.values():
             if process.poll() is None:
+                # A launcher ends the processes that it has started.
+                process.terminate()
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(FAREWELL)
                 process.kill()
             process.wait()
 
@@ -138,18 +207,30 @@ def listens(port):
                for table in ("tcp", "tcp6"))
 
 
-def cut_under(ends, program, port):
-    """Runs a program and cuts its links. Returns the lines that tell what has happened."""
-    ends.start(program.server, "server", 1)
+def await_server(port):
+    """Waits until the server listens; a server without a TCP port gets a second."""
     end = time.monotonic() + PATIENCE
-    while program.client[-1] == "localhost" and not listens(port):
+    if not port:
+        time.sleep(1)
+    while port and not listens(port):
         if time.monotonic() > end:
             raise NotSurvived("the server does not listen")
         time.sleep(0.05)
-    if program.client[-1] != "localhost":
-        time.sleep(1)
-    ends.start(program.client, "client", 2)
-    server, client = ends.processes
+
+
+def cut_under(ends, program):
+    """Runs a program and cuts its links. Returns the lines that tell what has happened."""
+    commands = {"server": ends.command(program.server, "server", 1),
+                "client": ends.command(program.client, "client", 2)}
+    if program.launcher:
+        one = ("-n", "1")
+        both = (*one, *commands["server"], ":", *one, *commands["client"])
+        ends.start("client", (*program.launcher, *both))
+    else:
+        ends.start("server", commands["server"])
+        await_server(program.listens)
+        ends.start("client", commands["client"])
+    server, client = ends.numbers()
     ends.until("an alternate path", "failover_armed", 1)
     time.sleep(PAUSE)
     ends.do(client, "set link-down port 0")
@@ -171,7 +252,7 @@ def cut_under(ends, program, port):
             if found := re.search(program.fault, ends.said(role)):
                 raise NotSurvived(f"the {role} has noticed: {found[0]!r}\n{ends.said(role)}")
         return outcome
-    for role, process in zip(("server", "client"), (server, client)):
+    for role, process in ends.started.items():
         try:
             status = process.wait(PATIENCE)
         except subprocess.TimeoutExpired:
@@ -194,19 +275,19 @@ def main():
     options = parser.parse_args()
     with socket.create_server(("", 0)) as free:
         port = free.getsockname()[1]
-    known = programs(options.seconds, port)
-    if unknown := [name for name in options.programs if name not in known]:
-        parser.error(f"no program {unknown[0]}: there are {', '.join(known)}")
+    if unknown := [name for name in options.programs if name not in PROGRAMS]:
+        parser.error(f"no program {unknown[0]}: there are {', '.join(PROGRAMS)}")
     failed = False
-    for name in options.programs or known:
+    for name in options.programs or PROGRAMS:
         begin = time.monotonic()
         with tempfile.TemporaryDirectory(prefix="uroce-failover-") as work, \
                 contextlib.ExitStack() as running:
             ends = Ends(options.build, Path(work))
             running.callback(ends.end)
             try:
-                outcome = cut_under(ends, known[name], port)
-            except NotSurvived as error:
+                program = PROGRAMS[name](options.seconds, port, ends.work)
+                outcome = cut_under(ends, program)
+            except (NotSurvived, LabFailure) as error:
                 failed, outcome = True, f"FAILED: {error}"
         print(f"{name}: {outcome} ({time.monotonic() - begin:.1f} s)", flush=True)
     return int(failed)
