@@ -165,6 +165,8 @@ pub(crate) struct PortWatch {
     netdev: Option<NetdevState>,
     /// Last state of the link; `None` before the first report.
     up: Option<bool>,
+    /// Whether the port has gone down and the program was not told.
+    is_untold: bool,
 }
 
 impl PortWatch {
@@ -182,6 +184,7 @@ impl PortWatch {
             tells_of_peers: config.always_active || matches!(config.ethdev, Ethdev::Local(_)),
             netdev,
             up: None,
+            is_untold: false,
         }
     }
 
@@ -230,6 +233,12 @@ impl PortWatch {
             (Some(true), false) => Some(LinkChange::Down),
             _ => None,
         }
+    }
+
+    /// Records whether the port has gone down and the program was not told. Returns whether that
+    /// was so before.
+    pub(crate) fn set_untold(&mut self, is_untold: bool) -> bool {
+        std::mem::replace(&mut self.is_untold, is_untold)
     }
 
     /// Records that a link without a report is down. Called after the links' first reports.

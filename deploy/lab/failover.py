@@ -181,12 +181,29 @@ class Ends:
         end = time.monotonic() + PATIENCE
         processes = self.numbers()
         while any(self.count(process, name) < least for process in processes):
-            ended = [role for role, process in self.started.items() if process.poll() is not None]
-            if ended or time.monotonic() > end:
-                counts = [self.count(process, name) for process in processes]
-                why = f"it has ended\n{self.said(ended[0])}" if ended else f"{name} is {counts}"
-                raise NotSurvived(f"{what} did not come: {why}")
+            counts = [self.count(process, name) for process in processes]
+            self.go_on(what, f"{name} is {counts}", end)
             time.sleep(0.02)
+
+    def until_armed(self):
+        """Waits until all connections of both processes have an alternate path."""
+        end = time.monotonic() + PATIENCE
+        for process in self.numbers():
+            while True:
+                paths = [qp["migration"] for qp in (self.ask(process, "show qp") or {}).get("qp", [])
+                         if qp["auto"]]
+                if paths and all(path == "ARMED" for path in paths):
+                    break
+                self.go_on("an alternate path", f"the paths are {paths}", end)
+                time.sleep(0.02)
+
+    def go_on(self, what, reason, end):
+        """Raises NotSurvived if what is waited for will not come."""
+        ended = [role for role, process in self.started.items() if process.poll() is not None]
+        if ended:
+            raise NotSurvived(f"{what} did not come: it has ended\n{self.said(ended[0])}")
+        if time.monotonic() > end:
+            raise NotSurvived(f"{what} did not come: {reason}")
 
     def end(self):
         """Ends what still runs."""
@@ -231,12 +248,12 @@ def cut_under(ends, program):
         await_server(program.listens)
         ends.start("client", commands["client"])
     server, client = ends.numbers()
-    ends.until("an alternate path", "failover_armed", 1)
+    ends.until_armed()
     time.sleep(PAUSE)
     ends.do(client, "set link-down port 0")
     ends.until("the first migration", "failover_migrated", 1)
     ends.do(client, "set link-up port 0")
-    ends.until("the next alternate path", "failover_armed", 2)
+    ends.until_armed()
     # Both ends lose all frames of the second link, so that none passes in either direction.
     for process in (server, client):
         ends.do(process, "set fault port 1 loss 1")

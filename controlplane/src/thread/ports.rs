@@ -13,7 +13,7 @@ use crate::call::RequestError;
 use crate::netdev::NetdevState;
 use crate::path::neighbour::Neighbours;
 use crate::path::prefix::IpPrefix;
-use crate::port_watch::{LinkChange, port_addresses};
+use crate::port_watch::{LinkChange, PortWatch, port_addresses};
 
 /// EtherType for local experiments (IEEE 802).
 const EXPERIMENT: u16 = 0x88b5;
@@ -219,7 +219,9 @@ impl Thread {
                 self.announce(port);
                 self.leave_links_that_are_down();
                 self.renew_failover();
-                self.raise(port, EventKind::PortActive);
+                if !self.ports.watch(port).set_untold(false) {
+                    self.raise(port, EventKind::PortActive);
+                }
             }
             LinkChange::Down => {
                 // Migration comes first: for a QP with another path it ends the interruption.
@@ -229,6 +231,22 @@ impl Thread {
                 self.replace_paths_through(port);
                 self.counts.link_downed += 1;
                 self.forget_neighbours(port);
+                self.tell_down(port);
+            }
+        }
+    }
+
+    /// Reports that a port is down. If connections fail over by themselves, the program is told
+    /// when the last port goes down, and then of all that are down, as it is by a bond of two links.
+    /// To many a program PORT_ERR means that the device is lost.
+    fn tell_down(&mut self, port: u8) {
+        self.ports.watch(port).set_untold(true);
+        if self.failover.is_some() && self.ports.watches.iter().any(PortWatch::is_up) {
+            tracing::info!(port, "the port is down; no event, because another one is up");
+            return;
+        }
+        for port in self.ports.numbers() {
+            if self.ports.watch(port).set_untold(false) {
                 self.raise(port, EventKind::PortErr);
             }
         }

@@ -167,7 +167,9 @@ fn an_address_with_traffic_hides_nothing_of_the_others() {
     let stranger = UdpSocket::bind((address(), 0)).expect("binds");
     let send = |to, len: usize| stranger.send_to(&vec![7; len], (to, 4791)).expect("sends");
     // Different lengths, so that the kernel does not make one message of them.
-    (20..50).for_each(|len| drop(send(busy, len)));
+    for len in 20..50 {
+        send(busy, len);
+    }
     send(rare, 1000);
     let mut lens = Vec::new();
     receiver.receive(12, |frame| {

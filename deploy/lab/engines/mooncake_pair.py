@@ -30,7 +30,7 @@ def serve(port):
     """Waits until the client is done."""
     memory = ctypes.create_string_buffer(LENGTH)
     engine = engine_with(memory)
-    with socket.create_server((HOST, port)) as listener:
+    with socket.create_server(("", port)) as listener:
         client = listener.accept()[0]
     with client:
         name = f"{HOST}:{engine.get_rpc_port()}"

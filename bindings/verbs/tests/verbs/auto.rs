@@ -9,8 +9,8 @@ use uroce::cm::{
 };
 use uroce::config::{Failback, Failover, LossConfig};
 use uroce::{
-    AddressVector, AlternateVector, ConnectOptions, Context, EventKind, PathLoader, PathMigState,
-    PathMtu, Pkey, QpChange, QpInfo, QpState, SendWr,
+    AddressVector, AlternateVector, ConnectOptions, Context, EventKind, EventSource, PathLoader,
+    PathMigState, PathMtu, Pkey, QpChange, QpInfo, QpState, SendWr,
 };
 
 const TOTAL: LossConfig = LossConfig { rx: 1.0, tx: 1.0, seed: 0 };
@@ -49,16 +49,25 @@ fn info(side: &Side) -> QpInfo {
     side.qp.query().expect("the control plane runs")
 }
 
-/// Checks that the program sees a QP on the path that it has set, and had no event.
-fn notices_nothing(side: &Side) {
+/// Checks that the program sees a QP on the path that it has set, and had no event of a path.
+/// Returns the events of ports.
+fn sees_its_path(side: &Side) -> Vec<EventKind> {
+    use EventKind::{PathMig, PathMigErr, PortActive, PortErr};
     let attr = info(side).attr;
     let gid = side.qp.endpoint(1, 0).unwrap().gid;
     assert_eq!((attr.port, attr.path.encap.src), (1, gid));
     assert_eq!((attr.path_mig_state, attr.alt_path), (PathMigState::Migrated, None));
     assert_eq!(attr.state, QpState::Rts);
     let events = std::iter::from_fn(|| side.context.poll_async_event().expect("a channel"));
-    let of_path = |kind: EventKind| matches!(kind, EventKind::PathMig | EventKind::PathMigErr);
-    assert!(!events.into_iter().any(|event| of_path(event.kind)));
+    let kinds: Vec<EventKind> = events.map(|event| event.kind).collect();
+    assert!(!kinds.iter().any(|kind| matches!(kind, PathMig | PathMigErr)), "{kinds:?}");
+    kinds.into_iter().filter(|kind| matches!(kind, PortActive | PortErr)).collect()
+}
+
+/// Checks that the program sees a QP on the path that it has set, and had no event of a path or a
+/// port.
+fn notices_nothing(side: &Side) {
+    assert_eq!(sees_its_path(side), []);
 }
 
 /// Cuts the link in use, which the QPs leave, and mends it, so that they are armed again.
@@ -104,6 +113,32 @@ fn a_link_that_goes_down_is_left_at_once_and_a_second_cut_is_survived_too() {
         }
         left.context.set_link(cut, true).unwrap();
         wait_armed(&left, &right, times + 1);
+    }
+}
+
+#[test]
+fn a_program_is_told_of_its_ports_when_the_last_one_goes_down() {
+    let contexts = contexts(Failover::Auto, Failback::Never);
+    let (left, right) = joined(&contexts);
+    wait_armed(&left, &right, 1);
+    let next = |kind: EventKind| {
+        let mut event = None;
+        eventually("an event", || {
+            event = left.context.poll_async_event().expect("a channel");
+            event.is_some_and(|event| event.kind == kind)
+        });
+        event.expect("an event").source
+    };
+    left.context.set_link(2, false).unwrap();
+    eventually("the link", || !left.context.port_status(2).expect("a port").link.up);
+    assert!(left.context.poll_async_event().expect("a channel").is_none());
+    left.context.set_link(1, false).unwrap();
+    for port in [1, 2] {
+        assert_eq!(next(EventKind::PortErr), EventSource::Port(port));
+    }
+    for port in [2, 1] {
+        left.context.set_link(port, true).unwrap();
+        assert_eq!(next(EventKind::PortActive), EventSource::Port(port));
     }
 }
 
@@ -281,7 +316,7 @@ fn a_link_is_not_left_for_one_that_is_down_too() {
     talk(&mut left, &mut right);
     for side in [&left, &right] {
         assert_eq!(side.counter("failover_migrated"), 0);
-        notices_nothing(side);
+        sees_its_path(side);
     }
     // The other one is a way out again once it is back.
     left.context.set_link(2, true).unwrap();
@@ -305,7 +340,7 @@ fn of_two_links_that_are_down_the_first_that_comes_back_is_taken() {
     // Before anything is sent.
     eventually("the migration", || left.counter("failover_migrated") == 1);
     talk(&mut left, &mut right);
-    notices_nothing(&left);
+    sees_its_path(&left);
 }
 
 #[test]
