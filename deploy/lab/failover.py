@@ -190,8 +190,8 @@ class Ends:
         end = time.monotonic() + PATIENCE
         for process in self.numbers():
             while True:
-                paths = [qp["migration"] for qp in (self.ask(process, "show qp") or {}).get("qp", [])
-                         if qp["auto"]]
+                known = (self.ask(process, "show qp") or {}).get("qp", [])
+                paths = [qp["migration"] for qp in known if qp["auto"]]
                 if paths and all(path == "ARMED" for path in paths):
                     break
                 self.go_on("an alternate path", f"the paths are {paths}", end)

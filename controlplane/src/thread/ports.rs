@@ -237,8 +237,8 @@ impl Thread {
     }
 
     /// Reports that a port is down. If connections fail over by themselves, the program is told
-    /// when the last port goes down, and then of all that are down, as it is by a bond of two links.
-    /// To many a program PORT_ERR means that the device is lost.
+    /// when the last port goes down, and then of all that are down, as a bond of two links has it:
+    /// to many a program PORT_ERR means that the device is lost.
     fn tell_down(&mut self, port: u8) {
         self.ports.watch(port).set_untold(true);
         if self.failover.is_some() && self.ports.watches.iter().any(PortWatch::is_up) {
