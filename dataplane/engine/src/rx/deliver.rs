@@ -27,6 +27,7 @@ pub(super) fn deliver_here(
     shard: &mut Shard,
     turn: &mut TurnContext<'_>,
 ) -> Destination {
+    use DropReason::{UnknownEecn, WrongService};
     let qpn = packet.bth.dest_qpn;
     let place = arrival.finder.find(qpn);
     let &Datagram { src, dst, l3, .. } = datagram;
@@ -34,7 +35,8 @@ pub(super) fn deliver_here(
     match place {
         Some(place) if place.owner == arrival.lcore => {
             match deliver(place, qpn, &inbound, shard, turn) {
-                Err(DropReason::WrongService) if datagram::is_datagram(&inbound.packet) => {
+                // Not an EEC, or another one than the packet names.
+                Err(WrongService | UnknownEecn) if datagram::is_datagram(&inbound.packet) => {
                     datagram::deliver_here(&inbound, arrival, shard, turn)
                 }
                 delivered => delivered.into(),

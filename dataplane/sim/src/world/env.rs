@@ -14,7 +14,7 @@ use crate::world::node::{
 };
 use uroce_transport::{
     Ah, AsyncEvent, Counter, Cqe, Env, Found, Instant, Outbound, Output, PacketSink, Path, Pd,
-    Piece, Qp, QpState, RecvWr, Sge, SharedReceives, Side, TransmitError,
+    Piece, Qp, QpState, QpType, RecvWr, Sge, SharedReceives, Side, TransmitError,
 };
 
 /// A QP's [`uroce_transport::Env`] in the simulator.
@@ -93,11 +93,16 @@ impl Env for SimEnv<'_> {
         let mut qp = home.take_if(|qp| qp.qpn() == number)?;
         let before = core::mem::replace(&mut self.at.qp, place as u16);
         let result = work(&mut qp, self);
-        if self.slots[place].reports != Reports::default() {
+        let slot = &mut self.slots[place];
+        let has_reported = slot.reports != Reports::default();
+        // A receive of an RD QP that fails is a refusal of the EEC.
+        let has_refused = qp.qp_type() == QpType::Rd && core::mem::take(&mut slot.has_refused);
+        if has_reported {
             // What it has reported is to be checked.
             self.wake();
         }
         self.at.qp = before;
+        self.slots[usize::from(before)].has_refused |= has_refused;
         self.slots[place].home = Some(qp);
         Some(result)
     }

@@ -3,32 +3,25 @@
 use core::time::Duration;
 
 use uroce_sim::Rule;
-use uroce_transport::{AsyncEvent, Counter, QpChange, QpState, Side, WcStatus};
+use uroce_transport::{AsyncEvent, Counter, QpChange, QpState, Side};
 use uroce_wire::OpCode;
 
 use crate::{A, B, SHORTLY, Scene};
-
-/// Lengths of messages of one packet and of several.
-const LENGTHS: [u32; 3] = [200, 600, 3000];
 
 /// Sends a message that meets no receive, with this fault; receives come when it was refused
 /// `refusals` times. When the message is sent again, another RD QP gets in line. Returns the number
 /// of RESYNCs.
 #[track_caller]
-fn assert_executed_once(len: u32, code: u8, rule: Rule, refusals: u64) -> usize {
-    let mut scene = Scene::with(|terms| {
-        // A packet each 200 ns: a message of several is half executed for some time.
-        terms.settings.budget = 1;
-        terms.half[B].min_rnr_timer = code;
-    });
+fn assert_executed_once(code: u8, rule: Rule, refusals: u64) -> usize {
+    let mut scene = Scene::with(|terms| terms.half[B].min_rnr_timer = code);
     let [first, second, _] = scene.here;
     scene.pair.rule(rule);
-    let send = scene.pair.rd_send(first, scene.there[0], len);
+    let send = scene.pair.rd_send(first, scene.there[0], 200);
     let behind = scene.pair.rd_send(first, scene.there[0], 100);
     while scene.pair.count(B, Counter::RnrNakSent) < refusals {
         scene.pair.world.step();
     }
-    let recvs = [0; 3].map(|_| scene.pair.rd_recv(scene.there[0], 4000));
+    let recvs = [0; 3].map(|_| scene.pair.rd_recv(scene.there[0], 1000));
     scene.pair.rd_recv(scene.there[1], 1000);
     let before = scene.pair.seen(A).len();
     while scene.pair.seen(A).len() == before {
@@ -39,35 +32,29 @@ fn assert_executed_once(len: u32, code: u8, rule: Rule, refusals: u64) -> usize 
     scene.assert_succeeded(second, Side::Send, &[other]);
     scene.assert_succeeded(first, Side::Send, &[send, behind]);
     let cqes = scene.pair.take_at(scene.there[0], Side::Recv);
-    assert!(cqes.iter().all(|cqe| cqe.status == WcStatus::Success), "{:#?}", scene.pair.trace(60));
     let received: Vec<_> = cqes.iter().map(|cqe| (cqe.wr_id, cqe.byte_len)).collect();
-    assert_eq!(received, [(recvs[0], len), (recvs[1], 100)], "{:#?}", scene.pair.trace(60));
+    assert_eq!(received, [(recvs[0], 200), (recvs[1], 100)], "{:#?}", scene.pair.trace(60));
     scene.resyncs(A).len()
 }
 
 #[test] //= check R38 test
 fn a_copy_of_an_rnr_nak_after_the_message_was_sent_again_does_not_have_it_executed_twice() {
-    for len in LENGTHS {
-        let mut put_off = 0;
-        for lag in (76_000..90_000).step_by(100) {
-            let rule = Rule::duplicate(Duration::from_nanos(lag)).from(B);
-            let rule = rule.opcode(OpCode::RD_ACKNOWLEDGE).nth(1);
-            put_off += assert_executed_once(len, 6, rule, 1);
-        }
-        assert!(put_off > 0, "the copy has come in time at least once");
+    let mut put_off = 0;
+    for lag in (76_000..90_000).step_by(100) {
+        let rule = Rule::duplicate(Duration::from_nanos(lag)).from(B);
+        put_off += assert_executed_once(6, rule.opcode(OpCode::RD_ACKNOWLEDGE).nth(1), 1);
     }
+    assert!(put_off > 0, "the copy has come in time at least once");
 }
 
 #[test] //= check R38 test
 fn a_message_that_is_refused_twice_before_it_is_sent_again_is_not_executed_twice() {
-    for len in LENGTHS {
-        let mut put_off = 0;
-        for lag in (1000..20_000).step_by(100) {
-            let rule = Rule::duplicate(Duration::from_nanos(lag)).from(A);
-            put_off += assert_executed_once(len, 1, rule.nth(1), 2);
-        }
-        assert!(put_off > 0, "the second refusal has come in time at least once");
+    let mut put_off = 0;
+    for lag in (1000..20_000).step_by(100) {
+        let rule = Rule::duplicate(Duration::from_nanos(lag)).from(A);
+        put_off += assert_executed_once(1, rule.nth(1), 2);
     }
+    assert!(put_off > 0, "the second refusal has come in time at least once");
 }
 
 /// To SQD, with an event when it has drained.

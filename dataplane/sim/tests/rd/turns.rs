@@ -215,32 +215,6 @@ fn rnr_retries_are_counted_though_the_beginning_of_the_message_is_acknowledged_e
     scene.assert_eecs_live();
 }
 
-#[test] //= check R16 test
-fn rnr_retries_are_counted_on_also_when_nothing_else_is_sent_any_more() {
-    // Others are in line for the first NAKs only; the rest of the waits are the EEC's.
-    for (is_write, others) in [(true, 1), (true, 2), (false, 1), (false, 2)] {
-        let mut scene = Scene::with(|terms| terms.half[A].rnr_retry = 2);
-        let [first, second, _] = scene.here;
-        let to = scene.there[0];
-        let send = match is_write {
-            true => scene.pair.rd_write(first, to, 700, Some(1)),
-            false => scene.pair.rd_send(first, to, 700),
-        };
-        for refusals in 0..others {
-            while scene.pair.count(B, Counter::RnrNakSent) <= refusals {
-                scene.pair.world.step();
-            }
-            scene.pair.rd_recv(scene.there[1], 1000);
-            scene.pair.rd_send(second, scene.there[1], 600);
-        }
-        scene.run();
-        scene.assert_ended(first, Side::Send, &[(send, WcStatus::RnrRetryExcErr)]);
-        assert_eq!(scene.pair.count(B, Counter::RnrNakSent), 3, "{is_write} {others}");
-        assert_eq!(scene.pair.count(A, Counter::RnrRetriesExceeded), 1);
-        scene.assert_eecs_live();
-    }
-}
-
 #[test] //= check R26 test
 fn an_rd_qp_in_sqd_finishes_its_message_and_begins_none() {
     let mut scene = Scene::slow();

@@ -10,9 +10,7 @@
 //!
 //! An RNR NAK may be older than the newest packets: the message may have been executed although it
 //! is put off. The peer's count of messages in the acknowledgement of the RESYNC tells, and until
-//! then the message is not begun again. A SEND of several packets may be half executed: then the
-//! RESYNC would cost the peer a receive. So such a message never waits here, to be sent again with
-//! the same PSNs, of which another copy of the RNR NAK could be; it is put off in any case.
+//! then the message is not begun again.
 //!
 //! Invariants
 //! - The requester's queue holds one request, but none in Nothing.
@@ -37,7 +35,7 @@ use crate::env::{Accessor, Env};
 use crate::queue::{MAX_INLINE_DATA, QpCaps};
 use crate::rc::{Keepalive, Rc, Requester, Responder};
 use crate::time::Instant;
-use crate::wqe::{RdAddress, Rdd, SendOp};
+use crate::wqe::{RdAddress, Rdd};
 
 /// Scatter/gather elements of one request: as many as an RD QP may have.
 const MAX_SGE: u32 = 32;
@@ -96,7 +94,7 @@ pub(crate) struct Eec {
     /// Number of messages that the peer has executed, by the acknowledgement that ended the last
     /// message or RESYNC.
     executed: Msn,
-    /// RNR retries that are left for the message in progress, if it was put off before.
+    /// RNR retries that were left for the message when it was begun again after it was put off.
     rnr_left: Option<u8>,
     /// Time at which the first RD QP in line may send, if all wait after an RNR NAK.
     resume_at: Option<Instant>,
@@ -188,7 +186,7 @@ impl Eec {
     #[inline(never)]
     pub(crate) fn transmit_request(&mut self, context: &Context<'_>, env: &mut impl Env) -> Step {
         self.resume_at = None;
-        self.give_way(context, env);
+        self.put_off(context, env);
         if let Sends::Nothing = self.sends {
             self.begin_next(context, env);
         }
@@ -238,7 +236,8 @@ impl Eec {
 
     /// Gives way to another RD QP while the peer's RD QP has no receive.
     //= check R15 — the message is sent again from its start after the time of the RNR NAK
-    fn give_way(&mut self, context: &Context<'_>, env: &mut impl Env) {
+    //= check R16 — its RNR retries are counted on
+    fn put_off(&mut self, context: &Context<'_>, env: &mut impl Env) {
         let Sends::Message(front) = self.sends else { return };
         let Some((resume_at, rnr_left)) = self.rc.requester.rnr_wait() else { return };
         // If a READ or ATOMIC was executed after all, its response is still to come.
@@ -247,39 +246,23 @@ impl Eec {
             return;
         }
         match self.line.turn(context.now, env) {
-            Turn::Of(..) => self.put_off(front, resume_at, rnr_left, context, env),
-            Turn::NotBefore(at) => self.resume_at = Some(at),
-            Turn::Empty => {}
+            Turn::Of(..) => {}
+            Turn::NotBefore(at) => return self.resume_at = Some(at),
+            Turn::Empty => return,
         }
-    }
-
-    /// Takes an RNR retry of the message in progress, if it was refused just now. One that could be
-    /// half executed when a copy of this refusal comes is put off at once, whether others wait or
-    /// not: it is sent again with other PSNs.
-    ///
-    /// # Errors
-    /// The status with which the message fails if no retry was left.
-    //= check R16 — counted on after it was put off, though its beginning is acknowledged again
-    //= check R38 — a receive that holds its beginning is not given up for a copy of a refusal
-    fn refused(&mut self, context: &Context<'_>, env: &mut impl Env) -> Result<(), WcStatus> {
-        let Sends::Message(front) = self.sends else { return Ok(()) };
-        let Some((resume_at, left)) = self.rc.requester.rnr_wait() else { return Ok(()) };
-        let Some(left) = self.rnr_left_after(left, context.attr) else {
+        let Some(rnr_left) = self.rnr_left_after(rnr_left, context.attr) else {
             env.count(Counter::RnrRetriesExceeded);
-            return Err(WcStatus::RnrRetryExcErr);
+            self.fail_message(WcStatus::RnrRetryExcErr, context.attr, env);
+            return;
         };
-        self.rnr_left = self.rnr_left.map(|_| left);
-        self.rc.requester.set_rnr_left(left);
-        let holds_receive = self
-            .rc
-            .requester
-            .sq
-            .front()
-            .is_some_and(|wqe| matches!(wqe.op, SendOp::Send { .. }) && wqe.psns > 1);
-        if holds_receive && context.attr.state == crate::QpState::Rts {
-            self.put_off(front, resume_at, left, context, env);
+        note(front.by.qpn, env, |place| {
+            (place.resume_at, place.rnr_left) = (resume_at, Some(rnr_left));
+        });
+        self.give_up(front, context.attr);
+        match self.sends {
+            Sends::Resync(front) => self.sends = Sends::PutOff(front),
+            _ => self.put_back(context.by.qpn, front.by.qpn, env),
         }
-        Ok(())
     }
 
     /// RNR retries that are left for the message in progress after an RNR NAK, when the requester
@@ -291,25 +274,6 @@ impl Eec {
                 before.checked_sub(1).map(|own| own.min(left))
             }
             _ => Some(left),
-        }
-    }
-
-    /// Gives up the message in progress for now.
-    fn put_off(
-        &mut self,
-        front: Front,
-        resume_at: Instant,
-        rnr_left: u8,
-        context: &Context<'_>,
-        env: &mut impl Env,
-    ) {
-        note(front.by.qpn, env, |place| {
-            (place.resume_at, place.rnr_left) = (resume_at, Some(rnr_left));
-        });
-        self.give_up(front, context.attr);
-        match self.sends {
-            Sends::Resync(front) => self.sends = Sends::PutOff(front),
-            _ => self.put_back(context.by.qpn, front.by.qpn, env),
         }
     }
 
@@ -338,7 +302,6 @@ impl Eec {
         if by.qpn != own && packet.bth.dest_qpn != by.qpn {
             return Err(DropReason::OtherRdQp);
         }
-        let was_waiting = self.rc.requester.rnr_wait().is_some();
         let served = &mut Served::answers(env, own, Qpn::default());
         let result = self.rc.requester.handle_response(&Context { by, ..*context }, packet, served);
         //= check R39 — there are no end-to-end credits
@@ -346,9 +309,6 @@ impl Eec {
         if served.done.is_some() {
             let aeth = packet.op.has(Header::Aeth).then_some(&packet.ext.aeth);
             self.finish(own, aeth.map_or(self.executed, |aeth| aeth.msn), env);
-        }
-        if !was_waiting && result.is_ok() {
-            return Ok(self.refused(context, env));
         }
         Ok(result)
     }

@@ -62,8 +62,4 @@ impl Requester {
     pub(crate) fn rnr_wait(&self) -> Option<(Instant, u8)> {
         self.retry.rnr_wait()
     }
-    /// Sets the RNR retries that are left.
-    pub(crate) fn set_rnr_left(&mut self, rnr_left: u8) {
-        self.retry.set_rnr_left(rnr_left);
-    }
 }
