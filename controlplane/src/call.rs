@@ -52,6 +52,9 @@ pub enum RequestError {
     /// The port has no multicast.
     #[error("a port over UDP sockets has no multicast: use one of DPDK's devices")]
     NoMulticast,
+    /// The domain is one of another device.
+    #[error("the domain belongs to another device: open one of this device")]
+    OtherDevice,
     /// The system has no random number for the starting PSN.
     #[error("no random numbers: {0}")]
     NoRandomness(getrandom::Error),

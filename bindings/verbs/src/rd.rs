@@ -91,8 +91,7 @@ use crate::wr::{RecvWr, SendWr};
 /// come by these only. Clones are handles of the same domain. It exists as long as a handle, a
 /// queue pair or an EE context of it.
 ///
-/// All queue pairs and EE contexts of a domain run on one lcore. A device with several lcores gives
-/// its domains different ones, in turn.
+/// All queue pairs and EE contexts of a domain run on one lcore, which the device chooses.
 #[derive(Clone, Debug)]
 pub struct Rdd {
     shared: Arc<RddShared>,
@@ -300,8 +299,11 @@ impl Eec {
 
     /// Modifies an EE context in RESET or INIT to RTS, connected to a peer's, which must be
     /// connected to this one. Resolves the peer's next hop, which takes a few seconds if it does
-    /// not answer. Options that are RD queue pairs' or other services' are not used: `access`,
-    /// `min_rnr_timer`, `selective_repeat`, `udp_source_ports`, `keepalive_ms`.
+    /// not answer. Options that are RD queue pairs' are not used: `access`, `min_rnr_timer`. Those
+    /// of other services are refused: `selective_repeat`, `udp_source_ports`, `keepalive_ms`.
+    ///
+    /// With `failover = "auto"`, which is for RC, a program loads alternate paths of EE contexts
+    /// itself all the same; PORT_ERR is raised when the last port goes down.
     ///
     /// # Errors
     ///

@@ -94,8 +94,8 @@ pub struct Qp {
 }
 
 impl Qp {
-    /// Creates a QP in RESET. Allocates all memory that the QP will ever need. An RD QP with a
-    /// shared receive queue needs more when over 64 EECs fill receives of it at the same time.
+    /// Creates a QP in RESET. Allocates all memory that the QP will ever need; an RD QP needs more
+    /// when over 64 EECs fill receives of it at the same time.
     pub fn new(qpn: Qpn, pd: Pd, init: &QpInit) -> Qp {
         let QpInit { qp_type, caps, srq, notification, .. } = init;
         let reaction = notify::reaction_of(init);

@@ -48,6 +48,9 @@ impl QpShared {
     ) -> Result<(Arc<QpShared>, SendQueueEnd, RecvQueueEnd), RequestError> {
         let QpParts { pd, send_cq, recv_cq, srq, xrcd, rdd, .. } = parts;
         let QpParts { qp_type, caps, lcore, congestion, .. } = parts;
+        if rdd.is_some_and(|rdd| !Arc::ptr_eq(&rdd.pd.device, &pd.device)) {
+            return Err(RequestError::OtherDevice);
+        }
         let psn = random_psn().map_err(RequestError::NoRandomness)?;
         let handle = pd.device.create_qp(QpSpec {
             qp_type,

@@ -218,12 +218,27 @@ fn packets_reach_ee_contexts_of_other_lcores_than_the_one_that_receives_them() {
                 assert_eq!(lab.right.completion().eecn, Some(eecs[1].eecn()));
                 assert_eq!(lab.left.done(), 2);
             }
+            // Numbers that are no RD QP's, that of multicast among them: refused on any lcore.
+            for number in [0, 1, 0xff_ffff] {
+                let dest_qpn = uroce::Qpn::new(number);
+                let address = Address { eecn: eecs[0].eecn(), dest_qpn, qkey: KEY };
+                assert_eq!(lab.failure(&mut from, &address), WcStatus::RemInvRdReqErr, "{number}");
+                from.recover().unwrap();
+            }
             let [near, far] = eecs.map(|eec| eec.query().unwrap().lcore);
             assert_eq!(from.query().unwrap().lcore, near, "that of the domain");
             homes[2 * near + far] += 1;
         }
     }
     assert_eq!(homes, [1; 4], "all pairs of lcores");
+}
+
+#[test]
+fn a_domain_of_another_device_is_refused() {
+    let lab = Lab::new(&Setup::default());
+    let elsewhere = lab.right.context.open_rd_domain().unwrap();
+    let refused = lab.left.pd.create_rd_qp(&elsewhere, &QpInit::new(&lab.left.cq));
+    assert!(matches!(refused, Err(uroce::RequestError::OtherDevice)), "{refused:?}");
 }
 
 #[test]
@@ -437,7 +452,7 @@ fn all_queue_pairs_migrate_with_their_ee_context() {
     let gid = |context: &Context| context.ports()[1].gids[0];
     for (eec, peer) in [(&lab.eecs[0], &lab.right), (&lab.eecs[1], &lab.left)] {
         let vector = AddressVector::to(gid(&peer.context));
-        let way = AlternateVector { vector, port: 2, pkey: Pkey::DEFAULT, timeout: 8 };
+        let way = AlternateVector { vector, port: 2, pkey: Pkey::DEFAULT, timeout: 14 };
         eec.load_alternate_path(&way).unwrap();
         eec.rearm().unwrap();
     }

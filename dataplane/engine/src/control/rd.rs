@@ -26,7 +26,8 @@ impl RdDomain {
 }
 
 impl Engine {
-    /// Makes a reliable datagram domain. Domains take turns in having the lcores as their homes.
+    /// Makes a reliable datagram domain. Its home lcore follows from its number, which is in turn
+    /// with those of completion queues and other objects.
     pub fn open_rd_domain(&self) -> RdDomain {
         let number = self.next_number();
         RdDomain { number: Rdd(number), home: number as usize % self.lcores() }

@@ -96,7 +96,8 @@ pub(super) fn deliver_verified(
         return Err(DropReason::Malformed);
     };
     let bth = bth_of(&datagram)?;
-    if bth.dest_qpn == Qpn::MULTICAST {
+    // RD has no groups: a packet that names no RD QP is its EEC's to refuse.
+    if bth.dest_qpn == Qpn::MULTICAST && !bth.opcode.is_of_rd() {
         return group::deliver(mbuf.as_slice(), &datagram, arrival, shard, turn)
             .map(|()| Handled::Done);
     }

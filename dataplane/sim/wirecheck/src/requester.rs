@@ -84,8 +84,8 @@ pub(crate) struct Requester {
     pub(crate) rewinds: u64,
     /// One message at a time.
     is_context: bool,
-    /// First packet of the message in progress of an end-to-end context. A READ or ATOMIC is kept
-    /// until the next message: its response may fail at this end, after all of it has come.
+    /// First packet of the newest message of an end-to-end context, unless it was given up. An
+    /// acknowledgement may come after it was given up and before the RESYNC is sent.
     begun: Option<Seen>,
     /// First packets of messages that were given up during an RNR wait, and its end.
     put_off: VecDeque<(Seen, u64)>,
@@ -544,9 +544,6 @@ impl Requester {
             self.units.pop_front();
         }
         if self.una != before {
-            if self.is_quiet() {
-                self.begun = None;
-            }
             self.note_acked(before);
             self.progress(now);
         }

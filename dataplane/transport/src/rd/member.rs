@@ -19,8 +19,7 @@ use crate::send_queue::SendQueue;
 use crate::time::Instant;
 use crate::wqe::{PostError, RdAddress, Rdd, RecvWr, SendWr, Sge};
 
-/// Number of receives of a shared queue that EECs fill at the same time for which memory is
-/// allocated at first.
+/// Number of receives that EECs fill at the same time for which memory is allocated at first.
 const LENT_AT_FIRST: usize = 64;
 
 /// Bit of controlled Q_Keys: if a work request's Q_Key has it, the QP's own Q_Key is sent instead.
@@ -170,9 +169,8 @@ struct Lent {
 #[derive(Debug)]
 pub(crate) struct Responder {
     pub(crate) rq: RecvQueue,
-    /// At most one per EEC, and no more than the queue has receives. Peers that begin messages and
-    /// do not end them do not stop the others: with a shared queue, of which the size is not known
-    /// here, it grows when more EECs than ever before fill receives at the same time.
+    /// At most one per EEC. Peers that begin messages and do not end them do not stop the others:
+    /// it grows when more EECs than ever before fill receives at the same time.
     lent: Vec<Lent>,
     /// Number of times that all receives were flushed or forgotten.
     pub(crate) life: u32,
@@ -180,8 +178,7 @@ pub(crate) struct Responder {
 
 impl Responder {
     fn new(caps: &QpCaps, uses_srq: bool) -> Responder {
-        let most = if uses_srq { LENT_AT_FIRST } else { caps.max_recv_wr as usize };
-        let lent = Vec::with_capacity(most);
+        let lent = Vec::with_capacity(LENT_AT_FIRST);
         Responder { rq: RecvQueue::new(caps, uses_srq), lent, life: 0 }
     }
 

@@ -137,16 +137,6 @@ fn a_message_that_was_put_off_waits_for_the_rnr_timer() {
 }
 
 #[test]
-fn a_message_that_was_acknowledged_whole_is_not_given_up() {
-    let mut tap = contexts();
-    tap.pass(0, &sent(FIRST, PSN));
-    tap.pass(0, &answer(PSN, GOOD, 0));
-    tap.pass(0, &sent(LAST, PSN + 1));
-    tap.pass(0, &answer(PSN + 1, GOOD, 1));
-    assert_eq!(tap.flaw(0, &sent(RESYNC, 0)), Rule::NothingGivenUp);
-}
-
-#[test]
 fn responses_between_requests_go_to_the_rd_qp_that_asked() {
     let mut tap = contexts();
     let ext = [&[0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 9][..], &reth(0, 600)].concat();
