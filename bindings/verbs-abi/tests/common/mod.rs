@@ -23,6 +23,8 @@ impl Place {
         let number = PLACES.fetch_add(1, Ordering::Relaxed);
         let name = format!("uroce-abi-{}-{number}", std::process::id());
         let place = Place(std::env::temp_dir().join(name));
+        // Of a test that was killed, when a process had this number before.
+        let _ = std::fs::remove_dir_all(&place.0);
         std::fs::create_dir_all(&place.0).unwrap();
         for name in ["libibverbs.so.1", "libibverbs.so", "librdmacm.so.1", "librdmacm.so"] {
             symlink(library(), place.0.join(name)).unwrap();
