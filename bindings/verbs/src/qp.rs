@@ -83,6 +83,10 @@ impl ProtectionDomain {
     }
 }
 
+/// Capacities of what takes no posts: the smallest that a queue pair can have.
+pub(crate) const NO_QUEUES: QpCaps =
+    QpCaps { max_send_wr: 1, max_recv_wr: 0, max_send_sge: 1, max_recv_sge: 1, max_inline_data: 0 };
+
 /// Creates a queue pair in RESET from its parts.
 pub(crate) fn create(parts: QpParts<'_>) -> Result<QueuePair, RequestError> {
     let (shared, sq, rq) = QpShared::create(parts)?;

@@ -76,14 +76,14 @@ use std::sync::Arc;
 use uroce_controlplane::{AlternateVector, PathError, RequestError};
 use uroce_engine::{CqError, QpInfo};
 pub use uroce_transport::RdAddress as Address;
-use uroce_transport::{PostError, QpCaps, QpChange, QpState, QpType, RdAttr};
+use uroce_transport::{PostError, QpChange, QpState, QpType, RdAttr};
 use uroce_wire::{Qkey, Qpn};
 
 use crate::AddressVector;
 use crate::context::Context;
 use crate::core::{QpParts, RddShared};
 use crate::pd::ProtectionDomain;
-use crate::qp::{ConnectOptions, Endpoint, QpControl, QpInit, QueuePair, create};
+use crate::qp::{ConnectOptions, Endpoint, NO_QUEUES, QpControl, QpInit, QueuePair, create};
 use crate::srq::SharedReceiveQueue;
 use crate::wr::{RecvWr, SendWr};
 
@@ -115,13 +115,6 @@ impl Rdd {
     ///
     /// See [`RequestError`].
     pub fn create_eec(&self) -> Result<Eec, RequestError> {
-        let caps = QpCaps {
-            max_send_wr: 1,
-            max_recv_wr: 0,
-            max_send_sge: 1,
-            max_recv_sge: 1,
-            max_inline_data: 0,
-        };
         let qp = create(QpParts {
             pd: &self.shared.pd,
             send_cq: &self.shared.cq,
@@ -130,7 +123,7 @@ impl Rdd {
             xrcd: None,
             rdd: Some(&self.shared),
             qp_type: QpType::Eec,
-            caps,
+            caps: NO_QUEUES,
             lcore: None,
             congestion: None,
         })?;

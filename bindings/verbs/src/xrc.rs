@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use uroce_controlplane::RequestError;
 use uroce_engine::{CqError, SrqError};
-use uroce_transport::{QpCaps, QpType};
+use uroce_transport::QpType;
 use uroce_wire::Srqn;
 
 use crate::context::Context;
 use crate::core::{CqShared, PdShared, SrqShared, XrcdShared};
 use crate::cq::CompletionQueue;
 use crate::pd::ProtectionDomain;
-use crate::qp::{QueuePair, create};
+use crate::qp::{NO_QUEUES, QueuePair, create};
 use crate::srq::SharedReceiveQueue;
 
 /// An XRC domain: its targets serve requests that name one of its shared receive queues. Clones are
@@ -98,13 +98,6 @@ impl XrcDomain {
     ///
     /// See [`RequestError`].
     pub fn create_target(&self) -> Result<QueuePair, RequestError> {
-        let caps = QpCaps {
-            max_send_wr: 1,
-            max_recv_wr: 0,
-            max_send_sge: 1,
-            max_recv_sge: 1,
-            max_inline_data: 0,
-        };
         create(crate::core::QpParts {
             pd: &self.shared.pd,
             send_cq: &self.shared.cq,
@@ -113,7 +106,7 @@ impl XrcDomain {
             xrcd: Some(&self.shared),
             rdd: None,
             qp_type: QpType::XrcRecv,
-            caps,
+            caps: NO_QUEUES,
             lcore: None,
             congestion: None,
         })

@@ -552,19 +552,8 @@ fn an_lcore_that_does_not_turn_loses_what_is_handed_over_and_nothing_else() {
 fn datagram_ends(target: &mut Target, domain: &Arc<RdDomain>) -> [lab::TestQp; 2] {
     let create = |node: &mut Node, qp_type| {
         let (cq, pd) = (node.engine.create_cq(256, None).expect("CQ"), node.engine.alloc_pd());
-        let spec = QpSpec {
-            qp_type,
-            pd,
-            caps: QpWish::default().caps,
-            send_cq: Arc::clone(&cq),
-            recv_cq: Arc::clone(&cq),
-            srq: None,
-            xrcd: None,
-            rdd: Some(Arc::clone(domain)),
-            lcore: None,
-            notices: false,
-            congestion: None,
-        };
+        let wish = QpWish { qp_type, ..QpWish::default() };
+        let spec = QpSpec { rdd: Some(Arc::clone(domain)), ..wish.spec(pd, &cq) };
         let QpHandle { qpn, lcore, sq, rq, events } = node.control.create_qp(&spec).expect("QP");
         lab::TestQp { qpn, lcore, pd, sq, rq, cq, events }
     };

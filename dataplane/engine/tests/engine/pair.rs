@@ -526,29 +526,13 @@ fn a_sleeping_lcore_wakes_up_for_work() {
 
 #[test] //= check E21 test
 fn a_completion_channel_wakes_a_sleeper() {
-    use uroce_engine::{Arm, CompletionChannel, QpSpec};
+    use uroce_engine::{Arm, CompletionChannel};
     let mut lab = Lab::new(&LabConfig::default());
     let wish = QpWish::default();
     let (mut a, _) = lab.connect(&wish);
     let channel = CompletionChannel::new(4).expect("a descriptor");
     let cq = lab.b.engine.create_cq(16, Some(&channel)).expect("CQ");
-    let (send_cq, recv_cq) = (Arc::clone(&cq), Arc::clone(&cq));
-    let pd = lab.b.engine.alloc_pd();
-    let QpWish { qp_type, caps, .. } = wish;
-    let (srq, lcore, notices, congestion) = (None, None, false, None);
-    let spec = QpSpec {
-        qp_type,
-        pd,
-        caps,
-        send_cq,
-        recv_cq,
-        srq,
-        xrcd: None,
-        rdd: None,
-        lcore,
-        notices,
-        congestion,
-    };
+    let spec = wish.spec(lab.b.engine.alloc_pd(), &cq);
     let mut handle = lab.b.control.create_qp(&spec).expect("QP");
     let qpn_a = a.qpn;
     let to_reset = QpChange::to(QpState::Reset);

@@ -3,7 +3,6 @@
 
 use crate::lab;
 use crate::lab::{Lab, LabConfig, QpWish};
-use std::sync::Arc;
 use uroce_engine::mbuf::{Mempool, PoolConfig};
 use uroce_engine::port::ring::ring_pair;
 use uroce_engine::port::{Port, UdpConfig};
@@ -103,24 +102,8 @@ fn control_calls_are_refused_by_name_and_change_nothing() {
     assert_eq!(control.destroy_qp(unknown), Err(ControlError::UnknownQp(unknown)));
 
     let cq = lab.a.engine.create_cq(4, None).expect("CQ");
-    let (send_cq, recv_cq) = (Arc::clone(&cq), cq);
     let caps = QpWish::default().caps;
-    let pd = lab.a.engine.alloc_pd();
-    let qp_type = QpType::Rc;
-    let (srq, lcore, notices, congestion) = (None, None, false, None);
-    let spec = QpSpec {
-        qp_type,
-        pd,
-        caps,
-        send_cq,
-        recv_cq,
-        srq,
-        xrcd: None,
-        rdd: None,
-        lcore,
-        notices,
-        congestion,
-    };
+    let spec = QpWish::default().spec(lab.a.engine.alloc_pd(), &cq);
     let bad = [
         QpCaps { max_send_wr: 0, ..caps },
         QpCaps { max_send_wr: (1 << 16) + 1, ..caps },
@@ -161,23 +144,7 @@ fn a_path_mtu_that_the_port_cannot_carry_is_refused() {
     let config = EngineConfig { max_qps: 16, max_mrs: 16, ..EngineConfig::default() };
     let (engine, mut control) = Engine::start(config, vec![port]).expect("starts");
     let cq = engine.create_cq(4, None).expect("CQ");
-    let pd = engine.alloc_pd();
-    let (send_cq, recv_cq) = (Arc::clone(&cq), cq);
-    let QpWish { qp_type, caps, .. } = QpWish::default();
-    let (srq, lcore, notices, congestion) = (None, None, false, None);
-    let spec = QpSpec {
-        qp_type,
-        pd,
-        caps,
-        send_cq,
-        recv_cq,
-        srq,
-        xrcd: None,
-        rdd: None,
-        lcore,
-        notices,
-        congestion,
-    };
+    let spec = QpWish::default().spec(engine.alloc_pd(), &cq);
     let qpn = control.create_qp(&spec).expect("QP").qpn;
     let own = PortAddresses { gids: vec![Gid::default()], ..PortAddresses::default() };
     let [init, rtr, _] = lab::changes(&own, &own, Qpn::new(2), &QpWish::default());
@@ -196,25 +163,10 @@ fn a_qp_gets_a_port_of_any_mtu_and_a_raw_qp_flows_of_its_port_only() {
     let (engine, mut control) = Engine::start(config, vec![one, two]).expect("starts");
     let cq = engine.create_cq(4, None).expect("CQ");
     let pd = engine.alloc_pd();
-    let QpWish { caps, .. } = QpWish::default();
     let own = PortAddresses { gids: vec![Gid::default()], ..PortAddresses::default() };
     let [init, rtr, _] = lab::changes(&own, &own, Qpn::new(2), &QpWish::default());
     let create = |control: &mut Control, qp_type| {
-        let (send_cq, recv_cq) = (Arc::clone(&cq), Arc::clone(&cq));
-        let (srq, xrcd, rdd, lcore, notices, congestion) = (None, None, None, None, false, None);
-        let spec = QpSpec {
-            qp_type,
-            pd,
-            caps,
-            send_cq,
-            recv_cq,
-            srq,
-            xrcd,
-            rdd,
-            lcore,
-            notices,
-            congestion,
-        };
+        let spec = QpWish { qp_type, ..QpWish::default() }.spec(pd, &cq);
         control.create_qp(&spec).expect("QP").qpn
     };
     // A connection has no path MTU before RTR.
@@ -260,22 +212,7 @@ fn ports_of_the_kernel_s_sockets_carry_no_frames_of_raw_qps() {
     let cq = engine.create_cq(4, None).expect("CQ");
     let pd = engine.alloc_pd();
     for qp_type in [QpType::RawPacket, QpType::RawEtherType, QpType::RawIpv6, QpType::Ud] {
-        let (send_cq, recv_cq) = (Arc::clone(&cq), Arc::clone(&cq));
-        let (srq, xrcd, rdd, lcore, notices, congestion) = (None, None, None, None, false, None);
-        let QpWish { caps, .. } = QpWish::default();
-        let spec = QpSpec {
-            qp_type,
-            pd,
-            caps,
-            send_cq,
-            recv_cq,
-            srq,
-            xrcd,
-            rdd,
-            lcore,
-            notices,
-            congestion,
-        };
+        let spec = QpWish { qp_type, ..QpWish::default() }.spec(pd, &cq);
         let refused = control.create_qp(&spec).err();
         assert_eq!(refused, qp_type.is_raw().then_some(ControlError::NoFrames), "{qp_type:?}");
     }

@@ -166,6 +166,25 @@ impl Default for QpWish {
     }
 }
 
+impl QpWish {
+    /// A QP of one CQ, on any lcore.
+    pub fn spec(&self, pd: Pd, cq: &Arc<CompletionQueue>) -> QpSpec {
+        QpSpec {
+            qp_type: self.qp_type,
+            pd,
+            caps: self.caps,
+            send_cq: Arc::clone(cq),
+            recv_cq: Arc::clone(cq),
+            srq: None,
+            xrcd: None,
+            rdd: None,
+            lcore: None,
+            notices: self.notices,
+            congestion: self.congestion,
+        }
+    }
+}
+
 /// A QP with a CQ for both sides and its own protection domain.
 pub struct TestQp {
     pub qpn: Qpn,
@@ -206,22 +225,7 @@ impl Node {
     ) -> Result<TestQp, ControlError> {
         let cq = self.engine.create_cq(wish.cq_depth, None).expect("CQ");
         let lcore = wish.lcores[usize::from(self.addresses.mac.0[5] - 1)];
-        let (send_cq, recv_cq) = (Arc::clone(&cq), Arc::clone(&cq));
-        let QpWish { qp_type, caps, .. } = *wish;
-        let (srq, notices, congestion) = (srq.cloned(), wish.notices, wish.congestion);
-        let spec = QpSpec {
-            qp_type,
-            pd,
-            caps,
-            send_cq,
-            recv_cq,
-            srq,
-            xrcd: None,
-            rdd: None,
-            lcore,
-            notices,
-            congestion,
-        };
+        let spec = QpSpec { srq: srq.cloned(), lcore, ..wish.spec(pd, &cq) };
         let QpHandle { qpn, lcore, sq, rq, events } = self.control.create_qp(&spec)?;
         Ok(TestQp { qpn, lcore, pd, sq, rq, cq, events })
     }

@@ -280,7 +280,7 @@ impl Eec {
                 let refusal = Some((due.psn, code));
                 self.refuse(refusal, Some(own.by.qpn), event, context, env);
             } else if step == Step::Done {
-                // The same, but the READ was answered before.
+                // So has that of a READ that was answered before and is asked for again.
                 self.deny(due.psn, due.repeated, code, context, env);
             }
         }
