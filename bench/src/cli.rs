@@ -313,6 +313,8 @@ pub(crate) enum CostCase {
     Write64k,
     /// RC RDMA READ of 64 KiB, counted by the packet
     Read64k,
+    /// RC ATOMIC WRITE of 8 bytes
+    AtomicWrite8,
     /// UD SEND of 64 bytes
     Ud64,
     /// RC SEND of 8 bytes in lists, with a completion for sixteen

@@ -82,6 +82,7 @@ def message_rows():
 
 ROWS = [
     *message_rows(),
+    Row("atomic-write8", "ATOMIC WRITE 8 B, message", "atomic-write8"),
     Row("ud64", "UD SEND 64 B, message", "ud64"),
     Row("list8", "SEND 8 B in lists, message", "list8"),
     Row("paced8", "the same by the generator of loads", "paced8"),

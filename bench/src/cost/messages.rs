@@ -68,7 +68,8 @@ impl Shape {
 
     /// Whether each message takes a receive of the other end's.
     fn receives(self) -> bool {
-        !matches!(self.case, CostCase::Write8 | CostCase::Write64k | CostCase::Read64k)
+        use CostCase::{AtomicWrite8, Read64k, Write8, Write64k};
+        !matches!(self.case, Write8 | Write64k | Read64k | AtomicWrite8)
     }
 }
 
@@ -203,6 +204,7 @@ impl Ends {
             let request = match shape.case {
                 CostCase::Write8 | CostCase::Write64k => SendWr::write(&local, remote),
                 CostCase::Read64k => SendWr::read(&local, remote),
+                CostCase::AtomicWrite8 => SendWr::atomic_write(&local, remote),
                 CostCase::Ud64 => {
                     let Way { handle, qpn } = &self.ways[index];
                     SendWr::send_to(&local, handle, *qpn, QKEY)
@@ -244,6 +246,7 @@ mod tests {
             CostCase::Write8,
             CostCase::Write64k,
             CostCase::Read64k,
+            CostCase::AtomicWrite8,
             CostCase::Ud64,
         ] {
             run(case, 1).expect("one queue pair");

@@ -3,45 +3,56 @@
 //! a REQ and a LAP carry are compared in the tests of the connection manager.)
 
 use uroce_shared::time::rate::Pace;
-use uroce_sim::{Pair, Rails};
+use uroce_sim::{At, Pair, Rails};
 use uroce_transport::{
     Instant, PathAttr, PathMigState, QpChange, QpState, QpType, SendOp, Side, StaticRate,
 };
+use uroce_wire::PathMtu;
 
 use super::{A, B, assert_flawless};
 
 /// Where a rate is given.
 #[derive(Clone, Copy, Debug)]
 enum Given {
-    /// Modify QP to RTR.
+    /// Modify QP, or Modify EEC, to RTR.
     Path,
-    /// Modify QP in SQD, in place of another rate.
+    /// The same in SQD, in place of another rate.
     Again,
-    /// Modify QP with an alternate path, which the QP migrates to from a slower one.
+    /// The same with an alternate path, which the QP migrates to from a slower one.
     Alternate,
     /// The address handle.
     Handle,
 }
 
-/// Messages of a row: enough for an address handle to use up the time before it was used.
-const COUNT: u32 = 12;
-/// Bytes of a row's frames without their check sequence.
-const FRAME: usize = 250;
+/// Frames of a row: enough for an address handle to use up the time before it was used.
+const COUNT: usize = 12;
+/// The last of them are measured: all of one length, and the last ends the measurement.
+const GAPS: usize = 5;
+/// Bytes of a frame without its check sequence. The frames of a reliable datagram are those of one
+/// message, since an EEC waits for an acknowledgement after each: 256 bytes of payload, and 70 of
+/// Ethernet, IPv4, UDP, BTH, RDETH, DETH and ICRC.
+fn frame(service: QpType) -> usize {
+    if service == QpType::Eec { 326 } else { 250 }
+}
 
 #[test]
 fn each_service_keeps_the_rate_that_it_is_given() {
     #[rustfmt::skip]
     let table = [
-        // service     where given       Mb/s    nanoseconds from frame to frame
-        (QpType::Rc, Given::Path,        2_500,  800),
-        (QpType::Rc, Given::Path,       10_000,  200),
-        (QpType::Rc, Given::Again,       5_000,  400),
-        (QpType::Rc, Given::Alternate,  10_000,  200),
-        (QpType::Uc, Given::Path,        2_500,  800),
-        (QpType::Uc, Given::Again,       5_000,  400),
-        (QpType::Uc, Given::Alternate,  10_000,  200),
-        (QpType::Ud, Given::Handle,      2_500,  800),
-        (QpType::Ud, Given::Handle,     10_000,  200),
+        // service     where given       Mb/s    nanoseconds for five frames
+        (QpType::Rc, Given::Path,        2_500,  4_000),
+        (QpType::Rc, Given::Path,       10_000,  1_000),
+        (QpType::Rc, Given::Again,       5_000,  2_000),
+        (QpType::Rc, Given::Alternate,  10_000,  1_000),
+        (QpType::Uc, Given::Path,        2_500,  4_000),
+        (QpType::Uc, Given::Again,       5_000,  2_000),
+        (QpType::Uc, Given::Alternate,  10_000,  1_000),
+        (QpType::Ud, Given::Handle,      2_500,  4_000),
+        (QpType::Ud, Given::Handle,     10_000,  1_000),
+        (QpType::Eec, Given::Path,       2_500,  5_216),
+        (QpType::Eec, Given::Path,      10_000,  1_304),
+        (QpType::Eec, Given::Again,      5_000,  2_608),
+        (QpType::Eec, Given::Alternate, 10_000,  1_304),
     ];
     for (service, given, mbps, gap) in table {
         let rate = StaticRate::from_mbps(mbps).expect("a rate of the verbs");
@@ -50,12 +61,12 @@ fn each_service_keeps_the_rate_that_it_is_given() {
     }
 }
 
-/// The time between the last two frames of a row.
+/// The time that the last frames of a row take.
 fn measured(service: QpType, given: Given, rate: StaticRate, name: &str) -> u64 {
     let slow = StaticRate::from_mbps(2_500).expect("a rate of the verbs");
     let mut pair = Pair::reset(|terms| {
         (terms.qp_type, terms.rails, terms.is_tapped) = (service, Rails::TwoPorts, true);
-        terms.settings.gbps = 400;
+        (terms.settings.gbps, terms.mtu) = (400, PathMtu::B256);
     });
     let first = if matches!(given, Given::Path) { rate } else { slow };
     for end in [A, B] {
@@ -64,42 +75,68 @@ fn measured(service: QpType, given: Given, rate: StaticRate, name: &str) -> u64 
             pair.modify(end, &change).expect("a legal change");
         }
     }
+    // The queues of an EEC are those of RD QPs.
+    let queues = [A, B].map(|end| match service {
+        QpType::Eec => pair.add_rd(end),
+        _ => pair.at(end),
+    });
     match given {
         Given::Path | Given::Handle => {}
         Given::Again => give_again(&mut pair, rate),
-        Given::Alternate => migrate_to(&mut pair, rate),
+        Given::Alternate => migrate_to(&mut pair, queues, rate),
     }
     let begin = pair.world.now();
-    send(&mut pair, service, given, rate);
+    let messages = send(&mut pair, queues, service, given, rate);
     pair.run();
-    assert_eq!(pair.take(A, Side::Send).len(), COUNT as usize, "{name}");
+    assert_eq!(pair.take_at(queues[A], Side::Send).len(), messages, "{name}");
     assert_flawless(&mut pair);
     let record = pair.world.record().expect("pairs record");
     let sent = record.sightings().filter(|frame| frame.from == A && frame.at >= begin);
     let sent: Vec<(Instant, usize)> = sent.map(|frame| (frame.at, frame.frame.len())).collect();
-    assert!(sent.iter().all(|(_, len)| *len == FRAME), "{name}: {sent:?}");
-    let [.., (before, _), (last, _)] = sent[..] else { panic!("{name}: {sent:?}") };
-    last.since(before).as_nanos() as u64
+    let last = &sent[COUNT - GAPS - 1..];
+    assert!(last.iter().all(|(_, len)| *len == frame(service)), "{name}: {sent:?}");
+    let [(before, _), .., (end, _)] = last else { panic!("{name}: {sent:?}") };
+    assert_eq!(last.len(), GAPS + 1, "{name}: {sent:?}");
+    end.since(*before).as_nanos() as u64
 }
 
-/// Posts messages of one frame each.
-fn send(pair: &mut Pair, service: QpType, given: Given, rate: StaticRate) {
-    if service != QpType::Ud {
-        // Ethernet, IPv4, UDP, BTH, RETH and ICRC are 74 bytes.
-        return (0..COUNT).for_each(|_| {
-            pair.write(A, FRAME as u32 - 74);
-        });
+/// Posts what makes as many frames as a row has; gives the number of messages.
+fn send(
+    pair: &mut Pair,
+    [from, to]: [At; 2],
+    service: QpType,
+    given: Given,
+    rate: StaticRate,
+) -> usize {
+    let frame = frame(service) as u32;
+    match service {
+        QpType::Ud => {
+            assert!(matches!(given, Given::Handle));
+            // Ethernet, IPv4, UDP, BTH, DETH and ICRC are 66 bytes.
+            send_datagrams(pair, frame - 66, rate);
+        }
+        QpType::Eec => {
+            pair.rd_write(from, to, COUNT as u32 * (frame - 70), None);
+            return 1;
+        }
+        // With RETH in place of DETH.
+        _ => (0..COUNT).for_each(|_| {
+            pair.write(A, frame - 74);
+        }),
     }
-    assert!(matches!(given, Given::Handle));
+    COUNT
+}
+
+/// Posts datagrams by a paced address handle.
+fn send_datagrams(pair: &mut Pair, len: u32, rate: StaticRate) {
     let (path, pace) = (pair.path(A), Pace::new(rate));
     let reserve = Box::new(move |bytes, now| pace.reserve(bytes, now));
     let ah = pair.world.node_mut(A as u16).create_paced_ah(path, reserve);
     for _ in 0..COUNT {
         let SendOp::SendTo { dest_qpn, qkey, imm, .. } = pair.send_to_op(A, None) else { panic!() };
         let op = SendOp::SendTo { ah, dest_qpn, qkey, imm };
-        // DETH has half of RETH's 16 bytes.
         pair.recv(B, 4096);
-        pair.post(A, op, &[pair.local(A).sge(0, FRAME as u32 - 66)]);
+        pair.post(A, op, &[pair.local(A).sge(0, len)]);
     }
 }
 
@@ -114,7 +151,7 @@ fn give_again(pair: &mut Pair, rate: StaticRate) {
 }
 
 /// Arms both ends with an alternate path of this rate, and migrates.
-fn migrate_to(pair: &mut Pair, rate: StaticRate) {
+fn migrate_to(pair: &mut Pair, queues: [At; 2], rate: StaticRate) {
     for end in [A, B] {
         let mut alternate = pair.alternate(end, 1);
         alternate.path.rate = rate;
@@ -123,10 +160,13 @@ fn migrate_to(pair: &mut Pair, rate: StaticRate) {
         pair.modify(end, &change).expect("a QP in RTS");
     }
     // Without acknowledgements each end has to send something.
-    [A, B].into_iter().for_each(|end| {
-        pair.write(end, 0);
-    });
+    for end in [A, B] {
+        match pair.qp(end).qp_type() {
+            QpType::Eec => pair.rd_write(queues[end], queues[1 - end], 0, None),
+            _ => pair.write(end, 0),
+        };
+    }
     pair.run();
-    pair.take(A, Side::Send);
+    pair.take_at(queues[A], Side::Send);
     pair.migrate(A).expect("an armed QP");
 }
