@@ -59,10 +59,10 @@ impl Queue {
         self.sockets.iter().map(Socket::descriptor)
     }
 
-    /// Returns whether frames may wait although no descriptor will report them: datagrams that are
-    /// already read, or those of a socket that was not read to its end.
-    pub fn has_frames(&self) -> bool {
-        self.receiving.has_rest()
+    /// Looks at all sockets, and returns whether frames may wait: one who sleeps otherwise is woken
+    /// by the [descriptors](Queue::descriptors), which report what arrives from now on.
+    pub fn has_frames(&mut self) -> bool {
+        self.receiving.has_frames()
     }
 }
 

@@ -16,7 +16,7 @@ const MESSAGE: usize = 1 << 16;
 /// One of so many looks for a message is at all sockets. The others are at the socket of the last
 /// message only: a look at an empty socket costs a system call.
 const LOOKS: u8 = 8;
-/// Number of reads without a frame after which [`Receiving::refill`] gives up.
+/// Number of reads without a frame after which [`Receiving::look`] gives up.
 const NOTHINGS_MAX: usize = 64;
 /// TTL or hop limit in received frames. The real one is not read: the CRC does not cover it.
 const HOP_LIMIT: u8 = 64;
@@ -42,11 +42,19 @@ pub(crate) struct Receiving {
     looks: u8,
     /// The identification of IPv4 packets, as a field of the CRC.
     identifications: Fields,
-    /// Whether the last call gave fewer frames than it could have before each socket was read to
-    /// its end.
-    is_cut_short: bool,
     /// For each socket, the number of datagrams that it had no room for since it was opened.
     overflows: Vec<u32>,
+}
+
+/// What a look at sockets has found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Look {
+    /// A message, which is the rest now.
+    Message,
+    /// The sockets that were looked at are empty.
+    Nothing,
+    /// Too many reads gave no frame; there may be messages behind them.
+    GivenUp,
 }
 
 /// The datagrams of one message.
@@ -106,7 +114,6 @@ impl Receiving {
             buffer: vec![0; MESSAGE].into_boxed_slice(),
             control: Control::default(),
             rest: None,
-            is_cut_short: false,
             last: 0,
             looks: 0,
             identifications: Fields::default(),
@@ -114,8 +121,8 @@ impl Receiving {
     }
 
     /// Carries out [`Queue::has_frames`](crate::Queue::has_frames).
-    pub(crate) fn has_rest(&self) -> bool {
-        self.rest.is_some() || self.is_cut_short
+    pub(crate) fn has_frames(&mut self) -> bool {
+        self.rest.is_some() || self.look(true) != Look::Nothing
     }
 
     /// Carries out [`Queue::receive`](crate::Queue::receive).
@@ -128,7 +135,7 @@ impl Receiving {
         // Datagrams that are too long count too, so that a flood of them ends the call.
         let mut too_long = 0;
         while taken + too_long < max {
-            if self.rest.is_none() && !self.refill() {
+            if self.rest.is_none() && self.refill() != Look::Message {
                 break;
             }
             let Receiving { buffer, rest, identifications, mtu, .. } = self;
@@ -153,8 +160,6 @@ impl Receiving {
         }
         if too_long > 0 {
             self.counters.rx_too_long.add(too_long as u64);
-            // Fewer frames than `max` do not mean that the sockets are empty.
-            self.is_cut_short |= taken + too_long == max;
         }
         if taken > 0 {
             self.counters.rx_datagrams.add(taken as u64);
@@ -163,28 +168,19 @@ impl Receiving {
         taken
     }
 
-    /// Reads a message from a socket: each eighth time from the next one that has one, otherwise
-    /// from the same as last time. Returns false if there is none, or if too many reads gave no
-    /// frame.
-    fn refill(&mut self) -> bool {
-        let Receiving {
-            sockets,
-            mac,
-            counters,
-            buffer,
-            control,
-            rest,
-            last,
-            looks,
-            overflows,
-            is_cut_short,
-            ..
-        } = self;
-        *looks = (*looks + 1) % LOOKS;
-        let is_whole = *looks == 0;
+    /// Looks for a message: each eighth time at all sockets, otherwise at the one of the last
+    /// message.
+    fn refill(&mut self) -> Look {
+        self.looks = (self.looks + 1) % LOOKS;
+        self.look(self.looks == 0)
+    }
+
+    /// Reads a message from a socket: from the next one that has one if the look is whole, otherwise
+    /// from the same as last time.
+    fn look(&mut self, is_whole: bool) -> Look {
+        let Receiving { sockets, mac, counters, buffer, control, rest, last, overflows, .. } = self;
         let count = if is_whole { sockets.len() } else { sockets.len().min(1) };
         let (mut idle, mut nothings) = (0, 0);
-        *is_cut_short = count < sockets.len();
         while idle < count {
             let at = (*last + usize::from(is_whole) + idle) % sockets.len();
             let socket = &sockets[at];
@@ -198,7 +194,7 @@ impl Receiving {
                     let template = headers(&receipt, socket.ip().into(), *mac);
                     *rest = Some(Rest { receipt, template, done: 0 });
                     *last = at;
-                    return true;
+                    return Look::Message;
                 }
                 Err(Errno::EAGAIN) => idle += 1,
                 // An empty datagram, or an error. A datagram may wait behind it, and no descriptor
@@ -207,13 +203,12 @@ impl Receiving {
                     counters.rx_errors.add(u64::from(nothing.is_err()));
                     (idle, nothings, *last) = (0, nothings + 1, at);
                     if nothings == NOTHINGS_MAX {
-                        *is_cut_short = true;
-                        return false;
+                        return Look::GivenUp;
                     }
                 }
             }
         }
-        false
+        Look::Nothing
     }
 }
 

@@ -209,7 +209,7 @@ impl UdpQueues {
     }
 
     /// Returns false if frames wait that no descriptor will report.
-    pub(super) fn arm(&self) -> bool {
+    pub(super) fn arm(&mut self) -> bool {
         !self.queue.has_frames()
     }
 }
