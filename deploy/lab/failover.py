@@ -4,7 +4,7 @@ Each process has two ports, the ends of two memif links, and `failover = "auto"`
 set. While a program runs, the link that it uses is cut: once by taking it down, as an administrator
 would, and once silently, by losing all frames. In between the first link comes back, so that the
 second cut has somewhere to go. The program must end with status 0 and say what it says otherwise,
-and the counters of both processes must tell of two migrations.
+and both processes must have left each link.
 """
 
 import argparse
@@ -12,6 +12,7 @@ import contextlib
 import json
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -176,25 +177,36 @@ class Ends:
         answer = self.ask(process, "show counters") or {}
         return sum(of["value"] for of in answer.get("counters", []) if of["name"] == name)
 
-    def until(self, what, name, least):
-        """Waits until a counter of both processes is as large as that."""
+    def counts(self, name):
+        """A counter of the server and of the client."""
+        return [self.count(process, name) for process in self.numbers()]
+
+    def until_more(self, what, name, before, more=1):
+        """Waits until a counter has grown by that at both processes."""
         end = time.monotonic() + PATIENCE
-        processes = self.numbers()
-        while any(self.count(process, name) < least for process in processes):
-            counts = [self.count(process, name) for process in processes]
-            self.go_on(what, f"{name} is {counts}", end)
+        while any(now < then + more for now, then in zip(self.counts(name), before, strict=True)):
+            self.go_on(what, f"{name} was {before} and is {self.counts(name)}", end)
             time.sleep(0.02)
 
     def until_armed(self):
         """Waits until all connections of both processes have an alternate path."""
+        self.until_all("an alternate path", lambda qp: qp["migration"] == "ARMED")
+
+    def until_on(self, port):
+        """Waits until all connections of both processes use that port."""
+        self.until_all(f"the migration to port {port}", lambda qp: qp["port"] == port)
+
+    def until_all(self, what, holds):
+        """Waits until it holds for all connections of both processes."""
         end = time.monotonic() + PATIENCE
         for process in self.numbers():
             while True:
                 known = (self.ask(process, "show qp") or {}).get("qp", [])
-                paths = [qp["migration"] for qp in known if qp["auto"]]
-                if paths and all(path == "ARMED" for path in paths):
+                ours = [qp for qp in known if qp["auto"]]
+                if ours and all(holds(qp) for qp in ours):
                     break
-                self.go_on("an alternate path", f"the paths are {paths}", end)
+                paths = [(qp["port"], qp["migration"]) for qp in ours]
+                self.go_on(what, f"ports and states of the paths are {paths}", end)
                 time.sleep(0.02)
 
     def go_on(self, what, reason, end):
@@ -251,20 +263,22 @@ def cut_under(ends, program):
     ends.until_armed()
     time.sleep(PAUSE)
     ends.do(client, "set link-down port 0")
-    ends.until("the first migration", "failover_migrated", 1)
+    ends.until_on(2)
     ends.do(client, "set link-up port 0")
     ends.until_armed()
+    before = ends.counts("failover_migrated")
     # Both ends lose all frames of the second link, so that none passes in either direction.
     for process in (server, client):
         ends.do(process, "set fault port 1 loss 1")
-    ends.until("the second migration", "failover_migrated", 2)
+    # Those that send something leave it.
+    ends.until_more("the second migration", "failover_migrated", before)
     for process in (server, client):
         ends.do(process, "clear faults")
-    migrations = [ends.count(process, "failover_migrated") for process in (server, client)]
+    migrations = ends.counts("failover_migrated")
     outcome = f"a link taken down and a silent one survived; migrations of both ends: {migrations}"
     if not program.result:
-        sent = max(ends.count(process, "rdma_sends") for process in (server, client))
-        ends.until("a message after the cuts", "rdma_sends", sent + 100)
+        sent = ends.counts("rdma_sends")
+        ends.until_more("messages after the cuts", "rdma_sends", sent, 100)
         for role in ("server", "client"):
             if found := re.search(program.fault, ends.said(role)):
                 raise NotSurvived(f"the {role} has noticed: {found[0]!r}\n{ends.said(role)}")
@@ -294,6 +308,8 @@ def main():
         port = free.getsockname()[1]
     if unknown := [name for name in options.programs if name not in PROGRAMS]:
         parser.error(f"no program {unknown[0]}: there are {', '.join(PROGRAMS)}")
+    # What was started is ended by SIGTERM too.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     failed = False
     for name in options.programs or PROGRAMS:
         begin = time.monotonic()
@@ -304,7 +320,7 @@ def main():
             try:
                 program = PROGRAMS[name](options.seconds, port, ends.work)
                 outcome = cut_under(ends, program)
-            except (NotSurvived, LabFailure) as error:
+            except (NotSurvived, LabFailure, OSError, subprocess.SubprocessError) as error:
                 failed, outcome = True, f"FAILED: {error}"
         print(f"{name}: {outcome} ({time.monotonic() - begin:.1f} s)", flush=True)
     return int(failed)

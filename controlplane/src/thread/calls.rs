@@ -95,7 +95,7 @@ impl Thread {
     /// Migrates all armed QPs that send through a port, whether the other ports are up or not.
     /// Returns their number.
     pub(crate) fn migrate_port(&mut self, port: u8) -> Result<u32, RequestError> {
-        Ok(self.control.migrate_port(port, |_| true)?)
+        Ok(self.control.migrate_port(port, |_| true)?.migrated)
     }
 
     /// Makes the thread end. It may take up to `patience` to send posted work.

@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use uroce_engine::port::EndedPeer;
-use uroce_engine::{DeviceError, EventKind, Forward, SendFrameError};
+use uroce_engine::{DeviceError, EventKind, Forward, Migrated, SendFrameError};
 use uroce_wire::Mac;
 
 use super::addresses::{self, AddressError};
@@ -225,23 +225,24 @@ impl Thread {
             }
             LinkChange::Down => {
                 // Migration comes first: for a QP with another path it ends the interruption.
-                if self.ports.watch(port).migrates_on_link_down() {
-                    self.migrate(port);
-                }
+                let may_migrate = self.ports.watch(port).migrates_on_link_down();
+                let stayed = self.leave_port(port, may_migrate);
                 self.replace_paths_through(port);
                 self.counts.link_downed += 1;
                 self.forget_neighbours(port);
-                self.tell_down(port);
+                self.tell_down(port, stayed > 0);
             }
         }
     }
 
-    /// Reports that a port is down. If connections fail over by themselves, the program is told
-    /// when the last port goes down, and then of all that are down, as a bond of two links has it:
-    /// to many a program PORT_ERR means that the device is lost.
-    fn tell_down(&mut self, port: u8) {
+    /// Reports that a port is down. If connections fail over by themselves, and none of the
+    /// program's QPs is left on the port, the program is told when the last port goes down, and
+    /// then of all that are down, as a bond of two links has it: to many a program PORT_ERR means
+    /// that the device is lost.
+    fn tell_down(&mut self, port: u8, is_in_use: bool) {
         self.ports.watch(port).set_untold(true);
-        if self.failover.is_some() && self.ports.watches.iter().any(PortWatch::is_up) {
+        let is_any_up = self.ports.watches.iter().any(PortWatch::is_up);
+        if self.failover.is_some() && !is_in_use && is_any_up {
             tracing::info!(port, "the port is down; no event, because another one is up");
             return;
         }
@@ -257,7 +258,9 @@ impl Thread {
         let ports = (1..).zip(&self.ports.watches);
         let left = ports.filter(|(_, watch)| !watch.is_up() && watch.migrates_on_link_down());
         let left: Vec<u8> = left.map(|(port, _)| port).collect();
-        left.into_iter().for_each(|port| self.migrate(port));
+        for port in left {
+            self.leave_port(port, true);
+        }
     }
 
     /// Has alternate paths through a port that is down replaced, if there can be others.
@@ -279,14 +282,17 @@ impl Thread {
         self.ports.neighbours[usize::from(port) - 1].link_down(now);
     }
 
-    fn migrate(&mut self, port: u8) {
+    /// Migrates the QPs on a port that is down, if they shall. Returns how many are left there.
+    fn leave_port(&mut self, port: u8, may_migrate: bool) -> u32 {
         let watches = &self.ports.watches;
         // A QP stays where its other port is down too: either may come up first.
-        let is_up = |other: u8| watches[usize::from(other) - 1].is_up();
+        let is_up = |other: u8| may_migrate && watches[usize::from(other) - 1].is_up();
         // An lcore that has died has no QPs to migrate.
-        let migrated = self.control.migrate_port(port, is_up).unwrap_or(0);
-        tracing::info!(port, qps = migrated, "QPs migrated, because the link is down");
+        let Migrated { migrated, stayed } =
+            self.control.migrate_port(port, is_up).unwrap_or_default();
+        tracing::info!(port, migrated, stayed, "QPs on a port that is down");
         self.counts.link_migrations += u64::from(migrated);
+        stayed
     }
 
     fn raise(&mut self, port: u8, kind: EventKind) {

@@ -35,7 +35,7 @@ pub(crate) struct ModifyQp {
 enum Then {
     /// Executes the Modify QP. The routes are those of its primary and of its alternate path, in
     /// this order, as far as it has these paths.
-    Modify { modify: Box<ModifyQp>, attr: Box<QpAttr>, reply: Reply<()> },
+    Modify { modify: Box<ModifyQp>, qp_type: QpType, attr: Box<QpAttr>, reply: Reply<()> },
     /// Replies with the next hop's Ethernet address.
     Tell(Reply<Mac>),
     /// Replies with the path of an address handle.
@@ -46,7 +46,7 @@ impl Thread {
     /// Executes a Modify QP. Its paths are resolved first.
     pub(crate) fn modify(&mut self, mut modify: Box<ModifyQp>, reply: Reply<()>) {
         if modify.vector.is_none() && modify.alternate.is_none() {
-            return reply.give(self.command(&modify, None, None));
+            return reply.give(self.command(&modify, None, [None; 2]));
         }
         let (attr, qp_type) = match self.control.query_qp(modify.qpn) {
             Ok(info) => (Box::new(info.attr), info.qp_type),
@@ -55,7 +55,7 @@ impl Thread {
         if !may_take_paths(qp_type, attr.state, &modify) {
             // The engine refuses the change whatever its paths are, and returns the reason.
             let path = PathAttr::default();
-            return reply.give(self.command(&modify, Some(path), Some(path)));
+            return reply.give(self.command(&modify, Some(qp_type), [Some(path); 2]));
         }
         self.tell_failover();
         // The path goes where the program believes the QP to be.
@@ -67,7 +67,8 @@ impl Thread {
             modify.alternate.map(|alternate| self.route(&alternate.vector, alternate.port));
         match primary.into_iter().chain(alternate).collect() {
             Ok(routes) => {
-                self.waiting.push(Waiting { routes, then: Then::Modify { modify, attr, reply } })
+                let then = Then::Modify { modify, qp_type, attr, reply };
+                self.waiting.push(Waiting { routes, then })
             }
             Err(error) => reply.give(Err(error.into())),
         }
@@ -113,20 +114,22 @@ impl Thread {
         reply.give(path.map_err(RequestError::from));
     }
 
-    /// Executes a Modify QP with the resolved paths.
+    /// Executes a Modify QP with the resolved paths. The type is that of a QP with paths.
     fn command(
         &mut self,
         modify: &ModifyQp,
-        primary: Option<PathAttr>,
-        alternate: Option<PathAttr>,
+        qp_type: Option<QpType>,
+        [primary, alternate]: [Option<PathAttr>; 2],
     ) -> Result<(), RequestError> {
+        // With this change an RC QP gets the attributes of its connection.
+        let connects = qp_type == Some(QpType::Rc) && modify.change.state == Some(QpState::Rtr);
         let alternate = modify.alternate.zip(alternate);
         let alternate = alternate.map(|(alternate, path)| alternate.resolved(path));
         let change = QpChange {
             path: primary.filter(|_| modify.vector.is_some()),
             alt_path: alternate.map(|path| self.displaced(modify.qpn, path)),
-            selective_repeat: self.selective_repeat_of(modify),
-            keepalive_ms: self.keepalive_of(modify),
+            selective_repeat: self.selective_repeat_of(modify, connects),
+            keepalive_ms: self.keepalive_of(modify, connects),
             ..modify.change
         };
         let result = self.control.modify_qp(modify.qpn, &change);
@@ -150,9 +153,9 @@ impl Thread {
 
     /// Returns the attribute `selective_repeat` of a Modify QP. If the application does not give
     /// it, the QP's connection decides, and for a QP without a connection the configuration.
-    fn selective_repeat_of(&self, modify: &ModifyQp) -> Option<bool> {
+    fn selective_repeat_of(&self, modify: &ModifyQp, connects: bool) -> Option<bool> {
         let change = &modify.change;
-        if change.selective_repeat.is_some() || !is_rc_to_rtr(change) {
+        if change.selective_repeat.is_some() || !connects {
             return change.selective_repeat;
         }
         let agreed = self.service.agreement(modify.qpn, change.dest_qpn);
@@ -162,9 +165,9 @@ impl Thread {
 
     /// Returns the attribute `keepalive_ms` of a Modify QP. If the application does not give it,
     /// the QP's connection decides.
-    fn keepalive_of(&mut self, modify: &ModifyQp) -> Option<u32> {
+    fn keepalive_of(&mut self, modify: &ModifyQp, connects: bool) -> Option<u32> {
         let change = &modify.change;
-        if change.keepalive_ms.is_some() || !is_rc_to_rtr(change) {
+        if change.keepalive_ms.is_some() || !connects {
             return change.keepalive_ms;
         }
         let now = self.now();
@@ -219,14 +222,14 @@ impl Thread {
                 let path = found.next().map(|(route, mac)| route.handle_path(of(route), mac));
                 reply.give(path.ok_or(RequestError::Gone));
             }
-            Then::Modify { modify, attr, reply } => {
+            Then::Modify { modify, qp_type, attr, reply } => {
                 let dest = modify.change.dest_qpn.unwrap_or(attr.dest_qpn);
                 let mut paths =
                     found.map(|(route, mac)| route.path(of(route), mac, modify.qpn, dest));
                 let primary = modify.vector.and_then(|_| paths.next());
                 let alternate = modify.alternate.and_then(|_| paths.next());
                 drop(paths);
-                reply.give(self.command(&modify, primary, alternate));
+                reply.give(self.command(&modify, Some(qp_type), [primary, alternate]));
             }
         }
     }
@@ -250,14 +253,6 @@ impl Then {
             Then::Handle(reply) => reply.give(Err(error)),
         }
     }
-}
-
-/// Tells whether a change takes an RC QP to RTR, with which it gets the attributes of its
-/// connection.
-fn is_rc_to_rtr(change: &QpChange) -> bool {
-    // An RD QP has the timer too, but no peer.
-    let is_connected = change.min_rnr_timer.is_some() && change.dest_qpn.is_some();
-    change.state == Some(QpState::Rtr) && is_connected
 }
 
 /// Tells whether a change with paths is allowed in this state and has all required attributes.

@@ -127,17 +127,21 @@ fn a_path_loaded_later_is_armed_with_the_rate_that_it_names() {
     let (mut one, mut other) = (left.end(), right.end());
     let (active, passive) = connect((&left, &one), (&right, &other), None, AlternatePolicy::Accept);
     let mut path = second_path();
-    path.vector.static_rate = StaticRate::from_mbps(10_000).unwrap();
-    left.device.cm_load_alternate(active, path).unwrap();
-    assert_eq!(left.kind(active), ConnEvent::AlternateLoaded(Ok(())));
-    let ConnEvent::AlternateChanged(changed) = right.kind(passive) else { panic!() };
-    assert_eq!((changed.local, changed.peer), (ip(RIGHT[1]), ip(LEFT[1])));
-    for (node, end) in [(&left, &one), (&right, &other)] {
-        let loaded = node.attr(end.qp.qpn).alt_path.unwrap();
-        assert_eq!(loaded.path.rate, path.vector.static_rate);
+    // The second time the path is loaded already.
+    for (mbps, state) in [(10_000, PathMigState::Rearm), (5_000, PathMigState::Armed)] {
+        path.vector.static_rate = StaticRate::from_mbps(mbps).unwrap();
+        left.device.cm_load_alternate(active, path).unwrap();
+        assert_eq!(left.kind(active), ConnEvent::AlternateLoaded(Ok(())));
+        let ConnEvent::AlternateChanged(changed) = right.kind(passive) else { panic!() };
+        assert_eq!((changed.local, changed.peer), (ip(RIGHT[1]), ip(LEFT[1])));
+        for (node, end) in [(&left, &one), (&right, &other)] {
+            let attr = node.attr(end.qp.qpn);
+            let rate = attr.alt_path.unwrap().path.rate;
+            assert_eq!((rate, attr.path_mig_state), (path.vector.static_rate, state));
+        }
+        exchange(&mut one, &mut other);
+        eventually(|| is_armed(&left, &one) && is_armed(&right, &other));
     }
-    exchange(&mut one, &mut other);
-    eventually(|| is_armed(&left, &one) && is_armed(&right, &other));
     migrate(&left, &one);
     exchange(&mut one, &mut other);
     assert_eq!(right.attr(other.qp.qpn).path.encap.dst.to_ip(), ip(LEFT[1]));

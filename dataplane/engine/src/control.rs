@@ -22,7 +22,7 @@ use crate::lcore::command::{
 };
 use crate::lcore::thread::LcoreThread;
 use crate::port::{Feature, Port};
-use crate::qp::context::{PathLoader, QpTraffic};
+use crate::qp::context::{PathLoader, QpContext, QpTraffic};
 use crate::rx::{Exits, SlowFrame};
 use links::Links;
 use rd::RdDomain;
@@ -144,6 +144,30 @@ pub struct QpInfo {
     pub lcore: usize,
     /// The side that has loaded an alternate path into it last.
     pub loader: PathLoader,
+}
+
+/// The QPs and EECs that were to leave a port.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Migrated {
+    /// How many have migrated.
+    pub migrated: u32,
+    /// How many still use the port: from INIT on, and not in ERR.
+    pub stayed: u32,
+}
+
+impl Migrated {
+    fn add(&mut self, other: Migrated) {
+        self.migrated += other.migrated;
+        self.stayed += other.stayed;
+    }
+
+    /// Counts one.
+    pub(crate) fn count(&mut self, has_migrated: bool, context: Option<&QpContext>) {
+        let is_in_use =
+            |context: &QpContext| !matches!(context.qp.state(), QpState::Reset | QpState::Err);
+        self.migrated += u32::from(has_migrated);
+        self.stayed += u32::from(!has_migrated && context.is_some_and(is_in_use));
+    }
 }
 
 /// The reason why a call was refused. A refused call has changed nothing.
@@ -488,8 +512,7 @@ impl Control {
     }
 
     /// Migrates, at once, each armed QP that sends through that port, counted from 1, and has an
-    /// alternate path through another one that is up. Sends one command to each lcore. Returns how
-    /// many have migrated.
+    /// alternate path through another one that is up. Sends one command to each lcore.
     ///
     /// # Errors
     /// [`ControlError::NoSuchPort`], or the error of an lcore that does not answer.
@@ -497,13 +520,13 @@ impl Control {
         &mut self,
         port: u8,
         is_up: impl Fn(u8) -> bool,
-    ) -> Result<u32, ControlError> {
+    ) -> Result<Migrated, ControlError> {
         self.binding(port)?;
         let others = (1u8..).take(self.ports.len()).filter(|other| *other != port);
         let to: PortSet = others.filter(|other| is_up(*other)).collect();
-        let mut all = 0;
+        let mut all = Migrated::default();
         for lcore in 0..self.lcores.len() {
-            all += self.call(lcore, MigratePort { port: usize::from(port) - 1, to })?;
+            all.add(self.call(lcore, MigratePort { port: usize::from(port) - 1, to })?);
         }
         Ok(all)
     }

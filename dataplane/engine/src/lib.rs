@@ -53,7 +53,9 @@ pub use control::engine::{Engine, EngineError, ObjectCounts};
 pub use control::memory::OwnedRegion;
 pub use control::poller::Poller;
 pub use control::rd::RdDomain;
-pub use control::{Control, ControlError, DeviceError, QpHandle, QpInfo, QpSpec, SendFrameError};
+pub use control::{
+    Control, ControlError, DeviceError, Migrated, QpHandle, QpInfo, QpSpec, SendFrameError,
+};
 pub use counters::{Counters, EngineCounter};
 pub use distribution::RoundTripDistribution;
 pub use dpdk::{eal, mbuf, telemetry};

@@ -168,8 +168,8 @@ impl Receiving {
         taken
     }
 
-    /// Looks for a message: each eighth time at all sockets, otherwise at the one of the last
-    /// message.
+    /// Looks for a message: each eighth time, and after a message at another socket, at all sockets,
+    /// otherwise at the one of the last message.
     fn refill(&mut self) -> Look {
         self.looks = (self.looks + 1) % LOOKS;
         self.look(self.looks == 0)
@@ -178,7 +178,9 @@ impl Receiving {
     /// Reads a message from a socket: from the next one that has one if the look is whole, otherwise
     /// from the same as last time.
     fn look(&mut self, is_whole: bool) -> Look {
-        let Receiving { sockets, mac, counters, buffer, control, rest, last, overflows, .. } = self;
+        let Receiving {
+            sockets, mac, counters, buffer, control, rest, last, looks, overflows, ..
+        } = self;
         let count = if is_whole { sockets.len() } else { sockets.len().min(1) };
         let (mut idle, mut nothings) = (0, 0);
         while idle < count {
@@ -193,7 +195,10 @@ impl Receiving {
                     }
                     let template = headers(&receipt, socket.ip().into(), *mac);
                     *rest = Some(Rest { receipt, template, done: 0 });
-                    *last = at;
+                    // The socket of the last message may have the next one.
+                    if std::mem::replace(last, at) != at {
+                        *looks = LOOKS - 1;
+                    }
                     return Look::Message;
                 }
                 Err(Errno::EAGAIN) => idle += 1,

@@ -189,6 +189,21 @@ fn an_address_with_traffic_hides_nothing_of_the_others() {
 }
 
 #[test]
+fn a_message_at_another_address_does_not_hold_up_the_next_one() {
+    let [busy, rare] = [address(), address()];
+    let endpoint = endpoint(&[busy, rare], 1).expect("opens");
+    let mut receiver = endpoint.queue(0).expect("free");
+    let stranger = UdpSocket::bind((address(), 0)).expect("binds");
+    for to in [busy, rare] {
+        stranger.send_to(&[7; 20], (to, 4791)).expect("sends");
+        let calls = (0..20).take_while(|_| receiver.receive(9, |_| true) == 0);
+        assert!(calls.count() < 8);
+    }
+    stranger.send_to(&[7; 20], (busy, 4791)).expect("sends");
+    assert_eq!(receiver.receive(9, |_| true), 1);
+}
+
+#[test]
 fn one_who_lies_down_to_sleep_looks_at_all_addresses() {
     let [busy, rare] = [address(), address()];
     let endpoint = endpoint(&[busy, rare], 1).expect("opens");

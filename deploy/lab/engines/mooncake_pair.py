@@ -35,7 +35,7 @@ def serve(port):
     with client:
         name = f"{HOST}:{engine.get_rpc_port()}"
         client.sendall(json.dumps([name, ctypes.addressof(memory)]).encode() + b"\n")
-        assert client.recv(1) == b"", "the client says more than it should"
+        assert client.recv(2) == b"\n", "the client did not come to its end"
 
 
 def write(port, seconds):
@@ -54,6 +54,8 @@ def write(port, seconds):
             assert engine.transfer_sync_read(name, back, there, LENGTH) == 0, "a read has failed"
             assert ctypes.string_at(back, LENGTH) == sent[:LENGTH], "wrong bytes were read"
             rounds += 1
+        assert rounds > 0, "no round in time"
+        server.sendall(b"\n")
 
 
 if __name__ == "__main__":

@@ -100,17 +100,20 @@ class Ends:
             running = self.guest.begin(
                 f"uroce-perf {' '.join(common)} /tmp/nic.toml {network.CONTROL_HOST} "
                 ">/tmp/perf.log 2>&1", SECONDS)
-            deadline = time.monotonic() + LISTEN_SECONDS
-            # Its last line before the messages is the table's head.
-            while self.guest.run("grep -q '#bytes' /tmp/perf.log", 10).status != 0:
-                if time.monotonic() > deadline:
-                    said = self.guest.run("cat /tmp/perf.log", 10).text
-                    raise LabFailure(f"no traffic to be killed in: {last_line(said)}")
-                time.sleep(0.2)
-            time.sleep(1)
-            self.guest.run("killall -9 uroce-perf", 10)
-            with contextlib.suppress(LabFailure):
-                running.wait()
+            deadline = time.monotonic() + SECONDS
+            try:
+                # Its last line before the messages is the table's head.
+                while self.guest.run("grep -q '#bytes' /tmp/perf.log", 10).status != 0:
+                    if time.monotonic() > deadline:
+                        said = self.guest.run("cat /tmp/perf.log", 10).text
+                        raise LabFailure(f"no traffic to be killed in: {last_line(said)}")
+                    time.sleep(0.2)
+                time.sleep(1)
+            finally:
+                # Otherwise it would keep the NIC from the programs that follow.
+                self.guest.run("killall -9 uroce-perf", 10)
+                with contextlib.suppress(LabFailure):
+                    running.wait()
 
     def write_config(self, setting):
         """Writes the guest's configuration."""

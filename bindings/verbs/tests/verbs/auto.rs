@@ -10,7 +10,7 @@ use uroce::cm::{
 use uroce::config::{Failback, Failover, LossConfig};
 use uroce::{
     AddressVector, AlternateVector, ConnectOptions, Context, EventKind, EventSource, PathLoader,
-    PathMigState, PathMtu, Pkey, QpChange, QpInfo, QpState, SendWr,
+    PathMigState, PathMtu, Pkey, Qkey, QpChange, QpInfo, QpInit, QpState, QpType, SendWr,
 };
 
 const TOTAL: LossConfig = LossConfig { rx: 1.0, tx: 1.0, seed: 0 };
@@ -116,19 +116,40 @@ fn a_link_that_goes_down_is_left_at_once_and_a_second_cut_is_survived_too() {
     }
 }
 
+/// Waits for an event of this kind, and returns its source.
+fn next_of_port(side: &Side, kind: EventKind) -> EventSource {
+    let mut event = None;
+    eventually("an event", || {
+        event = side.context.poll_async_event().expect("a channel");
+        event.is_some_and(|event| event.kind == kind)
+    });
+    event.expect("an event").source
+}
+
+#[test]
+fn a_program_is_told_of_a_port_that_is_down_if_one_of_its_queue_pairs_cannot_leave_it() {
+    let contexts = contexts(Failover::Auto, Failback::Never);
+    let (mut left, mut right) = joined(&contexts);
+    wait_armed(&left, &right, 1);
+    let datagrams = QpInit::new(&left.cq).qp_type(QpType::Ud);
+    let mut datagrams = left.pd.create_qp(&datagrams).unwrap();
+    datagrams.start_datagrams(Qkey(1), &options()).unwrap();
+    for (up, kind) in [(false, EventKind::PortErr), (true, EventKind::PortActive)] {
+        left.context.set_link(1, up).unwrap();
+        assert_eq!(next_of_port(&left, kind), EventSource::Port(1));
+    }
+    // The connection has migrated all the same.
+    talk(&mut left, &mut right);
+    assert_eq!(left.counter("failover_migrated"), 1);
+    notices_nothing(&right);
+}
+
 #[test]
 fn a_program_is_told_of_its_ports_when_the_last_one_goes_down() {
     let contexts = contexts(Failover::Auto, Failback::Never);
     let (left, right) = joined(&contexts);
     wait_armed(&left, &right, 1);
-    let next = |kind: EventKind| {
-        let mut event = None;
-        eventually("an event", || {
-            event = left.context.poll_async_event().expect("a channel");
-            event.is_some_and(|event| event.kind == kind)
-        });
-        event.expect("an event").source
-    };
+    let next = |kind| next_of_port(&left, kind);
     left.context.set_link(2, false).unwrap();
     eventually("the link", || !left.context.port_status(2).expect("a port").link.up);
     assert!(left.context.poll_async_event().expect("a channel").is_none());

@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use crate::common::{SOON, Setup, Side, join, pattern, post};
 use uroce::cm::{ConnectParam, Connection, Listener};
+use uroce::config::SelectiveRepeat;
 use uroce::{
-    AccessFlags, CompletionQueue, ConnectOptions, ControlError, ImmDt, MemoryWindow, MwType,
-    PostError, QpInit, QpState, QpType, QueuePair, RecvWr, RequestError, SendWr,
+    AccessFlags, CompletionQueue, ConnectOptions, Context, ControlError, ImmDt, MemoryWindow,
+    MwType, PostError, QpControl, QpInit, QpState, QpType, QueuePair, RecvWr, RequestError, SendWr,
     SharedReceiveQueue, SrqError, Srqn, WcOpcode, WcStatus, WorkCompletion, XrcDomain,
 };
 
@@ -306,4 +307,18 @@ fn a_send_that_may_not_invalidate_fails_its_receive_and_invalidates_nothing() {
     let all = std::iter::repeat_with(|| lab.left.completion());
     let written = all.take(2).find(|completion| completion.wr_id == 9);
     assert_eq!(written.map(|completion| completion.status), Some(WcStatus::Success));
+}
+
+#[test]
+fn a_target_connects_where_selective_repeat_is_always_used_and_does_without() {
+    let mut config = Setup::default().config();
+    for device in &mut config.devices {
+        device.selective_repeat = SelectiveRepeat::Always;
+    }
+    let [left, right] = ["left", "right"].map(|name| Context::open(&config, name).unwrap());
+    let [mut left, mut right] = [Side::new(&left), Side::new(&right)];
+    join(&mut left, &mut right, &ConnectOptions::default());
+    let (_initiator, target) = connection(&left, &right.context.open_xrc_domain().unwrap());
+    let uses = |control: &QpControl| control.query().unwrap().attr.selective_repeat;
+    assert_eq!([uses(right.qp.control()), uses(target.control())], [true, false]);
 }

@@ -8,7 +8,8 @@
 //! ```
 
 use uroce_cm::Path;
-use uroce_transport::AltPath;
+use uroce_engine::ControlError;
+use uroce_transport::{AltPath, ModifyError, QpChange};
 use uroce_wire::cm::{Apr, AprStatus, CmPath, Lap, PrivateData};
 
 use super::active::cm_path;
@@ -284,7 +285,17 @@ impl Connection {
     fn load(&self, path: AltPath, context: &mut ServiceContext<'_>) -> Result<(), RequestError> {
         match self.qp {
             Some(own) if self.agreed_alternate.is_some() => Ok(context.adopt(own.qpn, path)?),
-            Some(own) if own.is_driven => Ok(context.modify_qp(own.qpn, &qp::rearm(path))?),
+            Some(own) if own.is_driven => {
+                let rearm = qp::rearm(path);
+                match context.modify_qp(own.qpn, &rearm) {
+                    // A path is loaded already, and the connection keeps its state of migration.
+                    Err(ControlError::Modify(ModifyError::NotMigrated(_))) => {
+                        let change = QpChange { path_mig_state: None, ..rearm };
+                        Ok(context.modify_qp(own.qpn, &change)?)
+                    }
+                    result => Ok(result?),
+                }
+            }
             _ => Ok(()),
         }
     }

@@ -84,6 +84,7 @@ fn is_settled(seat: &Seat<Lcore>, link: &mut LcoreLink) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::control::Migrated;
     use crate::lcore::command::{MigratePort, QueryQp};
     use crate::lcore::without_ports;
     use std::sync::Arc;
@@ -109,6 +110,9 @@ mod tests {
         assert!(matches!(reply, Some(Reply::QueryQp(None))), "{reply:?}");
         let migrate = MigratePort { port: 1, to: [].into_iter().collect() };
         let reply = call(&seat, &mut link, migrate.into(), patience);
-        assert!(matches!(reply, Some(Reply::MigratePort(0))), "{reply:?}");
+        assert!(
+            matches!(reply, Some(Reply::MigratePort(Migrated { migrated: 0, stayed: 0 }))),
+            "{reply:?}"
+        );
     }
 }

@@ -10,6 +10,7 @@
 //!
 //! Not here: waiting for a reply ([`crate::control`]).
 
+use crate::control::Migrated;
 use crate::lane::binding::{PortAddresses, PortSet};
 use crate::lane::bottleneck::slow::Bottleneck;
 use crate::lane::faults::Faults;
@@ -277,9 +278,9 @@ pub(crate) struct MigratePort {
 }
 
 impl LcoreCommand for MigratePort {
-    reply!(MigratePort: u32);
+    reply!(MigratePort: Migrated);
 
-    fn obey(self, shard: &mut Shard, turn: &mut TurnContext<'_>) -> u32 {
+    fn obey(self, shard: &mut Shard, turn: &mut TurnContext<'_>) -> Migrated {
         shard.migrate_port(self.port, self.to, turn)
     }
 }

@@ -17,6 +17,7 @@
 //! Not here: inputs of all other QPs ([`crate::qp::context`]); which EEC a packet is for
 //! ([`crate::rx`]).
 
+use crate::control::Migrated;
 use crate::lane::Lane;
 use crate::lane::binding::PortSet;
 use crate::qp::completions::Completions;
@@ -31,7 +32,7 @@ use uroce_shared::seat::Work;
 use uroce_shared::table::qp_table::RD_BIT;
 use uroce_transport::{
     AsyncEvent, Counter, Cqe, Env, Found, Instant, ModifyError, Outbound, Output, PacketSink,
-    Progress, Qp, QpChange, QpState, RecvWr, Sge, SharedReceives, Side, TransmitError,
+    Progress, Qp, QpChange, QpState, QpType, RecvWr, Sge, SharedReceives, Side, TransmitError,
 };
 use uroce_wire::Qpn;
 
@@ -348,26 +349,27 @@ impl Shard {
     }
 
     /// Migrates each armed EEC that sends through `port`, counted from 0, and has an alternate path
-    /// through one of the ports `to`. Returns how many have migrated.
+    /// through one of the ports `to`.
     #[cold]
     pub(super) fn migrate_eecs(
         &mut self,
         port: usize,
         to: PortSet,
         turn: &mut TurnContext<'_>,
-    ) -> u32 {
-        let mut migrated = 0;
+        all: &mut Migrated,
+    ) {
         for index in 0..self.qps.len() as u32 {
-            let is_there = |context: &QpContext| context.is_rd() && context.lane() == port;
-            if !self.get(index).is_some_and(is_there) || !self.can_leave(index, to) {
+            let is_there =
+                |context: &QpContext| context.qp.qp_type() == QpType::Eec && context.lane() == port;
+            if !self.get(index).is_some_and(is_there) {
                 continue;
             }
             let now = turn.now;
-            let went = self.input_rd(index, turn, |qp, _, env| qp.migrate(now, env));
-            migrated += u32::from(went == Some(true));
+            let has_migrated = self.can_leave(index, to)
+                && self.input_rd(index, turn, |qp, _, env| qp.migrate(now, env)) == Some(true);
+            all.count(has_migrated, self.get(index));
             self.activate(index);
         }
-        migrated
     }
 
     /// Returns whether RD QPs or EECs may have something to do.

@@ -12,6 +12,7 @@
 //! Not here: the source of inputs ([`crate::rx`], [`crate::lcore`]); the order in which QPs send
 //! ([`crate::qp::schedule`]).
 
+use crate::control::Migrated;
 use crate::counters::CounterBlock;
 use crate::lane::Lane;
 use crate::lane::binding::PortSet;
@@ -258,33 +259,33 @@ impl Shard {
     }
 
     /// Migrates each armed QP that sends through `port`, counted from 0, and has an alternate path
-    /// through one of the ports `to`. Returns how many have migrated.
+    /// through one of the ports `to`.
     pub(crate) fn migrate_port(
         &mut self,
         port: usize,
         to: PortSet,
         turn: &mut TurnContext<'_>,
-    ) -> u32 {
-        let Some(schedule) = self.schedules.get_mut(port) else { return 0 };
+    ) -> Migrated {
+        let mut all = Migrated::default();
+        let Some(schedule) = self.schedules.get_mut(port) else { return all };
         // Cleared at once: removing QPs one by one would search the list for each.
         for index in schedule.active.drain(..) {
             if let Some(Some(context)) = self.qps.get_mut(index as usize) {
                 context.active = false;
             }
         }
-        let mut migrated = 0;
         for index in 0..self.qps.len() as u32 {
             if self.port_of(index) != Some(port) {
                 continue;
             }
-            if self.can_leave(index, to) {
-                let now = turn.now;
-                let went = self.input(index, turn, |qp, _, env| qp.migrate(now, env));
-                migrated += u32::from(went == Some(true));
-            }
+            let now = turn.now;
+            let has_migrated = self.can_leave(index, to)
+                && self.input(index, turn, |qp, _, env| qp.migrate(now, env)) == Some(true);
+            all.count(has_migrated, self.get(index));
             self.activate(index);
         }
-        migrated + self.migrate_eecs(port, to, turn)
+        self.migrate_eecs(port, to, turn, &mut all);
+        all
     }
 
     /// Returns whether the QP is armed and its alternate path uses one of the ports `to`.
