@@ -351,6 +351,8 @@ fn fail(pair: &mut Pair, model: &mut Model) {
 }
 
 #[test] //= check H10 test
+//= check R6 test
+//= check R7 test
 fn a_million_random_changes_are_what_the_model_says() {
     let types = QpType::ALL;
     let (mut granted, mut migrated, mut refused) = (0, 0, 0);

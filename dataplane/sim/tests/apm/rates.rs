@@ -35,7 +35,10 @@ fn frame(service: QpType) -> usize {
     if service == QpType::Eec { 326 } else { 250 }
 }
 
-#[test]
+#[test] //= check S1 test
+//= check S2 test
+//= check S3 test
+//= check R30 test
 fn each_service_keeps_the_rate_that_it_is_given() {
     #[rustfmt::skip]
     let table = [

@@ -89,6 +89,7 @@ fn so_it_does_when_sequence_naks_use_them_up() {
 }
 
 #[test] //= check I5 test
+//= check D10 test
 fn so_it_does_when_missing_answers_use_them_up() {
     for is_atomic in [false, true] {
         let mut pair = armed(0);

@@ -122,6 +122,8 @@ fn after(mut attr: QpAttr, change: &QpChange) -> QpAttr {
 
 #[test] //= check H9 test
 //= check H1 test
+//= check R6 test
+//= check R7 test
 fn after_every_transition_query_gives_back_what_was_set() {
     use QpState::{Err, Init, Reset, Rtr, Rts, Sqd};
     for qp_type in QpType::ALL {

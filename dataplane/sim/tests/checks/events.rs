@@ -10,6 +10,7 @@ use crate::frames::write_frame;
 use crate::scene::*;
 
 #[test] //= check E11 test
+//= check R6 test
 fn packets_to_a_qp_below_rtr_or_in_err_are_dropped() {
     for state in [QpState::Reset, QpState::Init, QpState::Err] {
         for qp_type in [QpType::Rc, QpType::Uc, QpType::Ud, QpType::XrcSend, QpType::Eec] {
