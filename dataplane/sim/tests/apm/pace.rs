@@ -63,7 +63,7 @@ fn every_frame_leaves_in_the_nanosecond_that_the_rate_gives_it() {
     }
 }
 
-#[test] //= check S1 test
+#[test]
 fn a_slow_stream_asks_for_acknowledgements_before_its_timer_runs_out() {
     // From several timeouts per frame to several frames per timeout of one millisecond.
     for kbps in [1, 100, 1_000, 5_000, 20_000, 100_000] {
