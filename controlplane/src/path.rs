@@ -219,6 +219,7 @@ impl Route {
     }
 
     /// Builds the path of packets from QP `qpn` to QP `dest`.
+    //= check H13 — each field of the vector becomes one of the headers
     pub(crate) fn path(&self, neighbours: &Neighbours, mac: Mac, qpn: Qpn, dest: Qpn) -> PathAttr {
         let vector = &self.vector;
         let encap = Encap {

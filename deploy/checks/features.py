@@ -26,6 +26,7 @@ GROUPS = {
     "W": "Raw",
     "X": "XRC",
     "R": "RD",
+    "S": "Static rate",
 }
 
 

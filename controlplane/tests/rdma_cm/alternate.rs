@@ -97,7 +97,7 @@ fn an_alternate_path_of_the_request_is_armed_and_messages_follow_a_migration() {
     assert_eq!(right.count("cm_retransmitted"), 0);
 }
 
-#[test]
+#[test] //= check S4 test
 fn a_request_carries_the_rates_of_both_paths() {
     let (left, right) = nodes();
     let (one, other) = (left.end(), right.end());
@@ -122,6 +122,7 @@ fn a_request_carries_the_rates_of_both_paths() {
 
 #[test]
 //= check I12 test
+//= check S4 test
 fn a_path_loaded_later_is_armed_with_the_rate_that_it_names() {
     let (left, right) = nodes();
     let (mut one, mut other) = (left.end(), right.end());

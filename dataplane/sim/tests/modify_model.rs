@@ -316,12 +316,13 @@ fn any_change(rng: &mut Rng, pair: &Pair, model: &Model) -> QpChange {
 /// Delivers a packet of the peer with MigReq 0 on the path in use.
 fn hear(pair: &mut Pair, model: &mut Model) {
     let attr = model.attr;
-    let is_connected = matches!(model.qp_type, QpType::Rc | QpType::Uc);
+    let is_connected = matches!(model.qp_type, QpType::Rc | QpType::Uc | QpType::Eec);
     if !is_connected || !matches!(attr.state, Rtr | Rts | Sqd | Sqe) || attr.pkey.0 & 0x7fff == 0 {
         return;
     }
     let opcode = match model.qp_type {
         QpType::Rc => OpCode::RC_ACKNOWLEDGE,
+        QpType::Eec => OpCode::RD_ACKNOWLEDGE,
         _ => OpCode::UC_SEND_LAST,
     };
     let packet = pair.craft(B, opcode).bth(|bth| {
@@ -351,6 +352,8 @@ fn fail(pair: &mut Pair, model: &mut Model) {
 }
 
 #[test] //= check H10 test
+//= check R6 test
+//= check R7 test
 fn a_million_random_changes_are_what_the_model_says() {
     let types = QpType::ALL;
     let (mut granted, mut migrated, mut refused) = (0, 0, 0);
@@ -362,6 +365,7 @@ fn a_million_random_changes_are_what_the_model_says() {
         });
         let (rows, attr) = (rows(qp_type), pair.qp(A).attr());
         let mut model = Model { qp_type, rows, attr, given: M::empty() };
+        let before = migrated;
         for step in 0..CHANGES / types.len() as u32 {
             match rng.u8(..16) {
                 0..=2 => hear(&mut pair, &mut model),
@@ -383,6 +387,8 @@ fn a_million_random_changes_are_what_the_model_says() {
             }
             assert_eq!(pair.qp(A).attr(), model.attr, "{qp_type}, step {step}: {change:?}");
         }
+        let migrates = matches!(qp_type, QpType::Rc | QpType::Uc | QpType::Eec);
+        assert_eq!(migrated > before + 100, migrates, "{qp_type}: {}", migrated - before);
     }
     assert!(granted > CHANGES / 3 && refused > CHANGES / 20, "{granted} {refused}");
     assert!(migrated > 500, "{migrated}");

@@ -218,6 +218,7 @@ impl Qp {
         self.attr.apply(change);
         self.attr.state = to;
         self.change_migration(now, change, env);
+        //= check S1 — each frame from now on takes its time at the path's rate
         self.retune_pace();
         match (from, to) {
             (_, QpState::Reset) => {

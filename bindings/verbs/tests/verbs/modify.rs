@@ -96,7 +96,7 @@ fn caps(depth: u32) -> QpCaps {
     }
 }
 
-#[test]
+#[test] //= check H12 test
 fn queues_of_a_connected_queue_pair_get_other_sizes() {
     let (mut left, mut right) = connected();
     let exchange = |left: &mut Side, right: &mut Side, seed: u8| {
@@ -178,7 +178,7 @@ fn a_queue_pair_connected_by_hand_has_the_keepalive_of_its_options() {
     }
 }
 
-#[test]
+#[test] //= check H12 test
 fn sizes_out_of_range_are_refused() {
     let (left, _right) = Setup::default().contexts();
     let mut side = Side::new(&left);

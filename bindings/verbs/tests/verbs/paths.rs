@@ -222,12 +222,12 @@ fn a_flood_of_junk_leaves_the_control_plane_alive() {
     assert!(answered);
 }
 
-#[test]
+#[test] //= check H13 test
 fn the_fields_of_the_address_vector_are_on_the_wire() {
     what_the_vector_says(None);
 }
 
-#[test]
+#[test] //= check H13 test
 fn a_port_in_a_vlan_tags_its_packets_with_the_service_level() {
     what_the_vector_says(Some(7));
 }

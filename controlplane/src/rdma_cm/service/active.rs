@@ -257,6 +257,7 @@ pub(super) fn cm_path(way: &Way, ack_timeout: u8) -> Path {
         traffic_class: vector.traffic_class,
         hop_limit: if vector.hop_limit > 1 { vector.hop_limit } else { 64 },
         sl: vector.service_level,
+        //= check S4 — the rate of this path, of a REQ or of a LAP
         packet_rate: vector.static_rate.code(),
         local_ack_timeout: CmTimeout::from_code(ack_timeout),
     }

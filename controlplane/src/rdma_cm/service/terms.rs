@@ -98,6 +98,7 @@ pub(super) fn way_of_peer(path: &CmPath, port: u8, context: &ServiceContext<'_>)
         udp_source_port: 0,
         hop_limit: path.hop_limit,
         service_level: path.sl & SERVICE_LEVEL,
+        //= check S4 — the peer's rate becomes that of the own path
         static_rate: StaticRate::from_code(path.packet_rate).unwrap_or_default(),
     };
     Some(Way { port, source: path.remote_gid, vector })

@@ -222,6 +222,7 @@ impl<'a> QpEnv<'a> {
 
     /// Sends a datagram by an address handle with a rate limit. Each frame reserves a time to
     /// leave, and keeps it while it waits.
+    //= check S3 — the handle's pace is one for all QPs and lcores
     #[cold]
     fn transmit_paced(
         &mut self,

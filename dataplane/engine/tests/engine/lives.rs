@@ -56,7 +56,7 @@ fn caps(wrs: u32) -> QpCaps {
     }
 }
 
-#[test]
+#[test] //= check H12 test
 fn an_idle_qp_gets_queues_of_other_sizes_and_goes_on_where_it_was() {
     let mut lab = Lab::new(&LabConfig::default());
     let (mut a, mut b) = lab.connect(&QpWish { caps: caps(2), ..QpWish::default() });

@@ -383,7 +383,7 @@ fn at_least(bytes: u64, rate: StaticRate) -> Duration {
     Duration::from_micros(bytes * 8 / mbps).saturating_sub(Duration::from_millis(2))
 }
 
-#[test]
+#[test] //= check S1 test
 fn what_a_connection_sends_takes_the_time_of_its_rate() {
     const WRITES: u64 = 100;
     let mut rails = Rails::new(1);
@@ -414,7 +414,7 @@ fn what_a_connection_sends_takes_the_time_of_its_rate() {
     rails.finish();
 }
 
-#[test]
+#[test] //= check S3 test
 fn an_address_handle_keeps_to_its_rate_with_senders_on_two_lcores() {
     const DATAGRAMS: u64 = 400;
     let mut rails = Rails::new(2);
@@ -453,7 +453,7 @@ fn an_address_handle_keeps_to_its_rate_with_senders_on_two_lcores() {
     rails.finish();
 }
 
-#[test]
+#[test] //= check S3 test
 fn qps_that_share_an_address_handle_have_the_same_share_of_its_rate() {
     const DATAGRAMS: u64 = 500;
     let mut rails = Rails::new(1);

@@ -43,7 +43,7 @@ fn due(begin: Instant, frames: &[(Instant, u64)], mbps: u64) -> Vec<Instant> {
     due
 }
 
-#[test]
+#[test] //= check S1 test
 fn every_frame_leaves_in_the_nanosecond_that_the_rate_gives_it() {
     for rate in StaticRate::all() {
         let Some(mbps) = rate.mbps() else { continue };
@@ -82,7 +82,7 @@ fn a_slow_stream_asks_for_acknowledgements_before_its_timer_runs_out() {
     }
 }
 
-#[test]
+#[test] //= check S1 test
 fn a_long_stream_drifts_by_no_nanosecond() {
     // 2.8 Gb/s, and frames with gaps that are not whole nanoseconds.
     let rate = StaticRate::from_mbps(28_000).expect("a rate of the verbs");
@@ -98,7 +98,7 @@ fn a_long_stream_drifts_by_no_nanosecond() {
     assert_eq!(sent.last().map(|(at, _)| *at), last);
 }
 
-#[test]
+#[test] //= check S1 test
 fn what_is_sent_again_is_paced_too_and_answers_are_when_they_carry_data() {
     let rate = StaticRate::from_mbps(2_500).expect("a rate of the verbs");
     let mut pair = paced(QpType::Rc, rate);

@@ -5,7 +5,7 @@
 use uroce_shared::time::rate::Pace;
 use uroce_sim::{At, Pair, Rails};
 use uroce_transport::{
-    Instant, PathAttr, PathMigState, QpChange, QpState, QpType, SendOp, Side, StaticRate,
+    AltPath, Instant, PathAttr, PathMigState, QpChange, QpState, QpType, SendOp, Side, StaticRate,
 };
 use uroce_wire::PathMtu;
 
@@ -20,6 +20,8 @@ enum Given {
     Again,
     /// The same with an alternate path, which the QP migrates to from a slower one.
     Alternate,
+    /// The same with the alternate path given on the way to RTR, before there is a peer.
+    AlternateAtRtr,
     /// The address handle.
     Handle,
 }
@@ -35,7 +37,10 @@ fn frame(service: QpType) -> usize {
     if service == QpType::Eec { 326 } else { 250 }
 }
 
-#[test]
+#[test] //= check S1 test
+//= check S2 test
+//= check S3 test
+//= check R30 test
 fn each_service_keeps_the_rate_that_it_is_given() {
     #[rustfmt::skip]
     let table = [
@@ -44,15 +49,18 @@ fn each_service_keeps_the_rate_that_it_is_given() {
         (QpType::Rc, Given::Path,       10_000,  1_000),
         (QpType::Rc, Given::Again,       5_000,  2_000),
         (QpType::Rc, Given::Alternate,  10_000,  1_000),
+        (QpType::Rc, Given::AlternateAtRtr, 5_000, 2_000),
         (QpType::Uc, Given::Path,        2_500,  4_000),
         (QpType::Uc, Given::Again,       5_000,  2_000),
         (QpType::Uc, Given::Alternate,  10_000,  1_000),
+        (QpType::Uc, Given::AlternateAtRtr, 5_000, 2_000),
         (QpType::Ud, Given::Handle,      2_500,  4_000),
         (QpType::Ud, Given::Handle,     10_000,  1_000),
         (QpType::Eec, Given::Path,       2_500,  5_216),
         (QpType::Eec, Given::Path,      10_000,  1_304),
         (QpType::Eec, Given::Again,      5_000,  2_608),
         (QpType::Eec, Given::Alternate, 10_000,  1_304),
+        (QpType::Eec, Given::AlternateAtRtr, 5_000, 2_608),
     ];
     for (service, given, mbps, gap) in table {
         let rate = StaticRate::from_mbps(mbps).expect("a rate of the verbs");
@@ -72,6 +80,9 @@ fn measured(service: QpType, given: Given, rate: StaticRate, name: &str) -> u64 
     for end in [A, B] {
         for mut change in pair.changes(end) {
             change.path = change.path.map(|path| PathAttr { rate: first, ..path });
+            if change.path.is_some() && matches!(given, Given::AlternateAtRtr) {
+                change.alt_path = Some(alternate(&pair, end, rate));
+            }
             pair.modify(end, &change).expect("a legal change");
         }
     }
@@ -83,7 +94,11 @@ fn measured(service: QpType, given: Given, rate: StaticRate, name: &str) -> u64 
     match given {
         Given::Path | Given::Handle => {}
         Given::Again => give_again(&mut pair, rate),
-        Given::Alternate => migrate_to(&mut pair, queues, rate),
+        Given::Alternate => {
+            let paths = [A, B].map(|end| Some(alternate(&pair, end, rate)));
+            migrate(&mut pair, queues, paths);
+        }
+        Given::AlternateAtRtr => migrate(&mut pair, queues, [None; 2]),
     }
     let begin = pair.world.now();
     let messages = send(&mut pair, queues, service, given, rate);
@@ -150,12 +165,17 @@ fn give_again(pair: &mut Pair, rate: StaticRate) {
     pair.modify(A, &QpChange::to(QpState::Rts)).expect("a QP in SQD");
 }
 
-/// Arms both ends with an alternate path of this rate, and migrates.
-fn migrate_to(pair: &mut Pair, queues: [At; 2], rate: StaticRate) {
-    for end in [A, B] {
-        let mut alternate = pair.alternate(end, 1);
-        alternate.path.rate = rate;
-        let (alt_path, path_mig_state) = (Some(alternate), Some(PathMigState::Rearm));
+/// The second rail as an alternate path of this rate.
+fn alternate(pair: &Pair, end: usize, rate: StaticRate) -> AltPath {
+    let mut alternate = pair.alternate(end, 1);
+    alternate.path.rate = rate;
+    alternate
+}
+
+/// Arms both ends, with these alternate paths or those that they have, and migrates.
+fn migrate(pair: &mut Pair, queues: [At; 2], paths: [Option<AltPath>; 2]) {
+    for (end, alt_path) in [A, B].into_iter().zip(paths) {
+        let path_mig_state = Some(PathMigState::Rearm);
         let change = QpChange { alt_path, path_mig_state, ..QpChange::default() };
         pair.modify(end, &change).expect("a QP in RTS");
     }

@@ -1,5 +1,7 @@
 //! Migration after exhausted retries, for each cause that charges the counter.
 
+use core::time::Duration;
+
 use uroce_sim::{Pair, Rule};
 use uroce_transport::{AsyncEvent, Counter, PathMigState, QpState, Side, WcStatus};
 use uroce_wire::{NakCode, OpCode, Syndrome};
@@ -89,6 +91,7 @@ fn so_it_does_when_sequence_naks_use_them_up() {
 }
 
 #[test] //= check I5 test
+//= check D10 test
 fn so_it_does_when_missing_answers_use_them_up() {
     for is_atomic in [false, true] {
         let mut pair = armed(0);
@@ -135,6 +138,54 @@ fn where_the_other_path_is_dead_too_the_second_budget_ends_in_the_retry_error() 
         assert_eq!(counted, 2 * attempts as u64);
         assert_eq!(pair.qp(A).state(), QpState::Err);
     }
+}
+
+/// Asserts that A has migrated, has used up its retries again, and has ended with this request.
+#[track_caller]
+fn assert_ended(pair: &mut Pair, wr_id: u64, counter: Counter, charges: u64) {
+    assert_flawless(pair);
+    assert_eq!(migrations(pair, A), [AsyncEvent::PathMig]);
+    let cqes = pair.take(A, Side::Send);
+    assert_eq!((cqes[0].wr_id, cqes[0].status), (wr_id, WcStatus::RetryExcErr));
+    assert_eq!(pair.qp(A).state(), QpState::Err);
+    assert_eq!(pair.count(A, counter), charges);
+    assert_eq!(pair.count(A, Counter::LocalAckTimeoutErr), 0);
+}
+
+#[test] //= check I6 test
+fn so_it_ends_by_sequence_naks_on_both_paths() {
+    for retry_cnt in [0, 2, 7] {
+        let mut pair = armed(retry_cnt);
+        pair.world.stop_tap();
+        pair.rule(Rule::drop().from(A));
+        let wr_id = pair.write(A, 600);
+        let psn = pair.seen(A)[0].bth.psn;
+        let nak = pair.craft(B, OpCode::RC_ACKNOWLEDGE).psn(psn);
+        let nak = nak.bth(|bth| bth.mig_req = false).ext(|ext| {
+            ext.aeth.syndrome = Syndrome::Nak(NakCode::PsnSequenceError);
+        });
+        for rail in [0, 1] {
+            let frame = pair.frame_by(&pair.path_on(B, rail), &nak);
+            for charge in 0..=retry_cnt {
+                assert_eq!((pair.rail(A), pair.qp(A).state()), (rail, QpState::Rts), "{charge}");
+                pair.world.inject_by(rail, B as u16, A as u16, frame.clone(), Duration::ZERO);
+                pair.run_for(Duration::ZERO);
+            }
+        }
+        let charges = 2 * (u64::from(retry_cnt) + 1);
+        assert_ended(&mut pair, wr_id, Counter::PacketSeqErr, charges);
+    }
+}
+
+// One attempt on each path: of several, the ACK timer would see every second.
+#[test] //= check I6 test
+fn so_it_ends_by_missing_answers_on_both_paths() {
+    let mut pair = armed(0);
+    pair.rule(Rule::drop().from(B).opcode(OpCode::RC_RDMA_READ_RESPONSE_ONLY));
+    let wr_id = pair.read(A, 8);
+    pair.write_far(A, 10);
+    pair.run();
+    assert_ended(&mut pair, wr_id, Counter::ImpliedNakSeqErr, 2);
 }
 
 #[test] //= check I6 test

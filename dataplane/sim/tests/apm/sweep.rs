@@ -122,6 +122,7 @@ fn judge(pair: &mut Pair, way: Way, at: Instant, what: &str) {
 }
 
 #[test] //= check I10 test
+//= check D10 test
 fn migrating_at_any_packet_of_a_mixed_stream_loses_and_doubles_nothing() {
     for rails in [Rails::TwoPorts, Rails::OnePort] {
         let mut pair = begin(rails);

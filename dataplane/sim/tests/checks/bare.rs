@@ -37,6 +37,7 @@ pub(crate) struct SimEnv {
     /// The result of the next frames, if they are refused.
     pub(crate) refusal: Option<FrameError>,
     pub(crate) completed: Vec<(Side, Cqe)>,
+    pub(crate) events: Vec<AsyncEvent>,
     pub(crate) written: u64,
     pub(crate) word: u64,
     pub(crate) is_full: bool,
@@ -142,7 +143,9 @@ impl Output for SimEnv {
 
     fn count(&mut self, _: Counter) {}
 
-    fn event(&mut self, _: AsyncEvent) {}
+    fn event(&mut self, event: AsyncEvent) {
+        self.events.push(event);
+    }
 }
 
 /// A QP in RTS and its environment.

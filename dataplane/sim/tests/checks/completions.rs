@@ -2,8 +2,8 @@
 
 use uroce_sim::{Pair, Rule, Terms};
 use uroce_transport::{
-    Counter, DropReason, ModifyError, PostError, QpChange, QpState, QpType, RecvWr, SendOp, SendWr,
-    Sge, Side, WcOpcode, WcStatus,
+    Counter, DropReason, ModifyError, PostError, QpCaps, QpChange, QpState, QpType, RecvWr, SendOp,
+    SendWr, Sge, Side, WcOpcode, WcStatus, WorkQueues,
 };
 use uroce_wire::{ImmDt, Lkey, NakCode, OpCode, Rkey};
 
@@ -177,16 +177,60 @@ fn queues_take_work_only_in_the_states_that_allow_it() {
 
 #[test] //= check G3 test
 fn what_is_posted_in_err_completes_flushed() {
-    let mut pair = Pair::rts();
-    pair.world.fail(pair.at(A));
-    let sends = [pair.write(A, 10), pair.send(A, 10)];
-    let unsignaled = pair.post_wr(A, SendOp::Send { imm: None }, &[], false);
-    let recv = pair.recv(A, 10);
-    pair.run();
-    let flushed = [sends[0], sends[1], unsignaled].map(|wr_id| (wr_id, WcStatus::WrFlushErr));
-    assert_eq!(statuses(&mut pair, A, Side::Send), flushed);
-    assert_eq!(statuses(&mut pair, A, Side::Recv), [(recv, WcStatus::WrFlushErr)]);
-    assert_eq!(pair.seen(A), []);
+    for qp_type in [QpType::Rc, QpType::Uc, QpType::Ud] {
+        let mut pair = Pair::with(|terms| terms.qp_type = qp_type);
+        pair.world.fail(pair.at(A));
+        let ops = match qp_type {
+            QpType::Ud => [pair.send_to_op(A, None); 3],
+            _ => {
+                [pair.write_op(A, 0, None), SendOp::Send { imm: None }, SendOp::Send { imm: None }]
+            }
+        };
+        let is_signaled = [true, true, false];
+        let sends = [0, 1, 2].map(|at| pair.post_wr(A, ops[at], &[], is_signaled[at]));
+        let recv = pair.recv(A, 10);
+        pair.run();
+        let flushed = sends.map(|wr_id| (wr_id, WcStatus::WrFlushErr));
+        assert_eq!(statuses(&mut pair, A, Side::Send), flushed, "{qp_type}");
+        assert_eq!(statuses(&mut pair, A, Side::Recv), [(recv, WcStatus::WrFlushErr)]);
+        assert_eq!(pair.seen(A), []);
+    }
+}
+
+#[test] //= check H12 test
+fn empty_queues_are_exchanged_for_larger_ones_in_any_state() {
+    let types = [QpType::Rc, QpType::Uc, QpType::Ud];
+    let states = [QpState::Init, QpState::Rtr, QpState::Rts];
+    for (state, qp_type) in states.into_iter().flat_map(|state| types.map(|one| (state, one))) {
+        let small = QpCaps { max_send_wr: 2, max_recv_wr: 2, ..Terms::default().caps };
+        let large = QpCaps { max_send_wr: 40, max_recv_wr: 40, ..small };
+        let mut pair = Pair::reset(|terms| (terms.qp_type, terms.caps) = (qp_type, small));
+        let exchange = |pair: &mut Pair, end| {
+            let at = pair.at(end);
+            pair.world.exchange_queues(at, &mut WorkQueues::new(&large, false))
+        };
+        let send = |pair: &mut Pair, end| match qp_type {
+            QpType::Ud => pair.send_to(end, 10, None),
+            _ => pair.send(end, 10),
+        };
+        for end in [A, B] {
+            pair.bring_to(end, state);
+            assert!(exchange(&mut pair, end), "{qp_type} {state}");
+        }
+        // With a receive outstanding nothing changes.
+        let recv = pair.recv(A, 100);
+        assert!(!exchange(&mut pair, A), "{qp_type} {state}");
+        [A, B].map(|end| pair.bring_to(end, QpState::Rts));
+        let recvs: Vec<u64> = (0..40).map(|_| pair.recv(B, 100)).collect();
+        let sends: Vec<u64> = (0..40).map(|_| send(&mut pair, A)).collect();
+        send(&mut pair, B);
+        assert!(!exchange(&mut pair, A), "{qp_type} {state}");
+        pair.run();
+        assert_all_succeeded(&mut pair, A, Side::Send, &sends);
+        assert_all_succeeded(&mut pair, B, Side::Recv, &recvs);
+        assert_all_succeeded(&mut pair, A, Side::Recv, &[recv]);
+        assert!(exchange(&mut pair, A), "{qp_type} {state}");
+    }
 }
 
 #[test] //= check G4 test

@@ -3,11 +3,11 @@
 use uroce_sim::{Pair, Terms};
 use uroce_transport::{
     AccessFlags, AltPath, AsyncEvent, DropReason, ModifyError, PathAttr, PathMigState, PostError,
-    QpAttr, QpChange, QpInit, QpState, QpType, SendOp, SendWr, Side, StaticRate,
+    QpAttr, QpChange, QpInit, QpState, QpType, SendOp, SendWr, Side, StaticRate, WcStatus,
 };
 use uroce_wire::{PathMtu, Pkey, Psn, Qkey, Qpn, Syndrome};
 
-use super::scene::{A, B, TIMEOUT, only_success, rnr_naks};
+use super::scene::{A, B, TIMEOUT, only_success, rnr_naks, statuses};
 
 /// A change to a state, with every attribute that some service takes on the way there, each with a
 /// distinct value.
@@ -122,6 +122,8 @@ fn after(mut attr: QpAttr, change: &QpChange) -> QpAttr {
 
 #[test] //= check H9 test
 //= check H1 test
+//= check R6 test
+//= check R7 test
 fn after_every_transition_query_gives_back_what_was_set() {
     use QpState::{Err, Init, Reset, Rtr, Rts, Sqd};
     for qp_type in QpType::ALL {
@@ -183,20 +185,23 @@ fn a_refused_change_changes_nothing() {
 }
 
 #[test] //= check H2 test
+//= check R6 test
 fn timers_given_on_the_way_to_rtr_need_not_be_given_again() {
-    let mut pair = Pair::reset(|_| ());
-    let [init, rtr, rts] = pair.changes(A);
-    pair.modify(A, &init).unwrap();
-    let patience = QpChange { timeout: rts.timeout, rnr_retry: rts.rnr_retry, ..rtr };
-    pair.modify(A, &patience).unwrap();
-    let bare = QpChange { timeout: None, retry_cnt: None, rnr_retry: None, ..rts };
-    let missing = Err(ModifyError::Missing(uroce_transport::AttrMask::RETRY_CNT));
-    assert_eq!(pair.modify(A, &bare), missing);
-    assert_eq!(pair.qp(A).state(), QpState::Rtr);
-    pair.modify(A, &QpChange { retry_cnt: Some(1), ..bare }).unwrap();
-    let attr = pair.qp(A).attr();
-    let half = Terms::default().half[A];
-    assert_eq!((attr.timeout, attr.retry_cnt, attr.rnr_retry), (half.timeout, 1, half.rnr_retry));
+    for qp_type in [QpType::Rc, QpType::Eec] {
+        let mut pair = Pair::reset(|terms| terms.qp_type = qp_type);
+        let [init, rtr, rts] = pair.changes(A);
+        pair.modify(A, &init).unwrap();
+        let patience = QpChange { timeout: rts.timeout, rnr_retry: rts.rnr_retry, ..rtr };
+        pair.modify(A, &patience).unwrap();
+        let bare = QpChange { timeout: None, retry_cnt: None, rnr_retry: None, ..rts };
+        let missing = Err(ModifyError::Missing(uroce_transport::AttrMask::RETRY_CNT));
+        assert_eq!(pair.modify(A, &bare), missing);
+        assert_eq!(pair.qp(A).state(), QpState::Rtr);
+        pair.modify(A, &QpChange { retry_cnt: Some(1), ..bare }).unwrap();
+        let (attr, half) = (pair.qp(A).attr(), Terms::default().half[A]);
+        let held = (attr.timeout, attr.retry_cnt, attr.rnr_retry);
+        assert_eq!(held, (half.timeout, 1, half.rnr_retry), "{qp_type}");
+    }
 }
 
 #[test] //= check H7 test
@@ -221,30 +226,30 @@ fn in_rts_a_change_counts_from_the_next_packet_on() {
     pair.run();
     let cqes = pair.take(A, Side::Send);
     assert_eq!(cqes.last().unwrap().wr_id, wr_id);
-    assert_eq!(cqes.last().unwrap().status, uroce_transport::WcStatus::RemInvReqErr);
+    assert_eq!(cqes.last().unwrap().status, WcStatus::RemInvReqErr);
 }
 
 #[test] //= check H8 test
 fn a_datagram_qp_in_sqe_receives_and_recovers() {
     for qp_type in [QpType::Uc, QpType::Ud] {
         let mut pair = Pair::with(|terms| terms.qp_type = qp_type);
-        let bad =
-            uroce_transport::Sge { lkey: uroce_wire::Lkey(0xdead_be00), ..pair.local(A).sge(0, 8) };
-        let op = match qp_type {
-            QpType::Ud => pair.send_to_op(A, None),
+        let op = |pair: &Pair, end| match qp_type {
+            QpType::Ud => pair.send_to_op(end, None),
             _ => SendOp::Send { imm: None },
         };
-        pair.post(A, op, &[bad]);
+        let good = [A, B].map(|end| pair.local(end).sge(0, 16));
+        let bad = uroce_transport::Sge { lkey: uroce_wire::Lkey(0xdead_be00), ..good[A] };
+        let send = pair.post(A, op(&pair, A), &[bad]);
         pair.run();
         assert_eq!(pair.qp(A).state(), QpState::Sqe);
-        pair.take(A, Side::Send);
+        assert_eq!(statuses(&mut pair, A, Side::Send), [(send, WcStatus::LocProtErr)]);
+        // What is posted before the QP is in RTS again is flushed.
+        let send = pair.post(A, op(&pair, A), &[good[A]]);
+        pair.run();
+        assert_eq!(pair.qp(A).state(), QpState::Sqe);
+        assert_eq!(statuses(&mut pair, A, Side::Send), [(send, WcStatus::WrFlushErr)]);
         pair.recv(A, 100);
-        let op = match qp_type {
-            QpType::Ud => pair.send_to_op(B, None),
-            _ => SendOp::Send { imm: None },
-        };
-        let sge = pair.local(B).sge(0, 16);
-        pair.post(B, op, &[sge]);
+        pair.post(B, op(&pair, B), &[good[B]]);
         pair.run();
         only_success(&mut pair, A, Side::Recv);
         // Only the attributes of the transition from SQE are taken.
@@ -252,6 +257,12 @@ fn a_datagram_qp_in_sqe_receives_and_recovers() {
         assert!(matches!(pair.modify(A, &rate_limit), Err(ModifyError::NotAllowed(_))));
         pair.modify(A, &QpChange::to(QpState::Rts)).unwrap();
         assert_eq!(pair.qp(A).state(), QpState::Rts);
+        assert_eq!(pair.seen(A), [], "nothing has been sent yet");
+        let recv = pair.recv(B, 100);
+        let send = pair.post(A, op(&pair, A), &[good[A]]);
+        pair.run();
+        assert_eq!(only_success(&mut pair, A, Side::Send).wr_id, send);
+        assert_eq!(only_success(&mut pair, B, Side::Recv).wr_id, recv);
     }
 }
 

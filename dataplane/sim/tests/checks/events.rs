@@ -10,6 +10,7 @@ use crate::frames::write_frame;
 use crate::scene::*;
 
 #[test] //= check E11 test
+//= check R6 test
 fn packets_to_a_qp_below_rtr_or_in_err_are_dropped() {
     for state in [QpState::Reset, QpState::Init, QpState::Err] {
         for qp_type in [QpType::Rc, QpType::Uc, QpType::Ud, QpType::XrcSend, QpType::Eec] {
@@ -44,25 +45,29 @@ fn packets_to_a_qp_below_rtr_or_in_err_are_dropped() {
 
 #[test] //= check E11 test
 fn a_qp_in_rtr_serves_requests_and_tells_once_that_the_connection_stands() {
-    let mut pair = Pair::reset(|_| ());
-    pair.bring_to(B, QpState::Rtr);
-    pair.bring_to(A, QpState::Rts);
-    pair.recv(B, 10);
-    assert_eq!(pair.take_events(B), []);
-    pair.send(A, 10);
-    pair.run();
-    assert_eq!(pair.take_events(B), [AsyncEvent::CommEst]);
-    pair.write(A, 300);
-    pair.read(A, 300);
-    pair.run();
-    assert_eq!(pair.take(A, Side::Send).len(), 3);
-    assert_eq!(pair.target(B, 300), pair.source(A, 300));
-    only_success(&mut pair, B, Side::Recv);
-    pair.bring_to(B, QpState::Rts);
-    pair.write(A, 10);
-    pair.run();
-    assert_eq!(pair.take_events(B), [], "once");
-    assert_eq!(pair.take_events(A), []);
+    for qp_type in [QpType::Rc, QpType::Uc] {
+        let mut pair = Pair::reset(|terms| terms.qp_type = qp_type);
+        pair.bring_to(B, QpState::Rtr);
+        pair.bring_to(A, QpState::Rts);
+        pair.recv(B, 10);
+        assert_eq!(pair.take_events(B), []);
+        let mut sends = vec![pair.send(A, 10)];
+        pair.run();
+        assert_eq!(pair.take_events(B), [AsyncEvent::CommEst]);
+        sends.push(pair.write(A, 300));
+        if qp_type == QpType::Rc {
+            sends.push(pair.read(A, 300));
+        }
+        pair.run();
+        assert_all_succeeded(&mut pair, A, Side::Send, &sends);
+        assert_eq!(pair.target(B, 300), pair.source(A, 300));
+        only_success(&mut pair, B, Side::Recv);
+        pair.bring_to(B, QpState::Rts);
+        pair.write(A, 10);
+        pair.run();
+        assert_eq!(pair.take_events(B), [], "once");
+        assert_eq!(pair.take_events(A), []);
+    }
 }
 
 #[test] //= check E11 test
@@ -142,5 +147,30 @@ fn a_drained_send_queue_is_told_of_once_after_the_last_ack() {
         let expected = if notify { vec![AsyncEvent::SqDrained] } else { vec![] };
         assert_eq!(pair.take_events(A), expected);
         only_success(&mut pair, A, Side::Send);
+    }
+}
+
+#[test] //= check H4 test
+fn without_acknowledgements_it_is_told_of_after_the_message_in_progress() {
+    for (qp_type, notify) in
+        [QpType::Uc, QpType::Ud].map(|one| [(one, false), (one, true)]).concat()
+    {
+        let mut pair = Pair::with(|terms| (terms.qp_type, terms.settings.budget) = (qp_type, 1));
+        let sends = [(); 3].map(|()| match qp_type {
+            QpType::Uc => pair.write(A, 4 * 256),
+            _ => pair.send_to(A, 200, None),
+        });
+        assert_eq!(pair.seen(A).len(), 1, "the first message has begun");
+        let change = QpChange { en_sqd_async_notify: Some(notify), ..QpChange::to(QpState::Sqd) };
+        pair.modify(A, &change).unwrap();
+        pair.run();
+        let expected = if notify { vec![AsyncEvent::SqDrained] } else { vec![] };
+        assert_eq!(pair.take_events(A), expected, "{qp_type}");
+        assert_eq!(pair.seen(A).len(), if qp_type == QpType::Uc { 4 } else { 1 });
+        assert_all_succeeded(&mut pair, A, Side::Send, &sends[..1]);
+        pair.modify(A, &QpChange::to(QpState::Rts)).unwrap();
+        pair.run();
+        assert_all_succeeded(&mut pair, A, Side::Send, &sends[1..]);
+        assert_eq!(pair.take_events(A), [], "once");
     }
 }

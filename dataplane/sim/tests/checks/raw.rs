@@ -2,8 +2,9 @@
 
 use crate::bare::Bare;
 use uroce_transport::{
-    DropReason, FrameError, Framing, InboundFrame, Instant, MemoryFault, PostError, Progress,
-    QpChange, QpState, QpType, RecvWr, SendOp, SendWr, Sge, Side, StaticRate, WcOpcode, WcStatus,
+    AsyncEvent, DropReason, FrameError, Framing, InboundFrame, Instant, MemoryFault, PostError,
+    Progress, QpChange, QpState, QpType, RecvWr, SendOp, SendWr, Sge, Side, StaticRate, WcOpcode,
+    WcStatus,
 };
 use uroce_wire::{Lkey, Mac, OpCode, Psn, Srqn, Va};
 
@@ -171,8 +172,8 @@ fn a_send_that_fails_takes_the_qp_to_sqe_and_receives_work() {
 
 /// Sends frames of these rates (Mb/s) and lengths as early as the QP allows, and returns when each
 /// has left, in nanoseconds.
-fn departures(frames: &[(u32, u32)]) -> Vec<u64> {
-    let mut bare = Bare::raw(QpType::RawEtherType);
+fn departures(qp_type: QpType, frames: &[(u32, u32)]) -> Vec<u64> {
+    let mut bare = Bare::raw(qp_type);
     frames.iter().for_each(|(mbps, len)| post(&mut bare, *mbps, *len));
     let Bare { qp, env } = &mut bare;
     let (mut now, mut left) = (Instant::from_nanos(1_000_000_000), Vec::new());
@@ -202,7 +203,53 @@ fn each_frame_is_followed_by_the_gap_of_its_own_rate() {
         (&[(2_500, 64); 6], &[0, 204, 409, 614, 819, 1024]),
     ];
     for (frames, expected) in rows {
-        assert_eq!(departures(frames), *expected, "{frames:?}");
+        for qp_type in TYPES {
+            assert_eq!(departures(qp_type, frames), *expected, "{qp_type}: {frames:?}");
+        }
+    }
+}
+
+#[test] //= check G2 test
+fn queues_take_work_only_in_the_states_that_allow_it() {
+    for qp_type in TYPES {
+        let mut bare = Bare::raw(qp_type);
+        for state in [QpState::Reset, QpState::Init, QpState::Rtr, QpState::Rts] {
+            let port = (state == QpState::Init).then_some(1);
+            let change = QpChange { port, ..QpChange::to(state) };
+            bare.qp.modify(Instant::ZERO, &change, &mut bare.env).unwrap();
+            let recv = bare.qp.post_recv(&RecvWr { wr_id: 3 }, &[sge(100)], &mut bare.env);
+            let send = try_post(&mut bare, op_of(qp_type, StaticRate::MAX), 60);
+            let expected = |may| if may { Ok(()) } else { Err(PostError::InvalidState) };
+            assert_eq!(recv, expected(state != QpState::Reset), "{qp_type} {state}");
+            assert_eq!(send, expected(state == QpState::Rts), "{qp_type} {state}");
+        }
+        bare.send();
+        assert_eq!((bare.env.frames.len(), bare.qp.recv_wrs()), (1, 3));
+    }
+}
+
+#[test] //= check H4 test
+fn a_drained_send_queue_is_told_of_once() {
+    for (qp_type, notify) in TYPES.map(|one| [(one, false), (one, true)]).concat() {
+        let mut bare = Bare::raw(qp_type);
+        (0..3).for_each(|_| post(&mut bare, 2_500, 1000));
+        let Bare { qp, env } = &mut bare;
+        let at = |micros: u64| Instant::from_nanos(1_000_000_000 + micros * 1000);
+        qp.poll_transmit(at(0), 64, env);
+        let sqd = QpChange { en_sqd_async_notify: Some(notify), ..QpChange::to(QpState::Sqd) };
+        qp.modify(at(1), &sqd, env).unwrap();
+        for micros in [4, 8, 12] {
+            qp.handle_timeout(at(micros), env);
+            qp.poll_transmit(at(micros), 64, env);
+        }
+        let expected = if notify { vec![AsyncEvent::SqDrained] } else { vec![] };
+        assert_eq!((env.frames.len(), &env.events), (1, &expected), "{qp_type}");
+        qp.modify(at(20), &QpChange::to(QpState::Rts), env).unwrap();
+        for micros in [20, 24] {
+            qp.handle_timeout(at(micros), env);
+            qp.poll_transmit(at(micros), 64, env);
+        }
+        assert_eq!((env.frames.len(), &env.events), (3, &expected), "{qp_type}");
     }
 }
 

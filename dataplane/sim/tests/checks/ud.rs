@@ -167,6 +167,29 @@ fn a_wrong_qkey_is_dropped_in_silence_and_counted() {
 const GSI_QKEY: Qkey = Qkey(0x8001_0000);
 
 #[test] //= check E13 test
+fn a_new_qkey_counts_from_then_on() {
+    for state in [QpState::Rtr, QpState::Rts] {
+        let mut pair = Pair::reset(|terms| terms.qp_type = QpType::Ud);
+        let (old, new) = (Qkey(0x1111_1111), Qkey(0x77));
+        let [init, rtr, rts] = pair.changes(B);
+        let changes = match state {
+            QpState::Rtr => vec![init, QpChange { qkey: Some(new), ..rtr }],
+            _ => vec![init, rtr, rts, QpChange { qkey: Some(new), ..QpChange::default() }],
+        };
+        for change in changes {
+            pair.modify(B, &change).unwrap();
+        }
+        let recv = pair.recv(B, 100);
+        for (index, qkey) in [(0, old), (1, new)] {
+            let packet = pair.craft(A, OpCode::UD_SEND_ONLY).psn(pair.psn(A, index));
+            pair.deliver(A, &packet.payload(&[1; 8]).ext(|ext| ext.deth.qkey = qkey));
+            assert_eq!(pair.drops(B, DropReason::BadQkey), 1, "{state} {qkey:?}");
+        }
+        assert_eq!(only_success(&mut pair, B, Side::Recv).wr_id, recv);
+    }
+}
+
+#[test] //= check E13 test
 fn queue_pair_1_takes_its_well_known_qkey_alone() {
     let mut pair = ud();
     // The second QP of node B, with tag 0, has number 1.

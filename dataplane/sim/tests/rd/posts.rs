@@ -9,7 +9,7 @@ use uroce_transport::{
 };
 use uroce_wire::{Placement, Qpn};
 
-use crate::{A, Scene};
+use crate::{A, B, Scene};
 
 #[test] //= check R8 test
 fn an_rd_qp_takes_posts_with_a_destination_and_an_eec_takes_none() {
@@ -73,6 +73,30 @@ fn posts_below_rts_are_refused() {
     scene.pair.world.fail(at);
     scene.pair.world.post_datagram(at, &wr, &address, &[]).unwrap();
     scene.assert_ended(at, Side::Send, &[(wr.wr_id, WcStatus::WrFlushErr)]);
+}
+
+#[test] //= check R8 test
+//= check G2 test
+fn receives_are_taken_from_init_on_and_filled_in_their_order() {
+    let mut scene = Scene::new();
+    let (from, at) = (scene.here[0], scene.pair.add_rd_in_reset(B, |_| ()));
+    let refused = scene.pair.world.post_recv(at, &RecvWr { wr_id: 1 }, &[]);
+    assert_eq!(refused, Err(PostError::InvalidState));
+    let [init, rtr, rts] = scene.pair.rd_changes(B);
+    scene.pair.world.modify(at, &init).unwrap();
+    let first = scene.pair.rd_recv(at, 100);
+    scene.pair.world.modify(at, &rtr).unwrap();
+    let second = scene.pair.rd_recv(at, 100);
+    for _ in 0..2 {
+        scene.pair.rd_send(from, at, 10);
+    }
+    scene.run();
+    scene.assert_succeeded(at, Side::Recv, &[first, second]);
+    scene.pair.world.modify(at, &rts).unwrap();
+    let third = scene.pair.rd_recv(at, 100);
+    scene.pair.rd_send(from, at, 10);
+    scene.run();
+    scene.assert_succeeded(at, Side::Recv, &[third]);
 }
 
 /// Posts two requests by the EEC `eecn`, of which the first must fail.

@@ -199,6 +199,33 @@ fn the_rnr_timer_is_that_of_the_rd_qp() {
     assert_eq!(*codes.last().unwrap(), 9);
 }
 
+#[test] //= check R12 test
+//= check R7 test
+fn a_new_q_key_of_the_rd_qp_counts_from_then_on() {
+    let qkey = Qkey(0x77);
+    let mut scene = Scene::new();
+    // Given on the way to RTR, and in RTS.
+    let young = scene.pair.add_rd_in_reset(B, |_| ());
+    let [init, rtr, _] = scene.pair.rd_changes(B);
+    for change in [init, QpChange { qkey: Some(qkey), ..rtr }] {
+        scene.pair.world.modify(young, &change).unwrap();
+    }
+    let old = scene.there[0];
+    let change = QpChange { qkey: Some(qkey), ..QpChange::default() };
+    scene.pair.world.modify(old, &change).unwrap();
+    for at in [young, old] {
+        let recv = scene.pair.rd_recv(at, 100);
+        let dest_qpn = scene.pair.world.qp(at).qpn();
+        assert_invalid(&mut scene, |to| to.dest_qpn = dest_qpn);
+        let address = RdAddress { qkey, ..scene.pair.rd_address(A, at) };
+        let (from, op) = (scene.here[0], SendOp::Send { imm: None });
+        let send = scene.pair.post_rd_as(from, &address, op, &[], |_| ());
+        scene.run();
+        scene.assert_succeeded(from, Side::Send, &[send]);
+        scene.assert_succeeded(at, Side::Recv, &[recv]);
+    }
+}
+
 #[test] //= check R14 test
 fn a_refusal_that_is_lost_is_given_again() {
     // The NAK, then the acknowledgement of the RESYNC.

@@ -390,6 +390,19 @@ mod tests {
         AltPath { path, port: host, pkey: Pkey(0x8000 + u16::from(host)), timeout: host }
     }
 
+    #[test] //= check I7 test
+    fn a_path_leads_back_with_both_addresses_and_the_port_only() {
+        let path = path(3, None);
+        let (packed, Encap { src, dst, .. }) =
+            (PackedPath::pack(&path, Kind::Alternate), path.path.encap);
+        assert!(packed.leads_back(dst, src, 3));
+        let other = Gid::from(core::net::Ipv4Addr::new(10, 0, 2, 3));
+        assert!(!packed.leads_back(other, src, 3));
+        assert!(!packed.leads_back(dst, other, 3));
+        assert!(!packed.leads_back(src, dst, 3));
+        assert!(!packed.leads_back(dst, src, 4));
+    }
+
     #[test] //= check H9 test
     fn packed_paths_lose_nothing() {
         let tags = [None, Some(Vlan { vid: 0, pcp: 0 }), Some(Vlan { vid: 4095, pcp: 7 })];

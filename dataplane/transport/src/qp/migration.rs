@@ -326,6 +326,7 @@ impl Qp {
     }
 
     /// Migrates: the next packet leaves on the alternate path, with MigReq 1.
+    //= check D10 — an ATOMIC that is repeated keeps its PSN, by which its answer is found
     //= check I10 — PSNs and queues are unchanged, so any packet may be the first on the new path
     //= check I4 — both ends report it
     //= check I9 — a QP that has migrated is MIGRATED: the peer's request then changes nothing
@@ -338,6 +339,7 @@ impl Qp {
         self.migration.count = self.migration.count.saturating_add(1);
         self.restart_reaction();
         if !seeded!(FormerRate) {
+            //= check S2 — the alternate path has brought its own rate
             self.retune_pace();
         }
         if let Some(rc) = self.service.reliable_mut() {

@@ -32,6 +32,7 @@ impl Qp {
     /// Exchanges the QP's queues for `queues`, which must be empty and of the same `uses_srq`.
     /// Afterwards `queues` holds the former ones. Returns false, without a change, if a work
     /// request is in one of the QP's queues.
+    //= check H12 — PSNs and state go on; only the queues are others
     pub fn exchange_queues(&mut self, queues: &mut WorkQueues) -> bool {
         if self.send_wrs() > 0 || self.recv_wrs() > 0 {
             return false;

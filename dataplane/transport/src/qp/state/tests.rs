@@ -121,6 +121,8 @@ fn all_pairs_of_states_are_those_of_the_committed_table() {
 }
 
 #[test] //= check H1 test
+//= check R6 test
+//= check R7 test
 fn all_pairs_of_states() {
     for qp_type in QpType::ALL {
         let mut drawn = String::new();
@@ -138,6 +140,8 @@ fn all_pairs_of_states() {
 }
 
 #[test] //= check H2 test
+//= check R6 test
+//= check R7 test
 fn each_required_attribute_is_missed_and_each_other_one_refused() {
     for (qp_type, from, to) in pairs() {
         let Some(rule) = rule(qp_type, from, to) else { continue };
