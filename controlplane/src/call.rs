@@ -15,7 +15,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel}
 use std::time::Duration;
 
 use uroce_engine::port::{Link, PortStats};
-use uroce_engine::{AhError, ControlError, Waker};
+use uroce_engine::{AhError, ControlError, CqError, Waker};
 use uroce_transport::ModifyError;
 
 use crate::path::PathError;
@@ -39,6 +39,9 @@ pub enum RequestError {
     /// There is no path to the peer.
     #[error(transparent)]
     Path(#[from] PathError),
+    /// The engine cannot make the completion queue of an RD domain.
+    #[error(transparent)]
+    Queue(#[from] CqError),
     /// The engine has no room for the address handle.
     #[error(transparent)]
     Handle(#[from] AhError),

@@ -89,6 +89,7 @@ impl AsErrno for RequestError {
         match self {
             RequestError::Control(error) => error.errno(),
             RequestError::Path(error) => error.errno(),
+            RequestError::Queue(error) => error.errno(),
             RequestError::Handle(error) => error.errno(),
             RequestError::Connection(error) => error.errno(),
             RequestError::Gone | RequestError::Stalled => Errno::IO,

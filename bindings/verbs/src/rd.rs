@@ -91,24 +91,41 @@ use crate::wr::{RecvWr, SendWr};
 /// come by these only. Clones are handles of the same domain. It exists as long as a handle, a
 /// queue pair or an EE context of it.
 ///
-/// All queue pairs and EE contexts of a domain run on one lcore, which the device chooses.
+/// All queue pairs and EE contexts of a domain run on one lcore. A program that is to use several
+/// lcores opens a domain for each.
 #[derive(Clone, Debug)]
 pub struct Rdd {
     shared: Arc<RddShared>,
 }
 
 impl Context {
-    /// Opens a reliable datagram domain.
+    /// Opens a reliable datagram domain. Domains get the device's lcores in turn.
     ///
     /// # Errors
     ///
     /// See [`CqError`].
     pub fn open_rd_domain(&self) -> Result<Rdd, CqError> {
-        Ok(Rdd { shared: RddShared::new(&self.device)? })
+        let domain = self.device.engine().open_rd_domain();
+        Ok(Rdd { shared: RddShared::new(&self.device, domain)? })
+    }
+
+    /// Opens a reliable datagram domain on this lcore, counted from 0.
+    ///
+    /// # Errors
+    ///
+    /// [`ControlError::NoSuchLcore`](crate::ControlError::NoSuchLcore), [`RequestError::Queue`].
+    pub fn open_rd_domain_on(&self, lcore: usize) -> Result<Rdd, RequestError> {
+        let domain = self.device.engine().open_rd_domain_on(lcore)?;
+        Ok(Rdd { shared: RddShared::new(&self.device, domain)? })
     }
 }
 
 impl Rdd {
+    /// The lcore of the domain's queue pairs and EE contexts.
+    pub fn lcore(&self) -> usize {
+        self.shared.domain.home()
+    }
+
     /// Creates an EE context in RESET.
     ///
     /// # Errors

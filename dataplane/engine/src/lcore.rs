@@ -210,15 +210,20 @@ impl Duties {
         let mut work = Work::from(self.take_injected());
         let Duties { tables, lanes, held, .. } = self;
         let mut turn = TurnContext { now, memory, tables, lanes, held };
-        let rd_is_first = self.shard.has_active_rd() && self.shard.rd_comes_first();
+        let has_rd = self.shard.has_active_rd();
+        let rd_is_first = has_rd && self.shard.rd_comes_first();
+        let rd_is_last = has_rd && !rd_is_first;
         if rd_is_first {
             work = work.max(self.shard.transmit_rd(&mut turn));
         }
         for port in 0..turn.lanes.len() {
             work = work.max(self.shard.transmit(port, &mut turn));
-            work = work.max(turn.lanes[port].flush(now, &self.shard.counters).into());
+            // A lane is flushed once in a turn, after all that send through it.
+            if !rd_is_last {
+                work = work.max(turn.lanes[port].flush(now, &self.shard.counters).into());
+            }
         }
-        if !rd_is_first && self.shard.has_active_rd() {
+        if rd_is_last {
             work = work.max(self.shard.transmit_rd(&mut turn));
             for lane in &mut *turn.lanes {
                 work = work.max(lane.flush(now, &self.shard.counters).into());
@@ -275,14 +280,15 @@ mod tests {
     use uroce_shared::memory::mr_table::MrTable;
     use uroce_shared::queue::places::Places;
     use uroce_shared::queue::{
-        CompletionQueue, QpShared, RingSpec, SendSpec, SharedReceiveQueue, recv_queue, send_queue,
+        CompletionQueue, QpShared, RingSpec, SendQueueEnd, SendSpec, SharedReceiveQueue,
+        recv_queue, send_queue,
     };
     use uroce_shared::table::key::Numbers;
     use uroce_shared::table::qp_table::QpTable;
     use uroce_shared::wake::doorbell::Doorbell;
     use uroce_shared::wake::events::{EventChannel, Subject};
-    use uroce_transport::{Pd, Qp, QpCaps, QpChange, QpInit, QpState, QpType};
-    use uroce_wire::Qpn;
+    use uroce_transport::{AccessFlags, Pd, Qp, QpCaps, QpChange, QpInit, QpState, QpType, RdAttr};
+    use uroce_wire::{Qkey, Qpn};
 
     const CAPS: QpCaps = QpCaps {
         max_send_wr: 1,
@@ -330,10 +336,8 @@ mod tests {
         (Lcore::new(MrReader::new(regions, 0), duties, profile, Some(fatal)), sender)
     }
 
-    #[test]
-    fn an_lcore_that_panics_is_told_of_and_so_are_its_shared_queues() {
-        let events = EventChannel::new(4).unwrap();
-        let (mut lcore, mut sender) = without_ports(&events);
+    /// A QP with a shared receive queue in slot 0, its command, and the ends of its posts.
+    fn create(events: &Arc<EventChannel>, init: QpInit) -> (CreateQp, EventGuard, SendQueueEnd) {
         let qpn = Qpn::new(2);
         let guard = events.admit(Subject::Qp(qpn)).unwrap();
         let srq = events.admit(Subject::Srq(5)).unwrap();
@@ -344,23 +348,36 @@ mod tests {
         let doorbell = Arc::new(Doorbell::new(1, Arc::default()));
         let ring =
             RingSpec { shared: Arc::clone(&shared), doorbell, index: 0, depth: 1, max_sge: 1 };
-        let (_sq, sq) = send_queue(ring.clone(), SendSpec { qp_type: QpType::Rc, max_inline: 0 });
+        let send = SendSpec { qp_type: init.qp_type, max_inline: 0 };
+        let (sq_end, sq) = send_queue(ring.clone(), send);
         let (_rq, rq) = recv_queue(ring, true);
         let cqs = [Arc::clone(&cq), cq];
         let completions = Completions::new(cqs, 0);
         let qp_events = QpEvents { raiser: guard.raiser(), notices: None };
-        let init = QpInit { srq: Some(Pd(1)), ..QpInit::new(QpType::Rc, CAPS) };
         let queues = Queues { sq, rq: RefCell::new(rq) };
-        let qp = Qp::new(qpn, Pd(1), &init);
+        let qp = Qp::new(qpn, Pd(1), &QpInit { srq: Some(Pd(1)), ..init });
         let context =
             Box::new(QpContext::new(qp, queues, shared, completions, qp_events, Some(srq), None));
-        sender.commands.push(Command::from(CreateQp { index: 0, context })).unwrap();
+        (CreateQp { index: 0, context }, guard, sq_end)
+    }
+
+    /// An lcore panics while it works on a QP: the application is told of the device and of the
+    /// QP's shared queue, and when the lcore has been taken apart the QP takes no posts.
+    fn panics(qp_type: QpType, changes: &[QpChange]) {
+        let events = EventChannel::new(4).unwrap();
+        let (mut lcore, mut sender) = without_ports(&events);
+        let (created, _guard, sq) = create(&events, QpInit::new(qp_type, CAPS));
+        sender.commands.push(Command::from(created)).unwrap();
         assert_eq!(lcore.run_turn(), Work::Done);
         assert!(events.try_next().unwrap().is_none());
 
-        let change = QpChange::to(QpState::Err);
-        sender.commands.push(Command::from(ModifyQp { index: 0, change, memory: None })).unwrap();
-        let turn = catch_unwind(AssertUnwindSafe(|| lcore.run_turn()));
+        let turn = catch_unwind(AssertUnwindSafe(|| {
+            for change in changes {
+                let change = ModifyQp { index: 0, change: *change, memory: None };
+                sender.commands.push(Command::from(change)).unwrap();
+                lcore.run_turn();
+            }
+        }));
         assert!(turn.is_err());
         let mut told = Vec::new();
         while let Some(event) = events.try_next().unwrap() {
@@ -369,7 +386,19 @@ mod tests {
         let expected =
             [(Subject::Srq(5), EventKind::SrqErr), (Subject::Device, EventKind::DeviceFatal)];
         assert_eq!(told, expected);
-        // The lanes were removed, so the lcore can no longer be taken apart.
-        std::mem::forget(lcore);
+        drop(lcore);
+        assert_eq!(sq.state(), QpState::Reset);
+    }
+
+    #[test]
+    fn an_lcore_that_panics_is_told_of_and_so_are_its_shared_queues() {
+        panics(QpType::Rc, &[QpChange::to(QpState::Err)]);
+    }
+
+    #[test]
+    fn a_panic_leaves_an_rd_qp_and_an_eec_in_their_places() {
+        let attr = RdAttr { access: AccessFlags::empty(), max_dest_rd_atomic: 0, min_rnr_timer: 1 };
+        panics(QpType::Rd, &QpChange::reliable_datagram_steps(Qkey(1), &attr));
+        panics(QpType::Eec, &[QpChange::to_init(1)]);
     }
 }

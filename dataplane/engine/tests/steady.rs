@@ -9,11 +9,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use uroce_engine::{
     BottleneckConfig, FaultConfig, Forward, IdlePolicy, LossConfig, MwType, PortAddresses,
-    PortFaults, SharedReceiveQueue, TapFrame, TapReader, TapSpec, multicast_mac,
+    PortFaults, RdDomain, SharedReceiveQueue, TapFrame, TapReader, TapSpec, multicast_mac,
 };
 use uroce_transport::{
-    AccessFlags, Ah, AltPath, Counter, PathMigState, QpChange, QpType, RecvWr, SendOp, StaticRate,
-    WcStatus,
+    AccessFlags, Ah, AltPath, Counter, PathMigState, QpChange, QpType, RdAddress, RecvWr, SendOp,
+    Sge, StaticRate, WcStatus,
 };
 use uroce_wire::{Encap, Gid, Mac, PathMtu, Pkey, Qkey, Qpn, Rkey};
 
@@ -76,6 +76,17 @@ fn lcore_threads() -> Vec<u32> {
 
 /// Runs every operation many times, with and without a receive waiting.
 fn traffic(a: &mut TestQp, b: &mut TestQp, local: &lab::Buffer, remote: &lab::Buffer, rounds: u64) {
+    traffic_by(TestQp::send, a, b, [local, remote], rounds);
+}
+
+/// Runs [`traffic`] with requests that `send` posts.
+fn traffic_by(
+    send: impl Fn(&mut TestQp, u64, SendOp, &[Sge]),
+    a: &mut TestQp,
+    b: &mut TestQp,
+    [local, remote]: [&lab::Buffer; 2],
+    rounds: u64,
+) {
     let (va, rkey) = (remote.va(), remote.keys.rkey);
     let operations = [
         SendOp::Write { va, rkey, imm: None },
@@ -91,7 +102,7 @@ fn traffic(a: &mut TestQp, b: &mut TestQp, local: &lab::Buffer, remote: &lab::Bu
         if matches!(operation, SendOp::Send { .. }) && !late {
             b.recv(round, &[remote.sge(0, 1 << 15)]);
         }
-        a.send(round, operation, &[local.sge(0, len)]);
+        send(a, round, operation, &[local.sge(0, len)]);
         if late {
             // First an RNR NAK.
             (0..50).for_each(|_| std::thread::yield_now());
@@ -127,6 +138,76 @@ impl Within {
     fn run(&mut self, rounds: u64) {
         let Within { ends: [one, other], buffers: [local, remote] } = self;
         traffic(one, other, local, remote, rounds);
+    }
+}
+
+/// RD QPs of two engines, two at each, by a pair of EECs. At each engine all are on one lcore.
+struct ReliableDatagrams {
+    domains: [Arc<RdDomain>; 2],
+    eecs: [TestQp; 2],
+    qps: [[TestQp; 2]; 2],
+    buffers: [[lab::Buffer; 2]; 2],
+}
+
+impl ReliableDatagrams {
+    fn new(lab: &mut Lab, lcores: [usize; 2]) -> ReliableDatagrams {
+        let on = |node: &lab::Node, lcore| {
+            let mut all = std::iter::repeat_with(|| node.engine.open_rd_domain());
+            Arc::new(all.find(|domain| domain.home() == lcore).expect("one of many"))
+        };
+        let domains = [on(&lab.a, lcores[0]), on(&lab.b, lcores[1])];
+        let mut nodes = [&mut lab.a, &mut lab.b];
+        let mut make = |at: usize, qp_type| nodes[at].create_in(&domains[at], qp_type);
+        let eecs = [0, 1].map(|at| make(at, QpType::Eec));
+        let qps = [0, 1].map(|at| [QpType::Rd; 2].map(|qp_type| make(at, qp_type)));
+        let addresses = [lab.a.addresses.clone(), lab.b.addresses.clone()];
+        let wish = QpWish { mtu: PathMtu::B1024, timeout: 14, ..QpWish::default() };
+        lab.a.connect_eec(&eecs[0], &addresses[1], eecs[1].qpn, &wish);
+        lab.b.connect_eec(&eecs[1], &addresses[0], eecs[0].qpn, &wish);
+        let mut nodes = [&mut lab.a, &mut lab.b];
+        let buffers = [0, 1].map(|at| {
+            [0, 1].map(|qp: usize| {
+                nodes[at].start_rd(&qps[at][qp], QKEY);
+                nodes[at].register(qps[at][qp].pd, 1 << 15, AccessFlags::all())
+            })
+        });
+        ReliableDatagrams { domains, eecs, qps, buffers }
+    }
+
+    fn to(&self, qp: usize) -> RdAddress {
+        RdAddress { eecn: self.eecs[0].qpn, dest_qpn: self.qps[1][qp].qpn, qkey: QKEY }
+    }
+
+    /// Runs every operation by each RD QP, then two messages of which the first is put off.
+    fn run(&mut self, rounds: u64) {
+        let to = [self.to(0), self.to(1)];
+        let ReliableDatagrams { qps: [near, far], buffers: [from, into], .. } = self;
+        for qp in 0..2 {
+            let send = |qp: &mut TestQp, id, op, sges: &[Sge]| qp.send_to(&to[0], id, op, sges);
+            let ends = [&from[qp], &into[0]];
+            traffic_by(send, &mut near[qp], &mut far[0], ends, rounds);
+        }
+        for round in 0..rounds / 10 {
+            let message = |buffer: &lab::Buffer| [buffer.sge(0, 3000)];
+            near[0].send_to(&to[0], round, SendOp::Send { imm: None }, &message(&from[0]));
+            far[1].recv(round, &message(&into[1]));
+            near[1].send_to(&to[1], round, SendOp::Send { imm: None }, &message(&from[1]));
+            assert_eq!(near[1].completion().status, WcStatus::Success);
+            far[0].recv(round, &message(&into[0]));
+            assert_eq!(near[0].completion().status, WcStatus::Success);
+            far.iter().for_each(|qp| assert_eq!(qp.completion().wr_id, round));
+        }
+    }
+
+    /// Creates an RD QP, and destroys it while its message has no receive.
+    fn create_and_destroy(&self, lab: &mut Lab) {
+        let mut qp = lab.a.create_in(&self.domains[0], QpType::Rd);
+        lab.a.start_rd(&qp, QKEY);
+        qp.send_to(&self.to(0), 1, SendOp::Send { imm: None }, &[]);
+        lab.a.control.query_qp(qp.qpn).expect("there");
+        lab.a.control.destroy_qp(qp.qpn).expect("destroys");
+        let eec = lab.a.create_in(&self.domains[0], QpType::Eec);
+        lab.a.control.destroy_qp(eec.qpn).expect("destroys");
     }
 }
 
@@ -252,6 +333,16 @@ fn migrations(lab: &mut Lab, qps: [&mut TestQp; 2], buffers: [&lab::Buffer; 2], 
     assert_eq!(count, u32::from(rounds));
 }
 
+/// Creates a QP, gives it other queues, takes it to RTS, and destroys it.
+fn create_and_destroy(lab: &mut Lab, wish: &QpWish) {
+    let mut qp = lab.a.create_qp(wish);
+    lab.a.control.query_qp(qp.qpn).expect("there");
+    lab.a.control.resize_qp(qp.qpn, wish.caps).expect("nothing outstanding");
+    let peer = qp.qpn;
+    lab.a.bring_up(&mut qp, &lab.b.addresses, peer, wish);
+    lab.a.control.destroy_qp(qp.qpn).expect("destroys");
+}
+
 /// Returns all kinds of faults beside this loss.
 fn faults(loss: LossConfig) -> PortFaults {
     let fault = FaultConfig {
@@ -303,6 +394,7 @@ fn an_lcore_allocates_nothing_once_its_qps_are_made() {
         (one, other, regions)
     });
     let mut within = Within::new(&mut lab, [0, 1]);
+    let mut reliable = [[0, 1], [1, 1]].map(|lcores| ReliableDatagrams::new(&mut lab, lcores));
     let quiet = LabConfig { lcores: 2, ..LabConfig::default() };
     let mut datagram_lab = Lab::new(&quiet);
     let mut datagrams = Datagrams::new(&mut datagram_lab, [0, 1]);
@@ -315,18 +407,14 @@ fn an_lcore_allocates_nothing_once_its_qps_are_made() {
         traffic(one, other, local, remote, 300);
     }
     within.run(100);
+    reliable.iter_mut().for_each(|reliable| reliable.run(60));
     datagrams.run(300);
     windows(&lab, &mut b, &remote, 300);
     migrations(&mut lab, [&mut a, &mut b], [&local, &remote], 20);
     // Commands are included: the control plane allocates and frees what an lcore gets.
     for round in 1..=10 {
-        let wish = QpWish { notices: true, ..selective };
-        let mut qp = lab.a.create_qp(&wish);
-        lab.a.control.query_qp(qp.qpn).expect("there");
-        lab.a.control.resize_qp(qp.qpn, wish.caps).expect("nothing outstanding");
-        let peer = qp.qpn;
-        lab.a.bring_up(&mut qp, &lab.b.addresses, peer, &wish);
-        lab.a.control.destroy_qp(qp.qpn).expect("destroys");
+        create_and_destroy(&mut lab, &QpWish { notices: true, ..selective });
+        reliable.iter().for_each(|reliable| reliable.create_and_destroy(&mut lab));
         lab.a.control.migrate_port(1, |_| true).expect("a port");
         lab.a.control.set_faults(1, &faults(loss)).expect("a port");
         let slow = BottleneckConfig { kmin: 0, ..BottleneckConfig::new(1000, 1 << 20) };
@@ -335,6 +423,7 @@ fn an_lcore_allocates_nothing_once_its_qps_are_made() {
         forward_one(&mut lab);
         let mut taps = tap(&mut lab.a);
         traffic(&mut a, &mut b, &local, &remote, 5);
+        reliable.iter_mut().for_each(|reliable| reliable.run(5));
         let mut copy = TapFrame::default();
         assert!(taps.iter_mut().any(|tap| tap.read(&mut copy)), "frames are copied");
     }
@@ -344,11 +433,13 @@ fn an_lcore_allocates_nothing_once_its_qps_are_made() {
 
     let own = rustix::thread::gettid().as_raw_nonzero().get() as u32;
     assert!(slot(own).load(Ordering::SeqCst) > 0, "the counting works");
-    assert!(lab.b.engine.counters().transport(Counter::HeldPackets) > 100, "packets are held");
+    let counters = lab.b.engine.counters();
+    assert!(counters.transport(Counter::HeldPackets) > 100, "packets are held");
+    assert!(counters.transport(Counter::RdResyncs) > 10, "messages are put off and given up");
     for thread in lcores {
         assert_eq!(slot(thread).load(Ordering::SeqCst), 0, "thread {thread} allocated or freed");
     }
-    drop((local, remote, holders, within, datagrams));
+    drop((local, remote, holders, within, reliable, datagrams));
     lab.finish();
     datagram_lab.finish();
 }
@@ -420,14 +511,17 @@ fn connections() {
     let local = lab.a.register(a.pd, 1 << 15, AccessFlags::all());
     let remote = lab.b.register(b.pd, 1 << 15, AccessFlags::all());
     let mut within = Within::new(&mut lab, [0, 0]);
+    let mut reliable = ReliableDatagrams::new(&mut lab, [0, 0]);
     traffic(&mut a, &mut b, &local, &remote, 50);
     within.run(50);
+    reliable.run(10);
     eventually("quiet", || a.sq.room() == 64);
     let _ = std::fs::metadata(BEGIN);
     traffic(&mut a, &mut b, &local, &remote, 300);
     within.run(300);
+    reliable.run(30);
     let _ = std::fs::metadata(END);
-    drop((local, remote, within));
+    drop((local, remote, within, reliable));
     lab.finish();
 }
 

@@ -431,6 +431,12 @@ pub trait Env: PacketSink + Output + SharedReceives {
         None
     }
 
+    /// Returns whether [`with_other`](Env::with_other) cannot reach the EEC of this number because
+    /// the EEC is of another RD domain, which is in another environment.
+    fn has_eec_elsewhere(&self, _number: Qpn) -> bool {
+        false
+    }
+
     /// Asks the caller to poll the QP that is being worked on for packets, which it does not do by
     /// itself after [`with_other`](Env::with_other).
     fn wake(&mut self) {}

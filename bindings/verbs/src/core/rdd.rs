@@ -18,9 +18,9 @@ pub(crate) struct RddShared {
 }
 
 impl RddShared {
-    pub(crate) fn new(device: &Arc<Device>) -> Result<Arc<RddShared>, CqError> {
+    pub(crate) fn new(device: &Arc<Device>, domain: RdDomain) -> Result<Arc<RddShared>, CqError> {
         Ok(Arc::new(RddShared {
-            domain: Arc::new(device.engine().open_rd_domain()),
+            domain: Arc::new(domain),
             pd: PdShared::new(device),
             cq: CqShared::unused(device)?,
         }))

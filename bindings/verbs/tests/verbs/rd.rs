@@ -234,6 +234,25 @@ fn packets_reach_ee_contexts_of_other_lcores_than_the_one_that_receives_them() {
 }
 
 #[test]
+fn a_domain_is_on_the_lcore_that_was_chosen_or_the_next_in_turn() {
+    let lab = Lab::new(&Setup { lcores: 2, ..Setup::default() });
+    let context = &lab.left.context;
+    for lcore in [1, 1, 0] {
+        let domain = context.open_rd_domain_on(lcore).unwrap();
+        assert_eq!(domain.lcore(), lcore);
+        let (eec, qp) = (domain.create_eec().unwrap(), qp(&lab.left, &domain));
+        assert_eq!([eec.query().unwrap().lcore, qp.query().unwrap().lcore], [lcore; 2]);
+    }
+    let refused = context.open_rd_domain_on(2).map(|domain| domain.lcore());
+    let no_such =
+        |error: &RequestError| matches!(error, RequestError::Control(ControlError::NoSuchLcore(2)));
+    assert!(refused.as_ref().is_err_and(no_such), "{refused:?}");
+    // The lab has opened one domain of this device.
+    let homes = [(); 4].map(|()| context.open_rd_domain().unwrap().lcore());
+    assert_eq!(homes, [1, 0, 1, 0]);
+}
+
+#[test]
 fn a_domain_of_another_device_is_refused() {
     let lab = Lab::new(&Setup::default());
     let elsewhere = lab.right.context.open_rd_domain().unwrap();

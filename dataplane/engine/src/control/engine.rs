@@ -138,6 +138,8 @@ pub(crate) struct Shared {
     pub(crate) windows: AtomicU32,
     /// The next number of a CQ or SRQ, for its events, or of an XRC or RD domain.
     next_queue: AtomicU32,
+    /// RD domains to which a home was given in turn.
+    pub(crate) rd_domains: AtomicU32,
     pub(crate) driver: Driver,
     /// Number of processors that the process had when the engine started.
     pub(crate) processors: u32,
@@ -175,6 +177,7 @@ impl Engine {
             pds: AtomicU32::new(0),
             windows: AtomicU32::new(0),
             next_queue: AtomicU32::new(1),
+            rd_domains: AtomicU32::new(0),
             driver: config.driver,
             processors: crate::control::crowd::processors(),
         });

@@ -3,7 +3,9 @@
 //! Invariants
 //! - All RD QPs and EECs of a domain are on one lcore, its home: an EEC works on the RD QPs.
 
+use crate::control::ControlError;
 use crate::control::engine::Engine;
+use uroce_shared::sync::Ordering;
 use uroce_transport::Rdd;
 
 /// A reliable datagram domain (RDD).
@@ -26,10 +28,24 @@ impl RdDomain {
 }
 
 impl Engine {
-    /// Makes a reliable datagram domain. Its home lcore follows from its number, which is in turn
-    /// with those of completion queues and other objects.
+    /// Makes a reliable datagram domain. Its home is the next lcore in turn.
     pub fn open_rd_domain(&self) -> RdDomain {
-        let number = self.next_number();
-        RdDomain { number: Rdd(number), home: number as usize % self.lcores() }
+        let before = self.shared.rd_domains.fetch_add(1, Ordering::Relaxed);
+        self.rd_domain_at(before as usize % self.lcores())
+    }
+
+    /// Makes a reliable datagram domain with this home.
+    ///
+    /// # Errors
+    /// [`ControlError::NoSuchLcore`].
+    pub fn open_rd_domain_on(&self, lcore: usize) -> Result<RdDomain, ControlError> {
+        match lcore < self.lcores() {
+            true => Ok(self.rd_domain_at(lcore)),
+            false => Err(ControlError::NoSuchLcore(lcore)),
+        }
+    }
+
+    fn rd_domain_at(&self, home: usize) -> RdDomain {
+        RdDomain { number: Rdd(self.next_number()), home }
     }
 }

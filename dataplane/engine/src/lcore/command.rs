@@ -249,8 +249,8 @@ impl LcoreCommand for ResizeQp {
     }
 }
 
-/// Takes a QP out of its slot; the reply is the QP. Unless the QP is RC, its posted packets are
-/// sent first, as far as the port has room.
+/// Takes a QP out of its slot; the reply is the QP. Posted packets of a service without
+/// acknowledgements are sent first, as far as the port has room.
 #[derive(Debug)]
 pub(crate) struct DestroyQp {
     pub(crate) index: u32,

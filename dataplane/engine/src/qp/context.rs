@@ -16,7 +16,9 @@ use std::sync::Arc;
 use uroce_shared::queue::xrc::Xrcd;
 use uroce_shared::queue::{QpShared, RecvQueueFeed, SendQueueFeed, SharedReceiveQueue};
 use uroce_shared::wake::events::EventRaiser;
-use uroce_transport::{Cqe, Env, Instant, PathMigState, Qp, QpChange, QpState, Side, WorkQueues};
+use uroce_transport::{
+    Cqe, Env, Instant, PathMigState, Qp, QpChange, QpState, QpType, Side, WorkQueues,
+};
 
 /// Bytes of a QP's boxed context, and of the state that it shares with the application (with the
 /// two counters of its `Arc`).
@@ -35,10 +37,10 @@ pub(crate) struct QpContext {
     pub(crate) shared: Arc<QpShared>,
     /// The shared receive queue, if the QP uses one.
     pub(crate) srq: Option<Arc<SharedReceiveQueue>>,
-    /// The place of its schedule: that of the port that the QP sends on, counted from 0, which is
-    /// `qp.attr().port − 1`; for RD QPs and EECs the last one.
-    port: u8,
-    /// Whether the QP is in its port's active list.
+    /// The place of its schedule. It is the port that the QP sends on, counted from 0, which is
+    /// `qp.attr().port − 1`; RD QPs and EECs have others ([`QpContext::set_rd_schedule`]).
+    port: u16,
+    /// Whether the QP is in the active list of its schedule.
     pub(crate) active: bool,
     /// Whether the QP is a connection to one of the device's own addresses.
     looper: bool,
@@ -193,7 +195,8 @@ impl QpContext {
         QueueFeeds { sq, rq }.release(&self.shared, &mut self.completions);
     }
 
-    /// Returns the port that the QP sends on, counted from 0.
+    /// Returns the place of the QP's schedule: except for RD QPs and EECs the port that the QP
+    /// sends on, counted from 0.
     pub(crate) fn port(&self) -> usize {
         usize::from(self.port)
     }
@@ -208,16 +211,23 @@ impl QpContext {
         usize::from(self.qp.port().saturating_sub(1))
     }
 
-    /// Sets the schedule of an RD QP or EEC.
-    pub(super) fn set_rd_schedule(&mut self, at: usize) {
-        self.port = at as u8;
+    /// RD QPs and EECs: sets the place of the schedule, on an lcore with `ports` ports. Those of
+    /// EECs are behind those of the ports, one for each port. The last one is that of RD QPs.
+    pub(super) fn set_rd_schedule(&mut self, ports: usize) {
+        const { assert!(2 * crate::limits::MAX_PORTS <= u16::MAX as usize) };
+        let is_eec = self.qp.qp_type() == QpType::Eec;
+        let place = if is_eec { ports + self.lane() } else { 2 * ports };
+        self.port = place as u16;
     }
 
     /// Called after Modify QP: updates what is derived from the attributes.
     pub(crate) fn rebuild(&mut self, lanes: &[Lane]) {
         let attr = self.qp.attr();
-        self.port = attr.port.saturating_sub(1);
         self.looper = attr.path.encap.is_loopback() && self.qp.qp_type().is_connected();
+        if self.is_rd() {
+            return self.set_rd_schedule(lanes.len());
+        }
+        self.port = attr.port.saturating_sub(1).into();
         if let Some(mtu) = lanes.get(usize::from(self.port)).and_then(|lane| lane.path_mtu) {
             self.qp.set_port_mtu(mtu);
         }

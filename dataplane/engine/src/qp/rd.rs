@@ -6,8 +6,9 @@
 //! ```
 //!
 //! Invariants
-//! - All RD QPs and EECs of a domain are in one shard. They are in one schedule, the last one,
-//!   whatever their ports.
+//! - All RD QPs and EECs of a domain are in one shard. EECs have a schedule for each port, and RD
+//!   QPs, which send nothing themselves, one for all.
+//! - What is worked on is back in its slot afterwards, also if the turn panics.
 //! - What follows an input follows it for each QP that has been worked on.
 //! - No QP fails for a completion queue that is full before the input is over: it could not leave
 //!   the EEC that is being worked on.
@@ -24,12 +25,13 @@ use crate::qp::completions::Completions;
 use crate::qp::context::{PathState, QpContext, QpEvents, QueueFeeds};
 use crate::qp::env::{QpEnv, QpMemory, TurnContext};
 use crate::qp::held::HeldPackets;
+use crate::qp::schedule::TURN;
 use crate::qp::shard::Shard;
 use std::cell::RefCell;
 use uroce_shared::memory::mr_table::MrView;
 use uroce_shared::queue::{QpShared, RecvQueueFeed, SharedReceiveQueue};
 use uroce_shared::seat::Work;
-use uroce_shared::table::qp_table::RD_BIT;
+use uroce_shared::table::qp_table::Place;
 use uroce_transport::{
     AsyncEvent, Counter, Cqe, Env, Found, Instant, ModifyError, Outbound, Output, PacketSink,
     Progress, Qp, QpChange, QpState, QpType, RecvWr, Sge, SharedReceives, Side, TransmitError,
@@ -38,8 +40,6 @@ use uroce_wire::Qpn;
 
 /// Largest number of packets that an EEC sends before the next one's turn.
 const QUANTUM: u32 = 32;
-/// Packets after which EECs send no more in one turn of the lcore.
-const TURN: u64 = 256;
 /// Places for completions that a QP finds at least when it is worked on by another.
 const ROOM: usize = 64;
 
@@ -51,6 +51,13 @@ pub(crate) struct RdEnv<'a> {
     held: &'a mut HeldPackets,
     shard: &'a mut Shard,
     own: Own<'a>,
+}
+
+/// An RD QP or EEC that is out of its slot while it is worked on. It is back when this is dropped.
+struct Away<'s> {
+    shard: &'s mut Shard,
+    index: u32,
+    context: Option<Box<QpContext>>,
 }
 
 /// What is the QP's own that is being worked on.
@@ -144,13 +151,19 @@ impl<'a> Env for RdEnv<'a> {
         number: Qpn,
         work: impl FnOnce(&mut Qp, &mut RdEnv<'_>) -> R,
     ) -> Option<R> {
-        let (index, context) = self.shard.take_rd(number)?;
+        let index = self.shard.find_rd(number)?;
         if self.shard.pending.capacity() - self.shard.pending.len() < ROOM {
             self.deliver();
         }
         let RdEnv { now, memory: QpMemory { view, tables }, lanes, held, shard, .. } = self;
         let mut turn = TurnContext { now: *now, memory: view, tables, lanes, held };
-        Some(shard.serve(index, context, &mut turn, |qp, _, env| work(qp, env)))
+        let is_it = |context: &QpContext| context.qp.qpn() == number;
+        shard.serve(index, is_it, &mut turn, |qp, _, env| work(qp, env))
+    }
+
+    fn has_eec_elsewhere(&self, number: Qpn) -> bool {
+        let place = self.shard.table.find(number).filter(Place::is_eec);
+        place.is_some_and(|place| place.lcore() != self.shard.lcore)
     }
 
     fn wake(&mut self) {
@@ -196,66 +209,34 @@ impl Output for RdEnv<'_> {
     }
 }
 
-impl Shard {
-    /// The place of RD QPs and EECs among the schedules.
-    fn rd_schedule(&self) -> usize {
-        self.schedules.len() - 1
-    }
-
-    /// Returns whether the QP in a slot is an RD QP or EEC.
-    pub(crate) fn is_rd(&self, index: u32) -> bool {
-        self.get(index).is_some_and(QpContext::is_rd)
-    }
-
-    /// Takes the RD QP or EEC of this number out of its slot. `None` if there is none, or it is
-    /// being worked on.
-    fn take_rd(&mut self, number: Qpn) -> Option<(u32, Box<QpContext>)> {
-        let place = self.table.find(number)?;
-        if place.owner != self.lcore | RD_BIT {
-            return None;
+impl Drop for Away<'_> {
+    fn drop(&mut self) {
+        if let Some(slot) = self.shard.qps.get_mut(self.index as usize) {
+            *slot = self.context.take();
         }
-        let slot = self.qps.get_mut(place.index as usize)?;
-        let context = slot.take_if(|context| context.qp.qpn() == number)?;
-        Some((place.index, context))
     }
+}
 
-    /// Gives the RD QP or EEC in a slot one input. `None` if there is none.
-    pub(crate) fn input_rd<R>(
+impl Away<'_> {
+    /// Gives the QP to `work`, and publishes the results. Returns that of `work`, and whether the
+    /// QP asks for a turn.
+    fn input<R>(
         &mut self,
-        index: u32,
         turn: &mut TurnContext<'_>,
         work: impl FnOnce(&mut Qp, &mut QueueFeeds<'_>, &mut RdEnv<'_>) -> R,
-    ) -> Option<R> {
-        let slot = self.qps.get_mut(index as usize)?;
-        let context = slot.take_if(|context| context.is_rd())?;
-        let result = self.serve(index, context, turn, work);
-        while std::mem::take(&mut self.has_overrun) {
-            self.fail_overrun(turn);
-        }
-        Some(result)
-    }
-
-    /// Gives a QP, which is not in its slot, to `work`, puts it back, and does what follows an
-    /// input.
-    fn serve<R>(
-        &mut self,
-        index: u32,
-        mut context: Box<QpContext>,
-        turn: &mut TurnContext<'_>,
-        work: impl FnOnce(&mut Qp, &mut QueueFeeds<'_>, &mut RdEnv<'_>) -> R,
-    ) -> R {
-        let first = self.pending.len();
-        let noted = context.completions.has_delivered();
-        let lane = context.lane();
+    ) -> Option<(R, bool)> {
+        let Away { shard, context, .. } = self;
+        let context = context.as_deref_mut()?;
+        let (first, lane) = (shard.pending.len(), context.lane());
         let QpContext { qp, queues, completions, events, path, shared, srq, published, .. } =
-            &mut *context;
+            context;
         let feeds = &mut queues.feeds();
         let (rq, srq) = (feeds.rq, srq.as_deref());
         let own = Own { rq, srq, completions, events, path, lane, first, is_woken: false };
         let TurnContext { now, memory, tables, lanes, held } = turn;
         let memory: &MrView<'_> = memory;
         let memory = QpMemory { view: memory, tables };
-        let mut env = RdEnv { now: *now, memory, lanes, held, shard: self, own };
+        let mut env = RdEnv { now: *now, memory, lanes, held, shard, own };
         // A packet of an EEC needs the receives that were posted to the RD QP.
         rq.borrow_mut().feed_datagrams(qp, &mut env);
         let result = work(qp, feeds, &mut env);
@@ -267,8 +248,53 @@ impl Shard {
         }
         env.deliver();
         let wants_turn = env.own.is_woken || feeds.sq.has_more_for(qp);
-        // The schedule of another port is the same.
-        env.own.path.migrated = false;
+        Some((result, wants_turn))
+    }
+}
+
+impl Shard {
+    /// Returns whether the QP in a slot is an RD QP or EEC.
+    pub(crate) fn is_rd(&self, index: u32) -> bool {
+        self.get(index).is_some_and(QpContext::is_rd)
+    }
+
+    /// Returns the slot of the RD QP or EEC of this number, if this shard has it.
+    fn find_rd(&self, number: Qpn) -> Option<u32> {
+        let place = self.table.find(number).filter(Place::is_rd)?;
+        (place.lcore() == self.lcore).then_some(place.index)
+    }
+
+    /// Gives the RD QP or EEC in a slot one input. `None` if there is none.
+    pub(crate) fn input_rd<R>(
+        &mut self,
+        index: u32,
+        turn: &mut TurnContext<'_>,
+        work: impl FnOnce(&mut Qp, &mut QueueFeeds<'_>, &mut RdEnv<'_>) -> R,
+    ) -> Option<R> {
+        let result = self.serve(index, QpContext::is_rd, turn, work)?;
+        while std::mem::take(&mut self.has_overrun) {
+            self.fail_overrun(turn);
+        }
+        Some(result)
+    }
+
+    /// Gives the RD QP or EEC in a slot to `work`, and does what follows an input. `None` if there
+    /// is none that `is_it`, or it is being worked on.
+    fn serve<R>(
+        &mut self,
+        index: u32,
+        is_it: impl FnOnce(&QpContext) -> bool,
+        turn: &mut TurnContext<'_>,
+        work: impl FnOnce(&mut Qp, &mut QueueFeeds<'_>, &mut RdEnv<'_>) -> R,
+    ) -> Option<R> {
+        let context = self.qps.get_mut(index as usize)?.take_if(|context| is_it(context))?;
+        let noted = context.completions.has_delivered();
+        let mut away = Away { shard: self, index, context: Some(context) };
+        let result = away.input(turn, work);
+        drop(away);
+        let (result, wants_turn) = result?;
+
+        let context = self.qps.get_mut(index as usize)?.as_deref_mut()?;
         if !noted && context.completions.has_delivered() {
             self.completed.push(index);
         }
@@ -277,11 +303,13 @@ impl Shard {
         {
             self.timers.set(index, deadline);
         }
-        self.qps[index as usize] = Some(context);
+        if std::mem::take(&mut context.path.migrated) {
+            self.follow_path(index, turn.lanes);
+        }
         if wants_turn {
             self.activate(index);
         }
-        result
+        Some(result)
     }
 
     /// Takes each QP with a completion that did not fit to ERR.
@@ -296,11 +324,7 @@ impl Shard {
                 let is_alive = !matches!(context.qp.state(), QpState::Err | QpState::Reset);
                 context.is_rd() && context.completions.overrun && is_alive
             };
-            if self.get(index).is_some_and(is_over)
-                && let Some(context) = self.qps[index as usize].take()
-            {
-                self.serve(index, context, turn, |qp, _, env| qp.fail(env));
-            }
+            self.serve(index, is_over, turn, |qp, _, env| qp.fail(env));
         }
     }
 
@@ -323,8 +347,9 @@ impl Shard {
         if result.is_ok() {
             context.note_loader(change);
         }
+        // The port may have changed.
+        self.follow_path(index, turn.lanes);
         self.set_timer(index);
-        self.activate(index);
         Some(result)
     }
 
@@ -358,7 +383,8 @@ impl Shard {
         turn: &mut TurnContext<'_>,
         all: &mut Migrated,
     ) {
-        for index in 0..self.qps.len() as u32 {
+        let slots = if self.rds > 0 { self.qps.len() } else { 0 };
+        for index in 0..slots as u32 {
             let is_there =
                 |context: &QpContext| context.qp.qp_type() == QpType::Eec && context.lane() == port;
             if !self.get(index).is_some_and(is_there) {
@@ -372,12 +398,6 @@ impl Shard {
         }
     }
 
-    /// Returns whether RD QPs or EECs may have something to do.
-    #[inline]
-    pub(crate) fn has_active_rd(&self) -> bool {
-        self.schedules.last().is_some_and(|schedule| !schedule.active.is_empty())
-    }
-
     /// Returns whether EECs send before the QPs of the ports in this turn. Both take turns, or one
     /// could leave a busy port no room for the other.
     pub(crate) fn rd_comes_first(&mut self) -> bool {
@@ -385,39 +405,61 @@ impl Shard {
         self.rd_is_first
     }
 
-    /// Lets the active RD QPs take what was posted, and the active EECs send. Returns whether any
-    /// had a turn, and whether any made progress.
+    /// Lets the active RD QPs take what was posted, then the active EECs send, those that RD QPs
+    /// have woken among them. Returns whether any had a turn, and whether any made progress.
     #[cold]
     pub(crate) fn transmit_rd(&mut self, turn: &mut TurnContext<'_>) -> Work {
-        let at = self.rd_schedule();
-        // The EECs that the RD QPs wake have their turns too.
-        let mut turns = 2 * self.schedules[at].active.len();
-        let taken = |turn: &TurnContext<'_>| turn.lanes.iter().map(Lane::taken).sum::<u64>();
-        let begin = taken(turn);
         let mut work = Work::Nothing;
-        while turns > 0 && taken(turn) < begin + TURN {
-            turns -= 1;
+        let at = self.schedules.len() - 1;
+        for _ in 0..self.schedules[at].active.len() {
+            let Some(index) = self.schedules[at].active.pop_front() else { break };
+            self.visit_rd(index, turn);
+            // It sends nothing itself, and has taken all that was posted.
+            self.retire(index);
+            work = Work::Done;
+        }
+        for port in 0..turn.lanes.len() {
+            work = work.max(self.transmit_eecs(port, turn));
+        }
+        work
+    }
+
+    /// Lets the active EECs of a port send, as [`Shard::transmit`] does the QPs of the port. One that
+    /// finds the port full ends the turn of all.
+    fn transmit_eecs(&mut self, port: usize, turn: &mut TurnContext<'_>) -> Work {
+        let at = self.schedules.len() / 2 + port;
+        let begin = turn.lanes[port].taken();
+        let mut work = Work::Nothing;
+        for _ in 0..self.schedules[at].active.len() {
+            if turn.lanes[port].taken() >= begin + TURN {
+                break;
+            }
             let Some(index) = self.schedules[at].active.pop_front() else { break };
             let progress = self.visit_rd(index, turn);
             let is_blocked = progress == Some(Progress::Blocked);
             work = work.max(if is_blocked { Work::Blocked } else { Work::Done });
-            if is_blocked && let Some(lane) = self.get(index).map(QpContext::lane) {
-                // Another QP at that port is not to be taken for the one that was refused.
-                turn.lanes[lane].take_was_refused_alone();
-            }
+            let active = &mut self.schedules[at].active;
             match progress {
-                // One that is blocked makes room: the others may have other ports.
-                Some(Progress::More | Progress::Blocked) => {
-                    self.schedules[at].active.push_back(index);
+                Some(Progress::More) => active.push_back(index),
+                Some(Progress::Blocked) if turn.lanes[port].take_was_refused_alone() => {
+                    active.push_back(index);
+                }
+                Some(Progress::Blocked) => {
+                    active.push_front(index);
+                    if self.schedules[at].has_loopers {
+                        self.transmit_loopers(at, port, turn);
+                    }
+                    break;
                 }
                 Some(Progress::Idle) | None => self.retire(index),
             }
         }
-        work.max((taken(turn) > begin).into())
+        // An EEC that is blocked now may have sent something before.
+        work.max((turn.lanes[port].taken() > begin).into())
     }
 
     /// Gives an RD QP or EEC its turn.
-    fn visit_rd(&mut self, index: u32, turn: &mut TurnContext<'_>) -> Option<Progress> {
+    pub(super) fn visit_rd(&mut self, index: u32, turn: &mut TurnContext<'_>) -> Option<Progress> {
         let now = turn.now;
         self.input_rd(index, turn, |qp, feeds, env| {
             feeds.sq.answer_datagrams(qp, env);

@@ -1,4 +1,5 @@
-//! Schedule: the QPs of a port that have something to send take turns, round robin.
+//! Schedule: the QPs of a port that have something to send take turns, round robin. So do its EECs,
+//! in a schedule of their own ([`crate::qp::rd`]).
 //!
 //! Invariants
 //! - A QP sends at most [`QUANTUM`] packets before the next one's turn, and up to [`QUANTA`] times
@@ -29,9 +30,9 @@ const SMALL_TURN: u64 = 8192;
 /// turn.
 const QUANTA: u32 = 4;
 /// Packets after which a port sends no more in one turn of the lcore.
-const TURN: u64 = 256;
+pub(super) const TURN: u64 = 256;
 
-/// The QPs of one port that may have something to send.
+/// The QPs, or EECs, of one port that may have something to send.
 #[derive(Debug)]
 pub(crate) struct Schedule {
     /// The slots of the QPs that may have something to send, in the order of their turns.
@@ -79,7 +80,7 @@ impl Shard {
                 Some(Progress::Blocked) => {
                     self.schedules[port].active.push_front(index);
                     if self.schedules[port].has_loopers {
-                        self.transmit_loopers(port, turn);
+                        self.transmit_loopers(port, port, turn);
                     }
                     break;
                 }
@@ -116,20 +117,21 @@ impl Shard {
         self.get(index).is_some_and(|context| context.path.is_paced)
     }
 
-    /// Called when the port is full: connections to the device itself continue, since their packets
-    /// do not go to the port. All QPs keep their order.
+    /// Called when the port is full: connections to the device itself in the schedule at place `at`
+    /// continue, since their packets do not go to the port. All QPs keep their order.
     #[cold]
-    fn transmit_loopers(&mut self, port: usize, turn: &mut TurnContext<'_>) {
-        for _ in 0..self.schedules[port].active.len() {
-            let Some(index) = self.schedules[port].active.pop_front() else { break };
+    pub(super) fn transmit_loopers(&mut self, at: usize, port: usize, turn: &mut TurnContext<'_>) {
+        for _ in 0..self.schedules[at].active.len() {
+            let Some(index) = self.schedules[at].active.pop_front() else { break };
             let progress = match self.get(index) {
-                Some(context) if context.is_looper() => self.visit(index, turn),
-                Some(_) => Some(Progress::More),
+                Some(context) if !context.is_looper() => Some(Progress::More),
+                Some(context) if context.is_rd() => self.visit_rd(index, turn),
+                Some(_) => self.visit(index, turn),
                 None => None,
             };
             match progress {
                 Some(Progress::More | Progress::Blocked) => {
-                    self.schedules[port].active.push_back(index);
+                    self.schedules[at].active.push_back(index);
                 }
                 Some(Progress::Idle) | None => self.retire(index),
             }

@@ -22,11 +22,11 @@ use crate::qp::schedule::Schedule;
 use std::sync::Arc;
 use uroce_shared::queue::cq::CompletionQueue;
 use uroce_shared::queue::xrc::XrcTable;
-use uroce_shared::table::qp_table::{Place, QpTable, RD_BIT};
+use uroce_shared::table::qp_table::{EEC_BIT, Place, QpTable, RD_BIT};
 use uroce_shared::table::qsbr::InTurn;
 use uroce_shared::time::timer_wheel::TimerWheel;
 use uroce_transport::{
-    AltPath, Cqe, Instant, PathMigState, Qp, QpChange, QpState, SelectiveRepeat, Side,
+    AltPath, Cqe, Instant, PathMigState, Qp, QpChange, QpState, QpType, SelectiveRepeat, Side,
 };
 use uroce_wire::Psn;
 
@@ -37,8 +37,8 @@ const PENDING: usize = 512;
 /// Largest number of deadlines handled in one turn, so that many at once do not delay receiving.
 const DEADLINES: usize = 256;
 
-/// Bytes per QP: a pointer, a deadline, and a place each in `completed` and in a port's active
-/// list.
+/// Bytes per QP: a pointer, a deadline, and a place each in `completed` and in the list of its
+/// schedule. (The lists of the other schedules have places for it, which are never touched.)
 pub(crate) const BYTES_PER_QP: usize = size_of::<Option<Box<QpContext>>>()
     + uroce_shared::time::timer_wheel::BYTES_PER_INDEX
     + 2 * size_of::<u32>();
@@ -54,9 +54,11 @@ pub(crate) struct Shard {
     pub(super) pending: Vec<(Side, Cqe)>,
     /// QPs that have completed something in this turn.
     pub(super) completed: Vec<u32>,
-    /// For each port, the QPs that may have something to send; then the RD QPs and EECs of all
-    /// ports.
+    /// For each port, the QPs that may have something to send; then, for each port, the EECs; then
+    /// the RD QPs.
     pub(super) schedules: Box<[Schedule]>,
+    /// Number of RD QPs and EECs.
+    pub(super) rds: u32,
     /// Whether a completion of an RD QP has found its CQ full, and the QP is not in ERR yet.
     pub(super) has_overrun: bool,
     /// Whether EECs had their turns before the QPs of the ports in the last turn with both.
@@ -80,7 +82,8 @@ impl Shard {
             timers: TimerWheel::new(max_qps, Instant::ZERO),
             pending: Vec::with_capacity(PENDING),
             completed: Vec::with_capacity(max_qps as usize),
-            schedules: (0..=ports).map(|_| Schedule::new(max_qps)).collect(),
+            schedules: (0..=2 * ports).map(|_| Schedule::new(max_qps)).collect(),
+            rds: 0,
             has_overrun: false,
             rd_is_first: false,
             counters,
@@ -97,12 +100,15 @@ impl Shard {
         mut context: Box<QpContext>,
     ) -> Result<(), Box<QpContext>> {
         let Some(slot @ None) = self.qps.get_mut(index as usize) else { return Err(context) };
-        let (qpn, is_rd) = (context.qp.qpn(), context.is_rd());
-        if is_rd {
-            context.set_rd_schedule(self.schedules.len() - 1);
+        let qpn = context.qp.qpn();
+        let mut mark = 0;
+        if context.is_rd() {
+            self.rds += 1;
+            context.set_rd_schedule(self.schedules.len() / 2);
+            let is_eec = context.qp.qp_type() == QpType::Eec;
+            mark = if is_eec { RD_BIT | EEC_BIT } else { RD_BIT };
         }
         *slot = Some(context);
-        let mark = if is_rd { RD_BIT } else { 0 };
         self.table.publish(qpn, Place { index, owner: self.lcore | mark });
         Ok(())
     }
@@ -112,6 +118,7 @@ impl Shard {
     pub(crate) fn remove(&mut self, index: u32) -> Option<Box<QpContext>> {
         self.notify();
         let context = self.qps.get_mut(index as usize)?.take()?;
+        self.rds -= u32::from(context.is_rd());
         self.table.withdraw(index);
         self.timers.clear(index);
         if context.active {
@@ -185,15 +192,9 @@ impl Shard {
         if result.is_ok() {
             context.note_loader(change);
         }
-        if context.active {
-            // The port may have changed.
-            context.active = false;
-            self.schedules[context.port()].remove(index);
-        }
-        context.rebuild(turn.lanes);
-        self.note_looper(index);
+        // The port may have changed.
+        self.follow_path(index, turn.lanes);
         self.set_timer(index);
-        self.activate(index);
         Some(result)
     }
 
@@ -223,9 +224,10 @@ impl Shard {
         Some(result)
     }
 
-    /// Called when the QP's last input has changed its path, and with it perhaps its port.
+    /// Called when the QP's last input has changed its path, and with it perhaps its port. It may
+    /// have something to send.
     #[cold]
-    fn follow_path(&mut self, index: u32, lanes: &[Lane]) {
+    pub(super) fn follow_path(&mut self, index: u32, lanes: &[Lane]) {
         let Some(Some(context)) = self.qps.get_mut(index as usize) else { return };
         let port = context.port();
         context.rebuild(lanes);
@@ -361,6 +363,18 @@ impl Shard {
         if self.timers.get(index).is_none_or(|set| deadline < set) {
             self.timers.set(index, deadline);
         }
+    }
+
+    /// Returns whether RD QPs or EECs may have something to do.
+    #[inline]
+    pub(crate) fn has_active_rd(&self) -> bool {
+        self.rds > 0 && self.has_rd_turns()
+    }
+
+    #[cold]
+    fn has_rd_turns(&self) -> bool {
+        let (_, of_rd) = self.schedules.split_at(self.schedules.len() / 2);
+        of_rd.iter().any(|schedule| !schedule.active.is_empty())
     }
 
     /// Returns whether no QP may have something to send.

@@ -48,19 +48,24 @@ pub(super) fn take_over(
     let (place, number) = find(&inbound.packet, arrival)?;
     // Since the packet was handed over, the number may have become that of another lcore's EEC.
     if place.lcore() != arrival.lcore {
-        return Err(DropReason::UnknownEecn);
+        return Err(unknown(&inbound.packet));
     }
     deliver(place, number, inbound, shard, turn).map(|()| Handled::Done)
 }
 
 /// Finds the EEC that a packet is for, or the RD QP or EEC that its BTH names.
 fn find(packet: &Packet<'_>, arrival: &Arrival<'_>) -> Result<(Place, Qpn), DropReason> {
-    let (number, otherwise) = match is_datagram(packet) {
-        true => (Qpn::new(packet.ext.rdeth.eecn), DropReason::UnknownEecn),
-        false => (packet.bth.dest_qpn, DropReason::UnknownQpn),
+    let number = match is_datagram(packet) {
+        true => Qpn::new(packet.ext.rdeth.eecn),
+        false => packet.bth.dest_qpn,
     };
-    let place = arrival.finder.find(number).filter(Place::is_rd).ok_or(otherwise)?;
-    Ok((place, number))
+    let place = arrival.finder.find(number).filter(Place::is_rd);
+    place.map(|place| (place, number)).ok_or_else(|| unknown(packet))
+}
+
+/// The reason for which a packet is dropped when nothing has the number that counts.
+fn unknown(packet: &Packet<'_>) -> DropReason {
+    if is_datagram(packet) { DropReason::UnknownEecn } else { DropReason::UnknownQpn }
 }
 
 fn deliver(
@@ -73,12 +78,12 @@ fn deliver(
     let now = turn.now;
     let result = shard.input_rd(place.index, turn, |qp, _, env| {
         if qp.qpn() != number {
-            return Err(DropReason::UnknownEecn);
+            return Err(unknown(&inbound.packet));
         }
         env.note_received(inbound.frame.len());
         // RD has no selective repeat, so nothing is held.
         qp.handle_packet(now, inbound, env).map(|_| ())
     });
     shard.activate(place.index);
-    result.unwrap_or(Err(DropReason::UnknownEecn))
+    result.unwrap_or_else(|| Err(unknown(&inbound.packet)))
 }

@@ -6,13 +6,9 @@ use std::sync::Arc;
 use uroce_engine::mbuf::{MbufBatch, Mempool, PoolConfig};
 use uroce_engine::port::QueuePair;
 use uroce_engine::port::ring::ring_pair;
-use uroce_engine::{
-    Engine, EngineConfig, EngineCounter, IdlePolicy, LossConfig, QpHandle, QpSpec, RdDomain,
-};
+use uroce_engine::{Engine, EngineConfig, EngineCounter, IdlePolicy, LossConfig, RdDomain};
 use uroce_engine::{PortAddresses, PortBinding, multicast_mac};
-use uroce_transport::{
-    AccessFlags, Counter, DropReason, QpChange, QpState, QpType, RdAttr, SendOp,
-};
+use uroce_transport::{AccessFlags, Counter, DropReason, QpState, QpType, SendOp};
 use uroce_wire::{
     Aeth, Bth, Deth, Encap, ExtHeaders, Gid, Mac, Msn, OpCode, Pkey, Psn, Qkey, Qpn, Rdeth, Reth,
     Syndrome, Vlan, emit_headers, seal,
@@ -550,26 +546,11 @@ fn an_lcore_that_does_not_turn_loses_what_is_handed_over_and_nothing_else() {
 
 /// An EEC with EEC 2 at `peer_addresses` as its peer, and an RD QP with a receive, of one domain.
 fn datagram_ends(target: &mut Target, domain: &Arc<RdDomain>) -> [lab::TestQp; 2] {
-    let create = |node: &mut Node, qp_type| {
-        let (cq, pd) = (node.engine.create_cq(256, None).expect("CQ"), node.engine.alloc_pd());
-        let wish = QpWish { qp_type, ..QpWish::default() };
-        let spec = QpSpec { rdd: Some(Arc::clone(domain)), ..wish.spec(pd, &cq) };
-        let QpHandle { qpn, lcore, sq, rq, events } = node.control.create_qp(&spec).expect("QP");
-        lab::TestQp { qpn, lcore, pd, sq, rq, cq, events }
-    };
-    let [eec, qp] = [QpType::Eec, QpType::Rd].map(|qp_type| create(&mut target.node, qp_type));
-    let wish = QpWish { qp_type: QpType::Eec, ..QpWish::default() };
-    let own = &target.node.addresses;
-    for change in lab::changes(own, &target.peer_addresses, Qpn::new(2), &wish) {
-        let change = QpChange { access: None, ..change };
-        target.node.control.modify_qp(eec.qpn, &change).expect("Modify EEC");
-    }
-    let access = AccessFlags::REMOTE_READ | AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_ATOMIC;
-    let attr = RdAttr { access, max_dest_rd_atomic: 16, min_rnr_timer: 1 };
-    for change in QpChange::reliable_datagram_steps(Qkey(9), &attr) {
-        target.node.control.modify_qp(qp.qpn, &change).expect("Modify QP");
-    }
-    [eec, qp]
+    let Target { node, peer_addresses, .. } = target;
+    let ends = [QpType::Eec, QpType::Rd].map(|qp_type| node.create_in(domain, qp_type));
+    node.connect_eec(&ends[0], peer_addresses, Qpn::new(2), &QpWish::default());
+    node.start_rd(&ends[1], Qkey(9));
+    ends
 }
 
 #[test] //= check R20 test

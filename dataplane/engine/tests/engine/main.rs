@@ -26,6 +26,7 @@ mod port;
 mod port_drivers;
 mod ports;
 mod raw;
+mod rd;
 mod sleep;
 mod start;
 mod steering;

@@ -9,12 +9,12 @@ use uroce_engine::mbuf::{Mempool, PoolConfig};
 use uroce_engine::port::ring::ring_pair;
 use uroce_engine::{
     CompletionQueue, Control, ControlError, Driver, Engine, EngineConfig, EventGuard, IdlePolicy,
-    LossConfig, MrKeys, MrSpec, PortAddresses, PortBinding, QpHandle, QpSpec, RecvQueueEnd,
-    SendQueueEnd, SharedReceiveQueue,
+    LossConfig, MrKeys, MrSpec, PortAddresses, PortBinding, QpHandle, QpSpec, RdDomain,
+    RecvQueueEnd, SendData, SendQueueEnd, SharedReceiveQueue,
 };
 use uroce_transport::{
-    AccessFlags, Congestion, Cqe, Pd, QpCaps, QpChange, QpType, RecvWr, RtrAttr, RtsAttr, SendOp,
-    SendWr, Sge,
+    AccessFlags, Congestion, Cqe, Pd, QpCaps, QpChange, QpType, RdAddress, RdAttr, RecvWr, RtrAttr,
+    RtsAttr, SendOp, SendWr, Sge,
 };
 use uroce_wire::{Encap, Gid, Mac, PathMtu, Psn, Qkey, Qpn, Va};
 
@@ -225,8 +225,20 @@ impl Node {
     ) -> Result<TestQp, ControlError> {
         let cq = self.engine.create_cq(wish.cq_depth, None).expect("CQ");
         let lcore = wish.lcores[usize::from(self.addresses.mac.0[5] - 1)];
-        let spec = QpSpec { srq: srq.cloned(), lcore, ..wish.spec(pd, &cq) };
-        let QpHandle { qpn, lcore, sq, rq, events } = self.control.create_qp(&spec)?;
+        self.create(&QpSpec { srq: srq.cloned(), lcore, ..wish.spec(pd, &cq) })
+    }
+
+    /// Makes an RD QP or EEC in RESET, of that RD domain.
+    pub fn create_in(&mut self, domain: &Arc<RdDomain>, qp_type: QpType) -> TestQp {
+        let wish = QpWish { qp_type, ..QpWish::default() };
+        let (pd, cq) = (self.engine.alloc_pd(), self.engine.create_cq(wish.cq_depth, None));
+        let spec = QpSpec { rdd: Some(Arc::clone(domain)), ..wish.spec(pd, &cq.expect("CQ")) };
+        self.create(&spec).expect("an RD QP or EEC")
+    }
+
+    fn create(&mut self, spec: &QpSpec) -> Result<TestQp, ControlError> {
+        let QpHandle { qpn, lcore, sq, rq, events } = self.control.create_qp(spec)?;
+        let (pd, cq) = (spec.pd, Arc::clone(&spec.send_cq));
         Ok(TestQp { qpn, lcore, pd, sq, rq, cq, events })
     }
 
@@ -244,10 +256,32 @@ impl Node {
         }
     }
 
+    /// Takes an RD QP from RESET to RTS.
+    pub fn start_rd(&mut self, qp: &TestQp, qkey: Qkey) {
+        let attr = RdAttr { access: REMOTE, max_dest_rd_atomic: 16, min_rnr_timer: 1 };
+        for change in QpChange::reliable_datagram_steps(qkey, &attr) {
+            self.control.modify_qp(qp.qpn, &change).expect("Modify QP");
+        }
+    }
+
+    /// Takes an EEC from RESET to RTS, connected to an EEC of the peer.
+    pub fn connect_eec(&mut self, eec: &TestQp, peer: &PortAddresses, dest: Qpn, wish: &QpWish) {
+        let wish = QpWish { qp_type: QpType::Eec, ..*wish };
+        for change in changes(&self.addresses, peer, dest, &wish) {
+            // Access is granted by the RD QPs.
+            let change = QpChange { access: None, ..change };
+            self.control.modify_qp(eec.qpn, &change).expect("Modify EEC");
+        }
+    }
+
     pub fn register(&self, pd: Pd, len: usize, access: AccessFlags) -> Buffer {
         Buffer::new(&self.engine, pd, len, access)
     }
 }
+
+/// What the QPs grant their peers.
+pub const REMOTE: AccessFlags =
+    AccessFlags::REMOTE_READ.union(AccessFlags::REMOTE_WRITE).union(AccessFlags::REMOTE_ATOMIC);
 
 /// Returns the three changes that take a QP from RESET to RTS.
 pub fn changes(
@@ -256,7 +290,6 @@ pub fn changes(
     dest: Qpn,
     wish: &QpWish,
 ) -> [QpChange; 3] {
-    let access = AccessFlags::REMOTE_READ | AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_ATOMIC;
     let path = Encap {
         src_mac: own.mac,
         dst_mac: peer.mac,
@@ -282,7 +315,7 @@ pub fn changes(
         max_rd_atomic: 16,
     };
     [
-        QpChange { access: Some(access), ..QpChange::to_init(1) },
+        QpChange { access: Some(REMOTE), ..QpChange::to_init(1) },
         QpChange {
             path: Some(path.into()),
             selective_repeat: wish.selective_repeat.then_some(true),
@@ -296,6 +329,13 @@ impl TestQp {
     /// Posts a signaled work request.
     pub fn send(&mut self, wr_id: u64, op: SendOp, sges: &[Sge]) {
         self.sq.post_send(&signaled(wr_id, op), sges).expect("post_send");
+    }
+
+    /// Posts a signaled work request of an RD QP.
+    pub fn send_to(&mut self, to: &RdAddress, wr_id: u64, op: SendOp, sges: &[Sge]) {
+        let mut batch = self.sq.batch().expect("a state to post in");
+        let data = SendData::Sges(sges);
+        batch.push_datagram(&signaled(wr_id, op), to, data).expect("room");
     }
 
     /// Posts a signaled work request once there is room.

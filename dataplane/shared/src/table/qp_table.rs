@@ -23,7 +23,7 @@ pub const BYTES_PER_QP: usize = size_of::<AtomicU64>();
 pub struct Place {
     /// Its slot, in the table and in the owner's shard.
     pub index: u32,
-    /// Its lcore, with [`RD_BIT`] if it is an RD QP or EEC.
+    /// Its lcore, with [`RD_BIT`] if it is an RD QP or EEC, and [`EEC_BIT`] if it is an EEC.
     pub owner: usize,
 }
 
@@ -31,15 +31,23 @@ pub struct Place {
 /// and the marked owner is no lcore, so that others need no test for them.
 pub const RD_BIT: usize = 1 << 16;
 
+/// Marks the owner of an EEC, besides [`RD_BIT`].
+pub const EEC_BIT: usize = 1 << 17;
+
 impl Place {
     /// Returns whether it is that of an RD QP or EEC.
     pub fn is_rd(&self) -> bool {
         self.owner & RD_BIT != 0
     }
 
+    /// Returns whether it is that of an EEC.
+    pub fn is_eec(&self) -> bool {
+        self.owner & EEC_BIT != 0
+    }
+
     /// Returns the lcore.
     pub fn lcore(&self) -> usize {
-        self.owner & !RD_BIT
+        self.owner & !(RD_BIT | EEC_BIT)
     }
 }
 

@@ -113,7 +113,11 @@ impl Qp {
         let rdd = rd.rdd;
         rd.requester.eec = to.eecn;
         let joined = env.with_other(to.eecn, |eec, env| eec.join_line(qpn, rdd, env));
-        if let Err(status) = joined.unwrap_or(Err(WcStatus::InvEecnErr)) {
+        let joined = joined.unwrap_or_else(|| match env.has_eec_elsewhere(to.eecn) {
+            true => Err(WcStatus::LocRddViolErr),
+            false => Err(WcStatus::InvEecnErr),
+        });
+        if let Err(status) = joined {
             self.fail_message(status, env);
         }
     }
