@@ -56,7 +56,8 @@ pub use cm::Cm;
 pub use counters::CmCounters;
 pub use event::{CloseReason, CmEvent, ConnId, MadDrop, Request, SidrRequest};
 pub use params::{
-    AcceptParams, CmConfig, CmError, CmLimits, ConnectParams, MadAddr, Path, SidrAnswer, SidrParams,
+    AcceptParams, CmConfig, CmError, CmLimits, ConnectParams, MadAddr, Path, RdEnd, SidrAnswer,
+    SidrParams,
 };
 pub use state::{LapState, State};
 pub use uroce_transport::Instant;

@@ -220,6 +220,8 @@ impl Connection {
         Ok(ConnectParams {
             service_id: service_id(self.space, self.peer.port()),
             local_qpn: own.qpn,
+            rd: None,
+            rdc_exists: false,
             starting_psn: own.psn,
             transport_service: match own.qp_type {
                 QpType::Uc => TransportService::Uc,

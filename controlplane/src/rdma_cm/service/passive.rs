@@ -236,6 +236,7 @@ impl Connection {
         let param = &self.param;
         let accept = AcceptParams {
             local_qpn: own.qpn,
+            rd: None,
             starting_psn: own.psn,
             responder_resources: agreed.max_dest_rd_atomic,
             initiator_depth: agreed.max_rd_atomic,

@@ -14,7 +14,7 @@ pub struct Lap {
     pub local_comm_id: CommId,
     /// The receiver's communication ID for the connection.
     pub remote_comm_id: CommId,
-    /// QPN of the receiver's queue pair.
+    /// QPN of the receiver's queue pair; of reliable datagrams, the number of its end-to-end context.
     pub remote_qpn: Qpn,
     /// Time within which the receiver should answer.
     pub remote_cm_response_timeout: CmTimeout,
