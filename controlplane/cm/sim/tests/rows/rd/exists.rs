@@ -81,6 +81,7 @@ fn without_the_channel_nothing_is_asked() {
     answer(&mut pair, ids, &answer_of(ENDS[1], QPNS[1]));
     ready(&mut pair, ids[0]);
     pair.run_for(ms(1));
+    pair.events(1);
     in_use(&mut pair, [0x31, 0x41]);
     pair.nodes[0].disconnect(pair.now, ids[0], b"").unwrap();
     assert_eq!(pair.nodes[0].connect(pair.now, &use_terms(0x31, 1)), none, "not any more");
