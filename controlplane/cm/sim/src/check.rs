@@ -65,7 +65,7 @@ pub(crate) struct Model {
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
     pub(crate) models: BTreeMap<ConnId, Model>,
-    /// Queue pairs that must not be used before the given time.
+    /// Queue pairs and EE contexts that must not be used before the given time.
     resting: BTreeMap<Qpn, Instant>,
     gone: BTreeSet<ConnId>,
 }
@@ -81,9 +81,9 @@ pub(crate) struct Told {
 }
 
 impl Ledger {
-    /// Checks that a queue pair put into a connection is in no other and in no TimeWait.
+    /// Checks that a queue pair, or EE context, put into a connection is in no other and in no
+    /// TimeWait.
     pub(crate) fn check_use(&self, now: Instant, qpn: Qpn, by: ConnId) {
-        //= check R43 — EE contexts rest as queue pairs do
         let until = self.resting.get(&qpn).copied().unwrap_or_default();
         assert!(now >= until, "{qpn} of {by:?} should rest until {until:?}, now {now:?}");
         let other = |(id, model): (&ConnId, &Model)| {
@@ -192,7 +192,6 @@ impl Ledger {
         for (id, model) in &self.models {
             let What::Use(eecn) = model.what else { continue };
             if model.phase != Phase::Closed {
-                //= check R41 — what uses a channel ends with it
                 assert!(cm.holds_qpn(eecn), "{id:?} has outlived the channel of {eecn}");
                 let channel = self.channel(eecn).map(|(_, channel)| channel.phase);
                 assert_ne!(channel, Some(Phase::Closed), "{id:?} has outlived {eecn}");

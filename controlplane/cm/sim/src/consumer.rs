@@ -76,7 +76,7 @@ impl World {
         let eecns: Vec<_> = channels.filter_map(|model| model.qpn).collect();
         match (self.rng.u8(..4), self.rng.choice(&eecns)) {
             (0, _) => What::Channel,
-            (1, Some(&eecn)) => What::Use(eecn),
+            (1 | 2, Some(&eecn)) => What::Use(eecn),
             _ => What::QueuePairs,
         }
     }

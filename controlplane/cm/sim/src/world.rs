@@ -23,9 +23,9 @@ pub struct Report {
     pub messages: u64,
     /// Connections established, counted at both sides.
     pub established: u64,
-    /// Of these, reliable datagram channels, and exchanges of RD queue pairs for one that exists.
+    /// Reliable datagram channels among the established connections.
     pub channels: u64,
-    /// See `channels`.
+    /// Exchanges of RD queue pairs for a channel that exists, among the established connections.
     pub uses: u64,
     /// Connections closed, counted at both sides.
     pub closed: u64,
