@@ -1,7 +1,7 @@
 //! Numbers of EE contexts: stale connections, TimeWait, and queue pairs of the same number.
 
 use uroce_cm::CloseReason;
-use uroce_wire::cm::CommId;
+use uroce_wire::cm::{CmTimeout, CommId};
 
 use super::*;
 
@@ -131,4 +131,34 @@ fn a_copy_of_a_req_with_another_ee_context_or_service_is_no_copy() {
     let mad = Message::Req(req).emit(1);
     assert_eq!(pair.nodes[1].handle_mad(pair.now, &addr, &mad), Err(MadDrop::Duplicate));
     assert_eq!(states(&pair, ids), [Some(State::ReqSent), Some(State::ReqRcvd)]);
+}
+
+//= check R43 test
+#[test]
+fn what_used_a_channel_and_rests_longer_does_not_hold_the_ee_context() {
+    let mut pair = pair();
+    let ids = channel(&mut pair);
+    let mut params = use_terms(0x31, 1);
+    params.primary.local_ack_timeout = CmTimeout::from_code(18); // 1 s, the channel's is 67 ms.
+    let user = connected(&mut pair, &params, &answer_of(ENDS[1], 0x41));
+    for of in [user, ids] {
+        pair.nodes[0].disconnect(pair.now, of[0], b"").unwrap();
+        pair.run_for(ms(1));
+        pair.nodes[1].disconnect(pair.now, of[1], b"").unwrap();
+        pair.run_for(ms(1));
+    }
+    pair.run_for(ms(200));
+    assert_eq!((states(&pair, ids), states(&pair, user)), ([None; 2], [Some(State::TimeWait); 2]));
+    // A late copy of the DREQ is answered.
+    let sent = pair.sent.as_ref().unwrap().iter();
+    let mut dreqs = sent.filter(|passing| matches!(passing.message, Message::Dreq(_))).copied();
+    let dreq = dreqs.next().unwrap();
+    pair.forge(dreq.addr, &dreq.message.emit(dreq.transaction));
+    pair.run_for(ms(1));
+    assert_eq!(pair.sent_by(1, Attribute::Drep), 3);
+    for (node, end) in ENDS.iter().enumerate() {
+        assert!(!pair.nodes[node].holds_qpn(end.eecn), "node {node}");
+        pair.events(node);
+    }
+    channel(&mut pair);
 }
