@@ -121,7 +121,8 @@ impl Connection {
     }
 
     /// Between EE contexts: the destination of requests to the RD queue pair that the peer has
-    /// named ([`ConnParam::rd_qp`]). `None` if it has named none, or until the connection is established.
+    /// named ([`ConnParam::rd_qp`]). `None` if it has named none, or until the connection is
+    /// established.
     pub fn rd_peer(&self) -> Option<Address> {
         let peer = self.agreed()?.peer_rd_qp?;
         Some(Address { eecn: self.qp.qpn(), dest_qpn: peer.qpn, qkey: peer.qkey })
