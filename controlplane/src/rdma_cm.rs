@@ -30,7 +30,7 @@ pub use error::ConnError;
 pub use event::{AlternateFailure, AlternateRequest, ConnEvent, ConnectRequest};
 pub use param::{
     Agreed, AlternatePolicy, BindOptions, ConnParam, ConnQp, ConnectSpec, Datagrams, PathSpec,
-    ResolvedPath,
+    PeerRdQp, ResolvedPath,
 };
 pub use port_space::is_own_node;
 pub use sink::CmSink;
@@ -47,7 +47,7 @@ pub struct CmId(pub(crate) u64);
 /// Port space of a service ID. Numbers are those of Linux's `enum rdma_ucm_port_space`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum PortSpace {
-    /// Connections of RC, UC and XRC QPs, 0x0106.
+    /// Connections of RC, UC and XRC QPs and of EECs, 0x0106.
     Tcp,
     /// Look-ups of UD QPs by port, 0x0111.
     Udp,

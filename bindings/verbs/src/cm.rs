@@ -15,6 +15,9 @@
 //! lost is sent again. The ends agree on it behind the private data, if that is at most 48 bytes in
 //! the request and 188 in the answer ([`Agreed::selective_repeat`]).
 //!
+//! EE contexts ([`crate::rd`]) are connected in the same way, by requests to a listener for them
+//! ([`Listener::bind_rd`]); Linux's `rdma_cm` has no such connections.
+//!
 //! A UD queue pair needs no connection, only the number and Q_Key of the peer's queue pair.
 //! [`resolve_datagram`] asks a [`DatagramListener`] for them.
 //!
@@ -90,6 +93,6 @@ pub use listener::{ConnectRequest, Listener};
 
 pub use uroce_controlplane::rdma_cm::{
     Agreed, AlternateFailure, AlternatePolicy, AlternateRequest, ConnEvent,
-    ConnParam as ConnectParam, PathSpec,
+    ConnParam as ConnectParam, PathSpec, PeerRdQp,
 };
 pub use uroce_wire::cm::{RejectReason, SidrStatus};

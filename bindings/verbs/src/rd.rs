@@ -17,6 +17,9 @@
 //! that fails stops its queue pair, not the EE context. Only when the peer cannot be reached the EE
 //! context ends.
 //!
+//! EE contexts are connected by data that the application exchanges itself ([`Eec::connect`]), or
+//! by IP address and port ([`Listener::bind_rd`](crate::cm::Listener::bind_rd)).
+//!
 //! No C program can use this service: libibverbs has neither EE contexts nor RD queue pairs.
 //!
 //! ```
@@ -279,6 +282,13 @@ impl RdQp {
 #[derive(Clone, Debug)]
 pub struct Eec {
     control: QpControl,
+}
+
+impl AsRef<QpControl> for Eec {
+    /// The EE context as the [connection manager](crate::cm) connects it.
+    fn as_ref(&self) -> &QpControl {
+        &self.control
+    }
 }
 
 impl Eec {

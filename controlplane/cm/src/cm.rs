@@ -20,10 +20,10 @@ use uroce_wire::cm::{CmTimeout, CommId, MessageRejected, Rej, RejectReason, Serv
 use uroce_wire::mad::Mad;
 use uroce_wire::{Psn, Qpn};
 
-use crate::conn::Conn;
+use crate::conn::{Conn, Kind};
 use crate::state::State;
 use crate::table::Table;
-use crate::{CmConfig, CmCounters, CmError, CmEvent, ConnId, LapState, MadAddr, Path};
+use crate::{CmConfig, CmCounters, CmError, CmEvent, ConnId, LapState, MadAddr, Path, RdEnd};
 use common::Common;
 
 /// The communication manager of one device; see the [crate]'s documentation.
@@ -93,9 +93,17 @@ impl Cm {
         self.table.get(id).map(|conn| (conn.primary, conn.alternate))
     }
 
-    /// Returns the peer's QPN, which a REQ or REP carries; [`None`] before that.
+    /// Returns the peer's QPN, which a REQ or REP carries; [`None`] before that. Of reliable
+    /// datagrams: its RD queue pair to send to, if it has named one.
     pub fn remote_qpn(&self, id: ConnId) -> Option<Qpn> {
-        self.table.get(id).and_then(|conn| conn.remote_qpn)
+        let named = self.table.get(id).and_then(|conn| conn.remote_qpn);
+        named.filter(|qpn| qpn.value() != 0)
+    }
+
+    /// Returns the peer's EE context, and the Q_Key of its RD queue pair, which a REQ or REP
+    /// carries; [`None`] before that, and of another service than reliable datagrams.
+    pub fn remote_rd(&self, id: ConnId) -> Option<RdEnd> {
+        self.table.get(id).and_then(|conn| conn.remote_rd)
     }
 
     /// Tells whether both sides have agreed on selective repeat: a REQ has offered it, and the REP
@@ -104,8 +112,9 @@ impl Cm {
         self.table.get(id).is_some_and(|conn| conn.agreed.has_selective_repeat())
     }
 
-    /// Tells whether a QPN is held: its queue pair is part of a connection, or in TimeWait after
-    /// one. A held QPN must not be given to another queue pair.
+    /// Tells whether a QPN is held: its queue pair, or the EE context of this number, is part of a
+    /// connection, or in TimeWait after one. A held number must not be given to another queue pair
+    /// or EE context. RD queue pairs are held by no connection.
     pub fn holds_qpn(&self, qpn: Qpn) -> bool {
         //= check J9 — a QPN is held until the TimeWait of its last connection is over.
         self.table.by_qpn(qpn).is_some()
@@ -169,7 +178,20 @@ impl Cm {
     /// afterwards.
     fn with<R>(&mut self, id: ConnId, step: impl FnOnce(&mut Conn, &mut Common) -> R) -> Option<R> {
         let Cm { table, common } = self;
-        table.update(id, |conn| step(conn, common))
+        let result = table.update(id, |conn| step(conn, common));
+        if let Some((now, eecn)) = common.ended.take() {
+            //= check R41 — what was agreed on for a channel ends with it
+            for user in table.users(eecn) {
+                table.update(user, |conn| conn.channel_ended(now, common));
+            }
+        }
+        result
+    }
+
+    /// Returns the established connection that is the channel of EE context `eecn`.
+    fn channel(&self, eecn: Qpn) -> Option<&Conn> {
+        let conn = self.table.get(self.table.by_qpn(eecn)?)?;
+        Some(conn).filter(|conn| conn.kind == Kind::Rdc && conn.state == State::Established)
     }
 }
 

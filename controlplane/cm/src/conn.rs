@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use uroce_transport::Instant;
-use uroce_wire::cm::{CaGuid, CommId, Message, ServiceId};
+use uroce_wire::cm::{CaGuid, CommId, Message, Req, ServiceId, TransportService};
 use uroce_wire::{Gid, Qpn};
 
 use crate::agreement::Features;
 use crate::state::{LapState, State};
-use crate::{ConnId, MadAddr, Path};
+use crate::{ConnId, MadAddr, Path, RdEnd};
 
 /// A message that is repeated until it is answered.
 #[derive(Clone, Debug)]
@@ -23,6 +23,51 @@ pub(crate) struct Repeated {
 pub(crate) struct Answer {
     pub(crate) message: Box<Message>,
     pub(crate) transaction: u64,
+}
+
+/// What a connection connects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Queue pairs of RC or UC.
+    Qp,
+    /// Queue pairs of XRC: the initiator of the active side, the target of the passive side.
+    Xrc,
+    /// EE contexts: the connection is a reliable datagram channel. Each side may name an RD queue
+    /// pair, which has no part in the connection.
+    Rdc,
+    /// Nothing: each side names an RD queue pair, for a channel that exists already.
+    RdQp,
+}
+
+/// The one end of a connection, by the number that it has on its side. A peer may have a queue pair
+/// and an EE context of the same number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum End {
+    Qp(Qpn),
+    Eec(Qpn),
+}
+
+impl Kind {
+    /// Returns what a REQ asks for, if it is one that [`Cm`](crate::Cm) serves.
+    pub(crate) fn of(req: &Req) -> Kind {
+        match req.transport_service {
+            TransportService::Rc | TransportService::Uc => Kind::Qp,
+            TransportService::Extended => Kind::Xrc,
+            TransportService::Rd if req.rdc_exists => Kind::RdQp,
+            TransportService::Rd => Kind::Rdc,
+        }
+    }
+
+    /// Returns the end that can be in one connection only, of a side with this queue pair and this
+    /// EE context.
+    pub(crate) fn end(self, qpn: Qpn, rd: Option<RdEnd>) -> Option<End> {
+        match self {
+            Kind::Qp | Kind::Xrc => Some(End::Qp(qpn)),
+            //= check R43 — an EE context is in one connection, whatever queue pairs are named
+            Kind::Rdc => rd.map(|end| End::Eec(end.eecn)),
+            Kind::RdQp => None,
+        }
+    }
 }
 
 /// State of a connection, or of a service ID resolution.
@@ -47,10 +92,15 @@ pub(crate) struct Conn {
     pub(crate) local_comm: CommId,
     pub(crate) remote_comm: Option<CommId>,
     pub(crate) remote_guid: CaGuid,
+    pub(crate) kind: Kind,
+    /// Our queue pair. Of reliable datagrams 0 if none is named, as in `remote_qpn`.
     pub(crate) local_qpn: Option<Qpn>,
+    /// The peer's queue pair. Only a connection has one, no service ID resolution.
     pub(crate) remote_qpn: Option<Qpn>,
-    /// The connection is XRC's: its active side has the initiator, its passive side the target.
-    pub(crate) is_xrc: bool,
+    /// Our EE context, of reliable datagrams.
+    pub(crate) local_rd: Option<RdEnd>,
+    /// The peer's EE context, of reliable datagrams.
+    pub(crate) remote_rd: Option<RdEnd>,
     /// Features that the connection's REQ offers, ours or the peer's.
     pub(crate) offered: Features,
     /// Features that the REP has accepted.
@@ -94,9 +144,11 @@ impl Conn {
             local_comm,
             remote_comm: None,
             remote_guid: CaGuid::default(),
+            kind: Kind::Qp,
             local_qpn: None,
             remote_qpn: None,
-            is_xrc: false,
+            local_rd: None,
+            remote_rd: None,
             offered: Features::NONE,
             agreed: Features::NONE,
             addr: primary.mad_addr(),
@@ -123,6 +175,39 @@ impl Conn {
             || src == self.primary.remote
             || self.alternate.is_some_and(|path| src == path.remote)
             || self.former == Some(src)
+    }
+
+    /// Returns the number by which a DREQ or LAP of the peer names our side: of the queue pair, or
+    /// of reliable datagrams, of the EE context.
+    pub(crate) fn local_number(&self) -> Option<Qpn> {
+        self.local_rd.map(|end| end.eecn).or(self.local_qpn)
+    }
+
+    /// Returns the number by which our DREQ or LAP names the peer's side.
+    pub(crate) fn remote_number(&self) -> Option<Qpn> {
+        //= check R42 — DREQ and LAP name the EE context, where other services have a queue pair
+        self.remote_rd.map(|end| end.eecn).or(self.remote_qpn)
+    }
+
+    /// Returns the local number that no other connection may use.
+    pub(crate) fn held_number(&self) -> Option<Qpn> {
+        self.local_number().filter(|_| self.kind != Kind::RdQp)
+    }
+
+    /// Returns our EE context, if another connection is its channel and this one depends on it.
+    pub(crate) fn used_channel(&self) -> Option<Qpn> {
+        self.local_number().filter(|_| self.kind == Kind::RdQp)
+    }
+
+    /// Returns the peer's end, if no other connection may have it.
+    pub(crate) fn remote_end(&self) -> Option<End> {
+        self.kind.end(self.remote_qpn?, self.remote_rd)
+    }
+
+    /// Tells whether a REQ is of the peer that this connection is with.
+    pub(crate) fn is_with(&self, req: &Req) -> bool {
+        let ours = (self.kind, self.remote_qpn, self.remote_rd);
+        ours == (Kind::of(req), Some(req.local_qpn), RdEnd::of_req(req))
     }
 
     /// Tells whether the peer has left a REP unanswered for at least one interval.

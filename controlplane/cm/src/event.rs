@@ -84,7 +84,8 @@ pub enum CloseReason {
     Rejected(Box<Rej>),
     /// The peer did not answer our REQ, REP or SIDR_REQ.
     Unreachable,
-    /// Either side disconnected; a DREP's private data, if one arrived.
+    /// Either side disconnected; a DREP's private data, if one arrived. Or the reliable datagram
+    /// channel that the connection depends on has ended.
     Disconnected(Option<Box<PrivateData<224>>>),
     /// We sent a DREQ, and the peer did not answer.
     DisconnectUnanswered,

@@ -24,6 +24,12 @@
 //! [`CmEvent::Closed`] → [`CmEvent::Released`]. Other side: [`CmEvent::DisconnectRequested`] →
 //! [`Cm::disconnect`] → [`CmEvent::Closed`] → [`CmEvent::Released`].
 //!
+//! Reliable datagrams: a connection is the channel of two EE contexts, which take the place of the
+//! queue pairs. Its REQ and REP may name an RD queue pair of each side. Later REQs that say that
+//! the channel exists ([`ConnectParams::rdc_exists`]) make both sides known to further RD queue
+//! pairs by name. Each is a connection by itself, which changes nothing in the channel and ends
+//! with it.
+//!
 //! Invariants
 //! - No clock, no I/O, no DPDK. No sequence of received bytes causes a panic.
 //! - A MAD acts on a connection only if it carries our communication ID, which an attacker cannot
@@ -31,7 +37,9 @@
 //!   once that is known.
 //! - The memory that unknown senders can occupy is bounded ([`CmLimits`]), and an established
 //!   connection is never given up to make room for them.
-//! - A QPN is not accepted for a new connection before the TimeWait of its last one is over.
+//! - A QPN, or the number of an EE context, is not accepted for a new connection before the
+//!   TimeWait of its last one is over.
+//! - No connection outlives the channel that it uses.
 //! - Both ends use selective repeat or neither does ([`Cm::selective_repeat`]).
 //! - The last event of every id is one [`CmEvent::Released`], unless the consumer destroys the id.
 //!   No event follows [`Cm::destroy`].
@@ -56,7 +64,8 @@ pub use cm::Cm;
 pub use counters::CmCounters;
 pub use event::{CloseReason, CmEvent, ConnId, MadDrop, Request, SidrRequest};
 pub use params::{
-    AcceptParams, CmConfig, CmError, CmLimits, ConnectParams, MadAddr, Path, SidrAnswer, SidrParams,
+    AcceptParams, CmConfig, CmError, CmLimits, ConnectParams, MadAddr, Path, RdEnd, SidrAnswer,
+    SidrParams,
 };
 pub use state::{LapState, State};
 pub use uroce_transport::Instant;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 use uroce_wire::cm::{
-    CaGuid, CmPath, CmTimeout, Failover, PrivateData, ServiceId, SidrStatus, TooLong,
+    CaGuid, CmPath, CmTimeout, Failover, PrivateData, Rep, Req, ServiceId, SidrStatus, TooLong,
     TransportService,
 };
 use uroce_wire::{Gid, PathMtu, Pkey, Psn, Qkey, Qpn};
@@ -160,17 +160,49 @@ impl Path {
     }
 }
 
+/// One end of a reliable datagram channel (RDC), the connection of two EE contexts: what a REQ or
+/// REP says of it beyond its queue pair.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RdEnd {
+    /// Number of the EE context.
+    pub eecn: Qpn,
+    /// Q_Key of the RD queue pair; without meaning if none is named.
+    pub qkey: Qkey,
+}
+
+impl RdEnd {
+    /// Returns the sender's end in a REQ for reliable datagrams; [`None`] of another service.
+    pub fn of_req(req: &Req) -> Option<RdEnd> {
+        let end = || RdEnd { eecn: Qpn::new(req.local_eecn), qkey: req.local_qkey };
+        req.is_rd().then(end)
+    }
+
+    /// Returns the sender's end in a REP that answers a REQ for reliable datagrams.
+    pub fn of_rep(rep: &Rep) -> RdEnd {
+        RdEnd { eecn: Qpn::new(rep.local_eecn), qkey: rep.local_qkey }
+    }
+}
+
 /// Parameters of a REQ.
 #[derive(Clone, Copy, Debug)]
 pub struct ConnectParams {
     /// Service to connect to.
     pub service_id: ServiceId,
-    /// Local queue pair.
+    /// Local queue pair. Of reliable datagrams: the RD queue pair that the peer may send to, or 0
+    /// for none. It is not part of the connection and may be named in any number of REQs.
     pub local_qpn: Qpn,
+    /// Reliable datagrams: the local EE context, and the Q_Key of `local_qpn`. Given with
+    /// [`TransportService::Rd`] and no other service.
+    pub rd: Option<RdEnd>,
+    /// Reliable datagrams: the EE context is in an established connection of this manager, and its
+    /// peer is asked for an RD queue pair of a service. Without this the connection made is that of
+    /// the EE context. The connection ends with the channel at the latest, and has no alternate
+    /// path of its own.
+    pub rdc_exists: bool,
     /// PSN of the first packet from the peer; see [`crate::Cm::starting_psn`].
     pub starting_psn: Psn,
-    /// Any service but [`TransportService::Rd`]. [`TransportService::Extended`] is XRC, of which
-    /// the local queue pair is the initiator.
+    /// Transport service. [`TransportService::Extended`] is XRC, of which the local queue pair is
+    /// the initiator.
     pub transport_service: TransportService,
     /// READs and ATOMICs of the peer that the local side executes at a time.
     pub responder_resources: u8,
@@ -212,8 +244,12 @@ pub struct ConnectParams {
 /// Parameters of a REP.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AcceptParams {
-    /// Local queue pair.
+    /// Local queue pair. Of reliable datagrams: the RD queue pair that the peer may send to, or 0
+    /// for none.
     pub local_qpn: Qpn,
+    /// Reliable datagrams: the local EE context, and the Q_Key of `local_qpn`. If the REQ names an
+    /// EE context of ours ([`Req::rdc_exists`]), that one.
+    pub rd: Option<RdEnd>,
     /// PSN of the first packet from the peer.
     pub starting_psn: Psn,
     /// READs and ATOMICs of the peer that the local side executes at a time.
@@ -282,9 +318,13 @@ pub enum CmError {
     /// [`CmLimits::connections`] ids are in use.
     #[error("too many connections")]
     Full,
-    /// The queue pair is in another connection, or in TimeWait after one.
-    #[error("queue pair {0} is in a connection or in TimeWait")]
+    /// The queue pair, or EE context, is in another connection, or in TimeWait after one.
+    #[error("queue pair or EE context {0} is in a connection or in TimeWait")]
     QpnInUse(Qpn),
+    /// No established connection of this manager is the channel of the EE context, or the REQ to be
+    /// accepted names another EE context.
+    #[error("EE context {0} is not in a connection that could be used")]
+    NoRdc(Qpn),
     /// The service ID has a listener, or a peer-to-peer request is pending for it.
     #[error("service ID {0:?} is in use")]
     ServiceInUse(ServiceId),

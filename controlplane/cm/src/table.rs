@@ -13,7 +13,7 @@ use uroce_wire::cm::{CaGuid, CommId, ServiceId};
 use uroce_wire::{Gid, Qpn};
 
 use crate::ConnId;
-use crate::conn::Conn;
+use crate::conn::{Conn, End};
 use crate::state::State;
 
 /// Purpose of a deadline.
@@ -37,8 +37,11 @@ pub(crate) struct Table {
     conns: BTreeMap<ConnId, Conn>,
     by_comm: BTreeMap<CommId, ConnId>,
     by_remote_comm: BTreeMap<(CaGuid, CommId), ConnId>,
-    by_remote_qp: BTreeMap<(CaGuid, Qpn), ConnId>,
+    by_remote_end: BTreeMap<(CaGuid, End), ConnId>,
+    /// By our queue pair or EE context: their numbers are of one range.
     by_qpn: BTreeMap<Qpn, ConnId>,
+    /// Connections that depend on the channel of an EE context of ours.
+    users: BTreeSet<(Qpn, ConnId)>,
     by_question: BTreeMap<(Gid, CommId), ConnId>,
     peers: BTreeSet<(ServiceId, Gid, ConnId)>,
     timers: BTreeSet<(Instant, ConnId, Timer)>,
@@ -101,12 +104,18 @@ impl Table {
         self.by_remote_comm.get(&(guid, comm)).copied()
     }
 
-    pub(crate) fn by_remote_qp(&self, guid: CaGuid, qpn: Qpn) -> Option<ConnId> {
-        self.by_remote_qp.get(&(guid, qpn)).copied()
+    pub(crate) fn by_remote_end(&self, guid: CaGuid, end: End) -> Option<ConnId> {
+        self.by_remote_end.get(&(guid, end)).copied()
     }
 
     pub(crate) fn by_qpn(&self, qpn: Qpn) -> Option<ConnId> {
         self.by_qpn.get(&qpn).copied()
+    }
+
+    /// Returns the connections that depend on the channel of EE context `eecn`.
+    pub(crate) fn users(&self, eecn: Qpn) -> Vec<ConnId> {
+        let all = (eecn, ConnId(0))..=(eecn, ConnId(u64::MAX));
+        self.users.range(all).map(|&(_, id)| id).collect()
     }
 
     pub(crate) fn by_question(&self, src: Gid, request: CommId) -> Option<ConnId> {
@@ -179,13 +188,18 @@ impl Table {
 
     fn each_index(&mut self, conn: &Conn, visit: &mut impl FnMut(&mut Table, Entry)) {
         visit(self, Entry::Comm(conn.local_comm));
-        if let Some(qpn) = conn.local_qpn {
-            visit(self, Entry::Qpn(qpn));
+        if let Some(number) = conn.held_number() {
+            visit(self, Entry::Qpn(number));
+        }
+        if let Some(eecn) = conn.used_channel() {
+            visit(self, Entry::User(eecn));
         }
         match (conn.remote_comm, conn.remote_qpn) {
-            (Some(comm), Some(qpn)) => {
+            (Some(comm), Some(_)) => {
                 visit(self, Entry::RemoteComm(conn.remote_guid, comm));
-                visit(self, Entry::RemoteQp(conn.remote_guid, qpn));
+                if let Some(end) = conn.remote_end() {
+                    visit(self, Entry::RemoteEnd(conn.remote_guid, end));
+                }
             }
             (Some(comm), None) => visit(self, Entry::Question(conn.addr.dst, comm)),
             _ => {}
@@ -201,13 +215,14 @@ enum Entry {
     Comm(CommId),
     Qpn(Qpn),
     RemoteComm(CaGuid, CommId),
-    RemoteQp(CaGuid, Qpn),
+    RemoteEnd(CaGuid, End),
+    User(Qpn),
     Question(Gid, CommId),
     Peer(ServiceId, Gid),
 }
 
 impl Entry {
-    /// Adds a key, unless another connection has it. Peer keys are not exclusive.
+    /// Adds a key, unless another connection has it. Keys of peers and of users are not exclusive.
     fn put(self, table: &mut Table, id: ConnId) {
         fn put<K: Ord>(map: &mut BTreeMap<K, ConnId>, key: K, id: ConnId) {
             map.entry(key).or_insert(id);
@@ -216,7 +231,10 @@ impl Entry {
             Entry::Comm(comm) => put(&mut table.by_comm, comm, id),
             Entry::Qpn(qpn) => put(&mut table.by_qpn, qpn, id),
             Entry::RemoteComm(guid, comm) => put(&mut table.by_remote_comm, (guid, comm), id),
-            Entry::RemoteQp(guid, qpn) => put(&mut table.by_remote_qp, (guid, qpn), id),
+            Entry::RemoteEnd(guid, end) => put(&mut table.by_remote_end, (guid, end), id),
+            Entry::User(eecn) => {
+                table.users.insert((eecn, id));
+            }
             Entry::Question(src, comm) => put(&mut table.by_question, (src, comm), id),
             Entry::Peer(service, gid) => {
                 table.peers.insert((service, gid, id));
@@ -234,7 +252,10 @@ impl Entry {
             Entry::Comm(comm) => take(&mut table.by_comm, &comm, id),
             Entry::Qpn(qpn) => take(&mut table.by_qpn, &qpn, id),
             Entry::RemoteComm(guid, comm) => take(&mut table.by_remote_comm, &(guid, comm), id),
-            Entry::RemoteQp(guid, qpn) => take(&mut table.by_remote_qp, &(guid, qpn), id),
+            Entry::RemoteEnd(guid, end) => take(&mut table.by_remote_end, &(guid, end), id),
+            Entry::User(eecn) => {
+                table.users.remove(&(eecn, id));
+            }
             Entry::Question(src, comm) => take(&mut table.by_question, &(src, comm), id),
             Entry::Peer(service, gid) => {
                 table.peers.remove(&(service, gid, id));

@@ -88,13 +88,14 @@ impl Device {
         channel: &Arc<impl CmSink + 'static>,
         space: PortSpace,
         address: SocketAddr,
+        options: BindOptions,
         backlog: u32,
     ) -> Result<(CmId, SocketAddr), RequestError> {
         let channel: Arc<dyn CmSink> = channel.clone();
-        self.cm(move |cm, context| cm.listen(channel, space, address, backlog, context))
+        self.cm(move |cm, context| cm.listen(channel, space, address, options, backlog, context))
     }
 
-    /// Connects a QP, or looks up a UD QP. The outcome is
+    /// Connects a QP or an EEC, or looks up a UD QP. The outcome is
     /// [`Established`](crate::rdma_cm::ConnEvent::Established) or
     /// [`Resolved`](crate::rdma_cm::ConnEvent::Resolved), or an event with the reason of the
     /// failure.
@@ -111,7 +112,7 @@ impl Device {
         self.cm(move |cm, context| cm.connect(channel, spec, context))
     }
 
-    /// Accepts a request with a QP. The outcome is
+    /// Accepts a request with a QP or an EEC. The outcome is
     /// [`Established`](crate::rdma_cm::ConnEvent::Established), or an event with the reason of
     /// the failure. The look-up of a UD QP is answered at once and has no further event.
     ///

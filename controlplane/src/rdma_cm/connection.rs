@@ -3,13 +3,13 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use uroce_cm::{Cm, ConnId, State};
+use uroce_cm::{Cm, ConnId, RdEnd, State};
 use uroce_transport::{AltPath, PathAttr, QpType};
 use uroce_wire::{Gid, PathMtu, Psn, Qpn};
 
 use super::service::Common;
 use super::source::Way;
-use super::{Agreed, CmId, CmSink, ConnEvent, ConnParam, PortSpace};
+use super::{Agreed, CmId, CmSink, ConnEvent, ConnParam, PeerRdQp, PortSpace};
 
 /// An id bound to an address and port. It may listen.
 #[derive(Debug)]
@@ -17,6 +17,8 @@ pub(super) struct Listener {
     pub(super) channel: Arc<dyn CmSink>,
     pub(super) space: PortSpace,
     pub(super) address: SocketAddr,
+    /// It receives the requests of EECs instead of those of QPs.
+    pub(super) eecs: bool,
     /// Largest number of requests that may wait; `None` while the id does not listen.
     pub(super) backlog: Option<u32>,
     /// Number of requests in the backlog: the application has neither accepted nor rejected them,
@@ -71,13 +73,15 @@ pub(super) enum Change {
     Accepting(Way),
 }
 
-/// QP of a connection.
+/// QP of a connection, or EEC; its EECN stands where a QP's QPN does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct OwnQp {
     pub(super) qpn: Qpn,
     pub(super) qp_type: QpType,
     pub(super) psn: Psn,
     pub(super) has_srq: bool,
+    /// If it is an EEC: the RD QP that the peer is told of.
+    pub(super) rd_qp: Option<PeerRdQp>,
     /// The service modifies the QP.
     pub(super) is_driven: bool,
     /// The application modifies the QP once it is in RTS; the service no longer does.
@@ -85,6 +89,18 @@ pub(super) struct OwnQp {
     /// The QP goes to ERR when the peer's process has ended, even if the service has stopped
     /// modifying the QP.
     pub(super) stops_with_peer: bool,
+}
+
+impl OwnQp {
+    /// Returns the numbers for a REQ or REP: the QPN, and what RD has beside it.
+    //= check R44 — the EECN, and the QPN and Q_Key of an RD QP if there is one
+    pub(super) fn told(&self) -> (Qpn, Option<RdEnd>) {
+        if self.qp_type != QpType::Eec {
+            return (self.qpn, None);
+        }
+        let PeerRdQp { qpn, qkey } = self.rd_qp.unwrap_or_default();
+        (qpn, Some(RdEnd { eecn: self.qpn, qkey }))
+    }
 }
 
 /// A connection, or the look-up of a UD QP.
@@ -109,6 +125,8 @@ pub(crate) struct Connection {
     pub(super) local: SocketAddr,
     pub(super) peer: SocketAddr,
     pub(super) qp: Option<OwnQp>,
+    /// Service of the QP that can accept the peer's request.
+    pub(super) asked_for: Option<QpType>,
     pub(super) param: ConnParam,
     pub(super) primary: Way,
     pub(super) primary_path: Option<PathAttr>,
@@ -153,6 +171,7 @@ impl Connection {
             local: SocketAddr::new(local, 0),
             peer: SocketAddr::new(peer, 0),
             qp: None,
+            asked_for: None,
             param: ConnParam::default(),
             primary,
             primary_path: None,

@@ -39,9 +39,9 @@ pub enum ConnError {
     /// The call is not allowed for this id or in this state of its connection.
     #[error("not possible in this state of the connection")]
     WrongState,
-    /// The QP's transport service does not fit the port space, for example a UD QP for a
-    /// connection.
-    #[error("the service of {0:?} does not fit the port space")]
+    /// The QP's transport service is not the one that the call needs, for example that of a UD QP
+    /// for a connection, or of an RC QP to accept the request of an EEC.
+    #[error("{0:?} has another service than the connection or look-up needs")]
     WrongService(Qpn),
     /// The QP is part of a connection already.
     #[error("{0:?} has a connection already")]

@@ -106,9 +106,10 @@ pub struct ConnectRequest {
     pub local: SocketAddr,
     /// Source address and port of the request.
     pub peer: SocketAddr,
-    /// The peer's QPN; 0 for a look-up.
+    /// The peer's QPN; its EECN if `qp_type` is [`QpType::Eec`]; 0 for a look-up.
     pub peer_qpn: Qpn,
-    /// Transport service of the peer's QP. The QP that accepts must have it, too.
+    /// Transport service of the QP that can accept. [`QpType::Eec`] stands for an EEC: the service
+    /// is RD.
     pub qp_type: QpType,
     /// READs and ATOMICs that the peer asks to have outstanding at this side.
     pub responder_resources: u8,

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use uroce_cm::TAG_LEN;
+use uroce_cm::{RdEnd, TAG_LEN};
 use uroce_transport::{AccessFlags, MAX_RD_ATOMIC, QpType};
 use uroce_wire::cm::IpHeader;
 use uroce_wire::{Mac, PathMtu, Psn, Qkey, Qpn};
@@ -53,7 +53,8 @@ pub struct ConnParam {
     /// `None` means the time in the device's configuration. If none is configured, it means 10 s,
     /// or 0 at a port that reports by itself that the peer's process has ended.
     pub keepalive_ms: Option<u32>,
-    /// Access that the peer has to registered memory through the QP.
+    /// Access that the peer has to registered memory through the QP. Like `min_rnr_timer`, an RD QP
+    /// has it and an EEC does not.
     pub access: AccessFlags,
     /// Treatment of an alternate path that the peer proposes.
     pub alternate_policy: AlternatePolicy,
@@ -61,6 +62,9 @@ pub struct ConnParam {
     /// same service ID, which contains [`ConnectSpec::port`], and must arrive before our retries
     /// are used up. The two REQs become one connection. Linux's `rdma_cm` does not support this.
     pub peer_to_peer: bool,
+    /// For an EEC: an RD QP of this side, beyond RESET, of which the peer is told the number and
+    /// the Q_Key ([`Agreed::peer_rd_qp`]). Other RD QPs may use the connection, too.
+    pub rd_qp: Option<Qpn>,
 }
 
 impl Default for ConnParam {
@@ -83,6 +87,7 @@ impl Default for ConnParam {
                 | AccessFlags::REMOTE_ATOMIC,
             alternate_policy: AlternatePolicy::Accept,
             peer_to_peer: false,
+            rd_qp: None,
         }
     }
 }
@@ -112,9 +117,9 @@ pub enum AlternatePolicy {
 /// QP of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ConnQp {
-    /// An RC or UC QP of the device in RESET or INIT. The control plane takes it to INIT, RTR and
-    /// RTS, and to ERR when the connection ends. A UD QP may be in any state. The control plane
-    /// takes it to RTS if it is in RESET or INIT, and never to ERR.
+    /// A connected QP or an EEC of the device, in RESET or INIT. The control plane takes it to
+    /// INIT, RTR and RTS, and to ERR when the connection ends. A UD QP may be in any state. The
+    /// control plane takes it to RTS if it is in RESET or INIT, and never to ERR.
     Driven(Qpn),
     /// A QP of the device that the control plane takes to RTS and the application modifies from
     /// then on, as with `librdmacm`. A disconnect does not flush the QP's outstanding work.
@@ -190,8 +195,10 @@ impl ConnectSpec {
 /// Parameters that both sides have agreed on, as attributes for Modify QP of this side.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Agreed {
-    /// QPN of the peer.
+    /// QPN of the peer; between EECs, the EECN.
     pub peer_qpn: Qpn,
+    /// Between EECs: the RD QP that the peer names, if any.
+    pub peer_rd_qp: Option<PeerRdQp>,
     /// PSN of the peer's first packet.
     pub rq_psn: Psn,
     /// PSN of our first packet.
@@ -222,6 +229,23 @@ pub struct Agreed {
     pub selective_repeat: bool,
 }
 
+/// An RD QP that a peer names when its EEC connects or accepts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct PeerRdQp {
+    /// QPN of the peer.
+    pub qpn: Qpn,
+    /// Q_Key for datagrams to it.
+    pub qkey: Qkey,
+}
+
+impl PeerRdQp {
+    /// Returns the RD QP that a peer's REQ or REP names beside its EEC; QP 0 means none.
+    pub(super) fn named(qpn: Qpn, rd: Option<RdEnd>) -> Option<PeerRdQp> {
+        let qkey = rd?.qkey;
+        (qpn != Qpn::default()).then_some(PeerRdQp { qpn, qkey })
+    }
+}
+
 /// A resolved path to an address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ResolvedPath {
@@ -244,6 +268,9 @@ pub struct BindOptions {
     /// Whether a wildcard covers its own IP version only. `None` means true for IPv4's wildcard,
     /// and false for IPv6's, which then covers IPv4, too.
     pub one_version: Option<bool>,
+    /// While it listens, the id receives the requests of EECs instead of those of QPs. Requests of
+    /// the other kind are rejected with reason 9 (invalid transport service type).
+    pub eecs: bool,
 }
 
 /// A UD QP found by port.

@@ -179,8 +179,8 @@ mod tests {
         CmId(number)
     }
 
-    const NONE: BindOptions = BindOptions { reuse: false, one_version: None };
-    const REUSE: BindOptions = BindOptions { reuse: true, one_version: None };
+    const NONE: BindOptions = BindOptions { reuse: false, one_version: None, eecs: false };
+    const REUSE: BindOptions = BindOptions { reuse: true, one_version: None, eecs: false };
 
     fn in_use(address: &str) -> ConnError {
         ConnError::AddressInUse(at(address))
@@ -245,14 +245,14 @@ mod tests {
     #[test]
     fn addresses_of_both_versions_are_beside_each_other_where_each_is_of_one() {
         let mut ports = PortSpaces::new(0);
-        let one = BindOptions { reuse: false, one_version: Some(true) };
+        let one = BindOptions { one_version: Some(true), ..NONE };
         take(&mut ports, Tcp, "0.0.0.0:1", 1).unwrap();
         let v6 = "[2001:db8::1]:1";
         assert_eq!(ports.bind(Tcp, at(v6), NONE, id(2)), Err(port_in_use(v6)));
         assert_eq!(ports.bind(Tcp, at(v6), one, id(2)), Ok(1));
         take(&mut ports, Tcp, "192.0.2.1:2", 3).unwrap();
         assert_eq!(take(&mut ports, Tcp, "[2001:db8::1]:2", 4), Ok(2));
-        let both = BindOptions { reuse: false, one_version: Some(false) };
+        let both = BindOptions { one_version: Some(false), ..NONE };
         assert_eq!(ports.bind(Tcp, at("0.0.0.0:3"), both, id(5)), Ok(3));
         assert_eq!(ports.listen(Tcp, 3, id(5)), Ok(true));
         assert_eq!(ports.listener(Tcp, at("[2001:db8::1]:3")), Some(id(5)));
@@ -292,7 +292,7 @@ mod tests {
     #[test]
     fn a_wildcard_of_ipv6_only_leaves_ipv4_alone() {
         let mut ports = PortSpaces::new(0);
-        let v6_only = BindOptions { reuse: false, one_version: Some(true) };
+        let v6_only = BindOptions { one_version: Some(true), ..NONE };
         assert_eq!(ports.bind(Tcp, at("[::]:1"), v6_only, id(1)), Ok(1));
         assert_eq!(ports.listen(Tcp, 1, id(1)), Ok(true));
         assert_eq!(ports.listener(Tcp, at("192.0.2.1:1")), None);

@@ -9,8 +9,10 @@ use uroce_transport::{AltPath, PathAttr, PathMigState, QpChange, QpType, RtrAttr
 use super::{Agreed, ConnParam};
 
 /// Builds the change of a connected QP from RESET to INIT.
-pub(super) fn to_init(port: u8, param: &ConnParam) -> QpChange {
-    QpChange { access: Some(param.access), ..QpChange::to_init(port) }
+pub(super) fn to_init(qp_type: QpType, port: u8, param: &ConnParam) -> QpChange {
+    // The access rights of an EEC's peer are those of the RD QPs that use it.
+    let access = (qp_type != QpType::Eec).then_some(param.access);
+    QpChange { access, ..QpChange::to_init(port) }
 }
 
 /// Builds the change from INIT to RTR, with the paths of the connection.

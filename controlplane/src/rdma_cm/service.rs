@@ -9,14 +9,15 @@
 //! unresolved neighbours is parked ([`Stage::Resolving`]) and tried again each turn.
 //!
 //! A call names its connection by [`CmId`], an event of `uroce-cm` by `ConnId`, and an event of a
-//! QP by QPN. [`Service`] finds the connection once ([`Service::call`], [`Service::with_known`]).
-//! Every later step is a method of [`Connection`], with the rest of the service as [`Common`].
+//! QP by QPN, or of an EEC by its EECN, which no QP of the device has. [`Service`] finds the
+//! connection once ([`Service::call`], [`Service::with_known`]). Every later step is a method of
+//! [`Connection`], with the rest of the service as [`Common`].
 //!
 //! Invariants
 //! - Only the service creates [`CmId`]s. A `ConnId` of `uroce-cm` belongs to at most one of them.
-//! - An RC or UC QP belongs to at most one connection. Its QPN is held from the beginning of the
-//!   connection until `uroce-cm` releases the connection, even if the QP or the id is destroyed
-//!   before. A UD QP may be in several look-ups, and its QPN is not held.
+//! - A connected QP or an EEC belongs to at most one connection. Its number is held from the
+//!   beginning of the connection until `uroce-cm` releases the connection, even if the QP, the EEC
+//!   or the id is destroyed before. A UD QP may be in several look-ups, and its QPN is not held.
 //! - Work caused by unknown senders is bounded by backlogs, by the limits of `uroce-cm` and by the
 //!   outbox.
 //!

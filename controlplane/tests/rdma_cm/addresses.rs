@@ -108,8 +108,7 @@ fn the_node_itself_is_meant_by_loopback_and_unspecified_addresses() {
         let heard = || left.device.cm_is_heard(PortSpace::Tcp, own).unwrap();
         assert!(!heard());
         let at = SocketAddr::new(at, PORT);
-        let (listener, got) =
-            left.device.cm_listen(&left.channel, PortSpace::Tcp, at, 1).expect("it is free");
+        let (listener, got) = left.listen_at(PortSpace::Tcp, at, 1).expect("it is free");
         assert_eq!(got, at);
         assert!(heard());
         let spec = ConnectSpec::new(one.qp.qpn, SocketAddr::new(ip, PORT));

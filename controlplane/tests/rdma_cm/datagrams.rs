@@ -16,7 +16,7 @@ fn ask(node: &Node, to: &Node, data: &[u8]) -> CmId {
 
 fn listen(node: &Node) {
     let address = node.socket(PORT);
-    node.device.cm_listen(&node.channel, PortSpace::Udp, address, 8).unwrap();
+    node.listen_at(PortSpace::Udp, address, 8).unwrap();
 }
 
 #[test]

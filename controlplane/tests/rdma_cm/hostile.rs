@@ -423,7 +423,7 @@ fn a_flood_of_requests_is_bounded_and_leaves_connections_alone() {
     const BACKLOG: u64 = 32;
     let (left, right, mut stranger_end) = nodes();
     let address = format!("{LEFT}:{PORT}").parse().unwrap();
-    left.device.cm_listen(&left.channel, PortSpace::Tcp, address, BACKLOG as u32).unwrap();
+    left.listen_at(PortSpace::Tcp, address, BACKLOG as u32).unwrap();
     let (mut one, mut other) = (left.end(), right.end());
     // A connection over the other port, during the flood at the first.
     right.listen();
@@ -469,7 +469,7 @@ fn strangers_that_are_accepted_are_asked_for_a_bounded_number_at_a_time() {
     const COUNT: u32 = 300;
     let (left, _right, mut stranger_end) = nodes();
     let address = format!("{LEFT}:{PORT}").parse().unwrap();
-    left.device.cm_listen(&left.channel, PortSpace::Tcp, address, COUNT).unwrap();
+    left.listen_at(PortSpace::Tcp, address, COUNT).unwrap();
     stranger_end.asked.clear();
     let begin = Instant::now();
     for number in 0..COUNT {

@@ -6,11 +6,12 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use uroce_controlplane::Device;
 use uroce_controlplane::config::{Config, DeviceConfig, PortConfig, SelectiveRepeat};
 use uroce_controlplane::rdma_cm::{
-    Agreed, CmChannel, CmId, ConnEvent, ConnParam, ConnQp, ConnectRequest, ConnectSpec, PortSpace,
+    Agreed, BindOptions, CmChannel, CmId, ConnEvent, ConnParam, ConnQp, ConnectRequest,
+    ConnectSpec, PortSpace,
 };
+use uroce_controlplane::{Device, RequestError};
 use uroce_engine::{CompletionQueue, QpHandle, QpSpec};
 use uroce_transport::{
     Cqe, Pd, QpAttr, QpCaps, QpChange, QpState, QpType, RecvWr, RtrAttr, RtsAttr, SendOp, SendWr,
@@ -117,9 +118,18 @@ impl Node {
 
     pub fn listen(&self) -> CmId {
         let address = self.socket(PORT);
-        let (id, at) = self.device.cm_listen(&self.channel, PortSpace::Tcp, address, 16).unwrap();
+        let (id, at) = self.listen_at(PortSpace::Tcp, address, 16).unwrap();
         assert_eq!(at, address);
         id
+    }
+
+    pub fn listen_at(
+        &self,
+        space: PortSpace,
+        address: SocketAddr,
+        backlog: u32,
+    ) -> Result<(CmId, SocketAddr), RequestError> {
+        self.device.cm_listen(&self.channel, space, address, BindOptions::default(), backlog)
     }
 
     pub fn connect(&self, end: &End, to: &Node) -> CmId {

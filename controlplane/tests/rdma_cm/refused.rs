@@ -48,7 +48,7 @@ fn the_reason_of_a_reject_says_what_is_wrong() {
 fn a_full_backlog_refuses_and_has_room_again() {
     let (left, right) = nodes();
     let address = right.socket(PORT);
-    let listener = right.device.cm_listen(&right.channel, PortSpace::Tcp, address, 2).unwrap().0;
+    let listener = right.listen_at(PortSpace::Tcp, address, 2).unwrap().0;
     let ends: Vec<_> = (0..3).map(|_| left.end()).collect();
     let first = left.connect(&ends[0], &right);
     let (passive, _) = right.request();
@@ -137,7 +137,7 @@ fn calls_that_cannot_be_are_refused_by_name() {
     let error = left.device.cm_connect(&left.channel, ConnectSpec { path: stranger, ..good() });
     assert!(matches!(error, Err(RequestError::Path(_))), "{error:?}");
 
-    let listen = |at| left.device.cm_listen(&left.channel, PortSpace::Tcp, at, 1);
+    let listen = |at| left.listen_at(PortSpace::Tcp, at, 1);
     let address = left.socket(PORT);
     listen(address).unwrap();
     let taken = Err(RequestError::Connection(ConnError::AddressInUse(address)));

@@ -162,7 +162,7 @@ fn bind_at(
 }
 
 fn at_manager(options: Options) -> BindOptions {
-    BindOptions { reuse: options.reuse, one_version: options.one_version }
+    BindOptions { reuse: options.reuse, one_version: options.one_version, eecs: false }
 }
 
 /// Writes the addresses and the path of a request to its id.

@@ -1,4 +1,4 @@
-//! An RC or UC connection of a queue pair, made by the connection manager.
+//! A connection of a queue pair or an EE context, made by the connection manager.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, OnceLock};
@@ -11,9 +11,11 @@ use uroce_controlplane::rdma_cm::{
 
 use super::{CmError, Destination};
 use crate::qp::QpControl;
+use crate::rd::Address;
 
-/// A connection of a queue pair, established or not. Dropping it disconnects: the queue pair goes
-/// to ERR, and its number stays reserved until no old packet can arrive any more.
+/// A connection of a queue pair or an EE context, established or not. Dropping it disconnects: the
+/// queue pair or EE context goes to ERR, and its number stays reserved until no old packet can
+/// arrive any more.
 #[derive(Debug)]
 pub struct Connection {
     id: CmId,
@@ -34,8 +36,8 @@ impl Connection {
         Connection { id, channel, qp, made: OnceLock::new() }
     }
 
-    /// Connects an RC or UC queue pair in RESET or INIT. Blocks until both sides may send or
-    /// `timeout` has passed.
+    /// Connects a queue pair (RC, UC or XRC's initiator) or an EE context in RESET or INIT. Blocks
+    /// until both sides may send or `timeout` has passed.
     ///
     /// # Errors
     ///
@@ -52,7 +54,7 @@ impl Connection {
         Ok(connection)
     }
 
-    /// Begins to connect an RC or UC queue pair in RESET or INIT, and returns at once.
+    /// Begins to connect a queue pair or an EE context in RESET or INIT, and returns at once.
     /// [`ConnEvent::Established`] follows, or an event with an [error](CmError::of).
     ///
     /// # Errors
@@ -108,7 +110,7 @@ impl Connection {
         Some(event)
     }
 
-    /// The queue pair of this connection.
+    /// The queue pair of this connection, or its EE context.
     pub fn qp(&self) -> &QpControl {
         &self.qp
     }
@@ -116,6 +118,14 @@ impl Connection {
     /// Parameters that both sides have agreed on. `None` until the connection is established.
     pub fn agreed(&self) -> Option<&Agreed> {
         self.made.get().map(|made| &made.agreed)
+    }
+
+    /// Between EE contexts: the destination of requests to the RD queue pair that the peer has
+    /// named ([`ConnParam::rd_qp`]). `None` if it has named none, or until the connection is
+    /// established.
+    pub fn rd_peer(&self) -> Option<Address> {
+        let peer = self.agreed()?.peer_rd_qp?;
+        Some(Address { eecn: self.qp.qpn(), dest_qpn: peer.qpn, qkey: peer.qkey })
     }
 
     /// Private data that the peer's application sent when it accepted: 196 bytes, padded with

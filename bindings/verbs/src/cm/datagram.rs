@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use uroce_controlplane::Device;
 use uroce_controlplane::rdma_cm::{
-    CmChannel, CmId, ConnEvent, ConnParam, ConnectSpec, Datagrams, PortSpace,
+    BindOptions, CmChannel, CmId, ConnEvent, ConnParam, ConnectSpec, Datagrams, PortSpace,
 };
 use uroce_wire::cm::SidrStatus;
 use uroce_wire::{Qkey, Qpn};
@@ -115,7 +115,9 @@ impl DatagramListener {
         address: SocketAddr,
         backlog: u32,
     ) -> Result<DatagramListener, CmError> {
-        Ok(DatagramListener { ear: Ear::new(context, PortSpace::Udp, address, backlog)? })
+        Ok(DatagramListener {
+            ear: Ear::new(context, PortSpace::Udp, address, BindOptions::default(), backlog)?,
+        })
     }
 
     /// The address and port of this listener.

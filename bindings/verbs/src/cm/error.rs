@@ -39,7 +39,7 @@ pub enum CmError {
     /// The connection has ended.
     #[error("the connection has ended")]
     Disconnected,
-    /// The queue pair and the connection request belong to different devices.
+    /// The queue pair or EE context and the connection request belong to different devices.
     #[error("the queue pair belongs to another device")]
     OtherDevice,
     /// The process has no file descriptor left for the connection's events.

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use uroce_controlplane::Device;
-use uroce_controlplane::rdma_cm::{self, CmChannel, CmId, ConnEvent, ConnParam, ConnQp, PortSpace};
+use uroce_controlplane::rdma_cm::{
+    self, BindOptions, CmChannel, CmId, ConnEvent, ConnParam, ConnQp, PeerRdQp, PortSpace,
+};
 use uroce_transport::QpType;
 use uroce_wire::Qpn;
 
@@ -30,7 +32,74 @@ impl Listener {
     ///
     /// See [`CmError`].
     pub fn bind(context: &Context, address: SocketAddr, backlog: u32) -> Result<Listener, CmError> {
-        Ok(Listener { ear: Ear::new(context, PortSpace::Tcp, address, backlog)? })
+        let options = BindOptions::default();
+        Ok(Listener { ear: Ear::new(context, PortSpace::Tcp, address, options, backlog)? })
+    }
+
+    /// Listens for requests of EE contexts ([`rd`](crate::rd)) instead of those of queue pairs. A
+    /// request of the other kind is rejected by either kind of listener, with
+    /// [`RejectReason::INVALID_TRANSPORT_TYPE`](super::RejectReason). See [`bind`](Self::bind).
+    ///
+    /// # Errors
+    ///
+    /// See [`CmError`].
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use uroce::cm::{ConnectParam, Connection, Listener};
+    /// use uroce::{ConnectOptions, Context, Qkey, QpInit, RecvWr, SendWr};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let config = uroce::Config::from_toml(r#"
+    /// #     [[device]]
+    /// #     name = "left"
+    /// #     [[device.port]]
+    /// #     ethdev = { ring = "rd" }
+    /// #     ip = ["192.0.2.1/24"]
+    /// #     [[device]]
+    /// #     name = "right"
+    /// #     [[device.port]]
+    /// #     ethdev = { ring = "rd" }
+    /// #     ip = ["192.0.2.2/24"]
+    /// # "#)?;
+    /// # let (left, right) = (Context::open(&config, "left")?, Context::open(&config, "right")?);
+    /// const SOON: Duration = Duration::from_secs(10);
+    /// let options = ConnectOptions::default();
+    /// let listener = Listener::bind_rd(&right, "192.0.2.2:7471".parse()?, 8)?;
+    ///
+    /// // The client, usually in another process.
+    /// let here = left.open_rd_domain()?;
+    /// let cq = left.create_cq(16)?;
+    /// let mut sender = left.allocate_pd().create_rd_qp(&here, &QpInit::new(&cq))?;
+    /// sender.start(Qkey(17), &options)?;
+    /// let eec = here.create_eec()?;
+    /// let active = Connection::begin(&eec, listener.local_addr(), &ConnectParam::default())?;
+    ///
+    /// // The server names the RD queue pair that requests are to go to.
+    /// let there = right.open_rd_domain()?;
+    /// let received = right.create_cq(16)?;
+    /// let mut receiver = right.allocate_pd().create_rd_qp(&there, &QpInit::new(&received))?;
+    /// receiver.start(Qkey(18), &options)?;
+    /// receiver.post_recv(&RecvWr::new(&[]))?;
+    /// let request = listener.next(SOON).ok_or("no request in time")?;
+    /// let param = ConnectParam { rd_qp: Some(receiver.qpn()), ..ConnectParam::default() };
+    /// let passive = request.accept(&there.create_eec()?, &param)?;
+    /// passive.wait_established(SOON)?;
+    ///
+    /// active.wait_established(SOON)?;
+    /// let to = active.rd_peer().ok_or("the peer names no queue pair")?;
+    /// sender.post_send(&SendWr::send(&[]).signaled(), &to)?;
+    /// cq.wait(SOON)?.ok_or("no completion")?.ok()?;
+    /// received.wait(SOON)?.ok_or("no message")?.ok()?;
+    /// # Ok(()) }
+    /// ```
+    pub fn bind_rd(
+        context: &Context,
+        address: SocketAddr,
+        backlog: u32,
+    ) -> Result<Listener, CmError> {
+        let options = BindOptions { eecs: true, ..BindOptions::default() };
+        Ok(Listener { ear: Ear::new(context, PortSpace::Tcp, address, options, backlog)? })
     }
 
     /// The address and port of this listener.
@@ -73,14 +142,19 @@ impl ConnectRequest {
         self.request.details.local
     }
 
-    /// Transport service of the peer's queue pair. The accepting queue pair must have the same.
+    /// Transport service of the queue pair that can accept, or [`QpType::Eec`] for an EE context.
     pub fn qp_type(&self) -> QpType {
         self.request.details.qp_type
     }
 
-    /// Number of the peer's queue pair.
+    /// Number of the peer's queue pair or EE context.
     pub fn peer_qpn(&self) -> Qpn {
         self.request.details.peer_qpn
+    }
+
+    /// The RD queue pair that the peer names with its EE context, if any.
+    pub fn peer_rd_qp(&self) -> Option<PeerRdQp> {
+        self.request.details.agreed.and_then(|agreed| agreed.peer_rd_qp)
     }
 
     /// Whether the peer offers an alternate path.
@@ -93,8 +167,8 @@ impl ConnectRequest {
         &self.request.details
     }
 
-    /// Accepts the request with a queue pair in RESET or INIT. Sends may be posted after
-    /// [`ConnEvent::Established`], the next event.
+    /// Accepts the request with a queue pair or an EE context in RESET or INIT. Sends may be posted
+    /// after [`ConnEvent::Established`], the next event.
     /// Receives for the peer's first messages are posted before this call, in INIT.
     ///
     /// # Errors
@@ -140,11 +214,12 @@ impl Ear {
         context: &Context,
         space: PortSpace,
         address: SocketAddr,
+        options: BindOptions,
         backlog: u32,
     ) -> Result<Ear, CmError> {
         let device = Arc::clone(&context.device);
         let channel = CmChannel::new().map_err(CmError::Channel)?;
-        let (id, address) = device.cm_listen(&channel, space, address, backlog)?;
+        let (id, address) = device.cm_listen(&channel, space, address, options, backlog)?;
         Ok(Ear { device, channel, id, address })
     }
 

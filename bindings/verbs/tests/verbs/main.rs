@@ -31,6 +31,7 @@ mod paths;
 mod raw;
 mod raw_memory;
 mod rd;
+mod rd_connections;
 mod resolve;
 mod shared_receives;
 mod shut_down;

@@ -3,16 +3,17 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 use uroce_cm::{
-    AcceptParams, Cm, CmEvent, CmLimits, ConnId, Instant, MadAddr, SidrAnswer, State, TAG_LEN,
+    AcceptParams, Cm, CmEvent, CmLimits, ConnId, ConnectParams, Instant, MadAddr, RdEnd,
+    SidrAnswer, State, TAG_LEN,
 };
 use uroce_cm_sim::{Pair, conn_params, gid, path};
 use uroce_fuzz::Input;
 use uroce_wire::cm::{
     AprStatus, Attribute, BODY_LEN, CmTimeout, CommId, MGMT_CLASS, Message, PrivateData,
-    RejectReason, ServiceId,
+    RejectReason, ServiceId, TransportService,
 };
 use uroce_wire::mad::{MAD_LEN, Mad, MadHeader};
-use uroce_wire::{Gid, Qpn};
+use uroce_wire::{Gid, Qkey, Qpn};
 
 pub(super) const SERVICE: ServiceId = ServiceId::tcp(1);
 const NODE: usize = 1;
@@ -35,6 +36,8 @@ pub(crate) fn limits() -> CmLimits {
 pub(super) struct Ends {
     /// Ids that have not ended, and whether they are closed.
     pub(super) alive: BTreeMap<ConnId, bool>,
+    /// EE contexts that requests for reliable datagrams name, 0 if the consumer is to choose it.
+    named: BTreeMap<ConnId, Qpn>,
     gone: Vec<ConnId>,
 }
 
@@ -46,6 +49,14 @@ impl Ends {
             match event {
                 CmEvent::Request(_) | CmEvent::SidrRequest(_) => {
                     self.alive.entry(id).or_default();
+                    if let CmEvent::Request(request) = &event
+                        && request.req.is_rd()
+                    {
+                        let exists = request.req.rdc_exists;
+                        let eecn = if exists { request.req.remote_eecn } else { 0 };
+                        assert!(!exists || cm.holds_qpn(Qpn::new(eecn)), "a channel of no one");
+                        self.named.insert(id, Qpn::new(eecn));
+                    }
                     if let CmEvent::Request(request) = &event
                         && request.selective_repeat
                     {
@@ -66,7 +77,20 @@ impl Ends {
 
     pub(crate) fn forget(&mut self, id: ConnId) {
         assert!(self.alive.remove(&id).is_some(), "{id:?} was never there");
+        self.named.remove(&id);
         self.gone.push(id);
+    }
+
+    /// Returns the end to answer a request with: mostly what fits, sometimes none or another one.
+    fn end(&self, id: ConnId, number: u8) -> Option<RdEnd> {
+        let chosen = Qpn::new(u32::from(number & 15));
+        let named = self.named.get(&id).copied();
+        let eecn = match number >> 6 {
+            0 => None,
+            1 => Some(chosen),
+            _ => named.map(|eecn| if eecn.value() == 0 { chosen } else { eecn }),
+        };
+        eecn.map(|eecn| RdEnd { eecn, qkey: Qkey(1) })
     }
 
     pub(crate) fn pick(&self, input: &mut Input<'_>) -> Option<ConnId> {
@@ -96,13 +120,15 @@ fn kind_of(event: &CmEvent) -> u32 {
 pub(crate) fn call(cm: &mut Cm, node: usize, now: Instant, ends: &mut Ends, input: &mut Input<'_>) {
     let Some(id) = ends.pick(input) else { return };
     let before = cm.state(id);
-    let qpn = Qpn::new(u32::from(input.u8() & 15));
+    let number = input.u8();
+    let qpn = Qpn::new(u32::from(number & 15));
     let code = CmTimeout::from_code(input.u8());
     let called = match input.below(12) {
         0 | 1 => {
             let selective_repeat = code.code() & 1 != 0;
+            let rd = ends.end(id, number);
             let params =
-                AcceptParams { local_qpn: qpn, selective_repeat, ..AcceptParams::default() };
+                AcceptParams { local_qpn: qpn, rd, selective_repeat, ..AcceptParams::default() };
             cm.accept(now, id, &params)
         }
         2 | 3 => cm.ready(id, PrivateData::default()),
@@ -132,34 +158,57 @@ pub(crate) fn call(cm: &mut Cm, node: usize, now: Instant, ends: &mut Ends, inpu
     }
 }
 
-/// An established connection, and the ids of the last message of the other side.
+/// EE contexts of both sides of the established channel.
+const EECNS: [u32; 2] = [0x4_0d0d, 0x5_0d0d];
+
+/// Communication IDs of an established connection: the other side's, and ours.
+type Ids = (CommId, CommId);
+
+/// An established connection of queue pairs, a reliable datagram channel, and a use of the channel.
 struct Target {
     pair: Pair,
-    established: ConnId,
-    ids: (CommId, CommId),
+    established: [ConnId; 3],
+    ids: [Ids; 3],
 }
 
 fn target() -> Target {
     let mut pair = Pair::new(9, limits());
     pair.sent = Some(Vec::new());
     pair.nodes[NODE].listen(SERVICE, 4).expect("a new one");
-    let active = pair.nodes[0].connect(pair.now, &conn_params(0, SERVICE, 0x40)).expect("terms");
+    let ends = EECNS.map(|eecn| RdEnd { eecn: Qpn::new(eecn), qkey: Qkey(eecn) });
+    let made = [0, 1, 2].map(|n| {
+        let [ours, theirs] = ends.map(|end| (n > 0).then_some(end));
+        let mut params =
+            ConnectParams { rd: ours, rdc_exists: n == 2, ..conn_params(0, SERVICE, 0x40) };
+        if n > 0 {
+            params.transport_service = TransportService::Rd;
+        }
+        let local_qpn = Qpn::new(0x50);
+        establish(&mut pair, &params, &AcceptParams { local_qpn, rd: theirs, ..Default::default() })
+    });
+    pair.sent = None;
+    Target { pair, established: made.map(|(id, _)| id), ids: made.map(|(_, ids)| ids) }
+}
+
+/// Sets up a connection. Returns its id at the tested side, and the ids in messages to that side.
+fn establish(pair: &mut Pair, params: &ConnectParams, answer: &AcceptParams) -> (ConnId, Ids) {
     let step = Duration::from_millis(1);
+    let active = pair.nodes[0].connect(pair.now, params).expect("terms");
     pair.run_for(step);
-    let (established, _) = pair.nodes[NODE].poll_event().expect("a request");
-    let params = AcceptParams { local_qpn: Qpn::new(0x50), ..AcceptParams::default() };
-    pair.nodes[NODE].accept(pair.now, established, &params).expect("waits for it");
+    let (id, _) = pair.nodes[NODE].poll_event().expect("a request");
+    pair.nodes[NODE].accept(pair.now, id, answer).expect("waits for it");
     pair.run_for(step);
     pair.nodes[0].ready(active, PrivateData::default()).expect("accepted");
     pair.run_for(step);
-    assert_eq!(pair.nodes[NODE].state(established), Some(State::Established));
-    let last = pair.sent.take().and_then(|sent| sent.last().copied()).expect("an RTU");
+    assert_eq!(pair.nodes[NODE].state(id), Some(State::Established));
+    while pair.nodes[NODE].poll_event().is_some() {}
+    let last = pair.sent.as_ref().and_then(|sent| sent.last()).expect("an RTU");
     let Message::Rtu(rtu) = last.message else { panic!("{last:?}") };
-    Target { pair, established, ids: (rtu.local_comm_id, rtu.remote_comm_id) }
+    (id, (rtu.local_comm_id, rtu.remote_comm_id))
 }
 
 /// A random MAD: mostly any body after a valid header, often with the connection's ids.
-fn mad(input: &mut Input<'_>, src: Gid, ids: (CommId, CommId)) -> Mad {
+fn mad(input: &mut Input<'_>, src: Gid, ids: Ids) -> Mad {
     let shape = input.u8();
     let mut mad = [0; MAD_LEN];
     let attribute = input.pick(&Attribute::ALL);
@@ -198,6 +247,15 @@ fn mad(input: &mut Input<'_>, src: Gid, ids: (CommId, CommId)) -> Mad {
         body[56..72].copy_from_slice(&src.0);
         body[72..88].copy_from_slice(&gid(NODE, 1).0);
         body[43] &= 0xf9;
+        if shape & 0x10 != 0 {
+            // Of reliable datagrams, mostly of the channel that exists.
+            body[43] |= 4;
+            body[16..24].copy_from_slice(&0x0200_0000_0000_0001_u64.to_be_bytes());
+            body[36..39].copy_from_slice(&EECNS[0].to_be_bytes()[1..]);
+            body[40..43].copy_from_slice(&EECNS[1].to_be_bytes()[1..]);
+            body[36] ^= seed[0] & 1;
+            body[50] |= shape >> 2 & 8;
+        }
     }
     let strange = usize::from(input.u8());
     if shape & 8 != 0 && strange < MAD_LEN {
@@ -215,7 +273,7 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
             match rng.u8(..4) {
                 0 | 1 => {
                     let attribute = if rng.bool() { 0 } else { rng.u8(..11) };
-                    let shape = rng.u8(..8) | 4;
+                    let shape = rng.u8(..8) | 4 | rng.u8(..4) << 4;
                     bytes.extend([1, rng.u8(..), rng.u8(..), shape, attribute, rng.u8(..4)]);
                     bytes.extend((0..12).map(|_| rng.u8(..)));
                     bytes.push(0xff);
@@ -233,7 +291,7 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
 pub(crate) fn run(input: &mut Input<'_>) {
     let Target { mut pair, established, ids } = target();
     let mut ends = Ends::default();
-    ends.alive.insert(established, false);
+    ends.alive.extend(established.map(|id| (id, false)));
     let (mut only_strangers, mut asked) = (true, CommId::default());
     while !input.is_empty() {
         let (now, cm) = (pair.now, &mut pair.nodes[NODE]);
@@ -248,17 +306,19 @@ pub(crate) fn run(input: &mut Input<'_>) {
                 only_strangers &= !is_peer;
                 let src = gid(1 - NODE, if is_peer { 1 } else { 2 });
                 let addr = MadAddr { port: 1, src, dst: gid(NODE, 1), ..MadAddr::default() };
-                let ids = if input.u8() & 1 != 0 { ids } else { (ids.0, asked) };
+                let which = input.u8();
+                let ids = ids[usize::from(which >> 1) % ids.len()];
+                let ids = if which & 1 != 0 { ids } else { (ids.0, asked) };
                 let mad = mad(input, src, ids);
                 let verdict = cm.handle_mad(now, &addr, &mad);
                 input.reach(3, verdict.map_or_else(|drop| 1 + drop as u32, |()| 0));
             }
             5 | 6 => {
-                let before = ends.alive.contains_key(&established);
-                let was = cm.state(established);
+                let states = |cm: &Cm| established.map(|id| cm.state(id));
+                let was = states(cm);
                 call(cm, NODE, now, &mut ends, input);
                 only_strangers &=
-                    before == ends.alive.contains_key(&established) && was == cm.state(established);
+                    was == states(cm) && established.iter().all(|id| ends.alive.contains_key(id));
             }
             7 => crate::link::begin(&mut pair, NODE, &mut ends, input),
             _ => {
@@ -268,8 +328,8 @@ pub(crate) fn run(input: &mut Input<'_>) {
         }
         asked = check(&mut pair, &mut ends, input).unwrap_or(asked);
         if only_strangers {
-            let state = pair.nodes[NODE].state(established);
-            assert_eq!(state, Some(State::Established), "ended by a stranger");
+            let states = established.map(|id| pair.nodes[NODE].state(id));
+            assert_eq!(states, [Some(State::Established); 3], "ended by a stranger");
         }
     }
 }

@@ -2,11 +2,11 @@
 
 use crate::calls::{Ends, SERVICE, call, limits};
 use std::time::Duration;
-use uroce_cm::{ConnectParams, SidrParams};
+use uroce_cm::{ConnectParams, RdEnd, SidrParams};
 use uroce_cm_sim::{Fate, Pair, conn_params, path};
 use uroce_fuzz::Input;
-use uroce_wire::Pkey;
-use uroce_wire::cm::{CmTimeout, PrivateData, ServiceId};
+use uroce_wire::cm::{CmTimeout, PrivateData, ServiceId, TransportService};
+use uroce_wire::{Pkey, Qkey, Qpn};
 
 /// Number of fates chosen in advance, which are used in rotation.
 const FATES: usize = 16;
@@ -48,7 +48,8 @@ pub(crate) fn run(input: &mut Input<'_>) {
 
 /// Begins a connection, peer to peer or not, or a service ID resolution.
 pub(crate) fn begin(pair: &mut Pair, node: usize, ends: &mut Ends, input: &mut Input<'_>) {
-    let (shape, qpn) = (input.u8(), u32::from(input.u8() & 15));
+    let (shape, number) = (input.u8(), input.u8());
+    let qpn = u32::from(number & 15);
     let (now, cm) = (pair.now, &mut pair.nodes[node]);
     let begun = if shape & 7 == 7 {
         cm.sidr_request(
@@ -75,9 +76,19 @@ pub(crate) fn begin(pair: &mut Pair, node: usize, ends: &mut Ends, input: &mut I
             ..conn_params(node, service_id, qpn)
         };
         params.primary.local_ack_timeout = CmTimeout::from_code(9);
-        let holds = cm.holds_qpn(params.local_qpn);
+        // An EE context, or an RD queue pair for the channel of one.
+        if matches!(number >> 6, 1 | 2) {
+            params.transport_service = TransportService::Rd;
+            params.rd = Some(RdEnd { eecn: Qpn::new(qpn), qkey: Qkey(qpn) });
+            params.local_qpn = Qpn::new(u32::from(number >> 4 & 3));
+            params.rdc_exists = number >> 6 == 2;
+        }
+        let holds = cm.holds_qpn(Qpn::new(qpn));
         let connected = cm.connect(now, &params);
-        assert!(!(holds && connected.is_ok()), "a queue pair in two connections");
+        assert!(
+            connected.is_err() || holds == params.rdc_exists,
+            "an end in two connections, or a channel that does not exist"
+        );
         connected
     };
     if let Ok(id) = begun {

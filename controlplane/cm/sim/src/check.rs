@@ -6,7 +6,7 @@ use std::time::Duration;
 use uroce_wire::Qpn;
 use uroce_wire::cm::{PrivateData, Req};
 
-use uroce_cm::{CmEvent, ConnId, Instant};
+use uroce_cm::{Cm, CmEvent, ConnId, Instant};
 
 /// Longest TimeWait of a world.
 pub(crate) const TIME_WAIT_MAX: Duration = Duration::from_millis(200);
@@ -36,10 +36,23 @@ pub(crate) enum Phase {
     Replied,
 }
 
+/// What a connection connects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum What {
+    /// Two queue pairs.
+    QueuePairs,
+    /// Two EE contexts.
+    Channel,
+    /// Nothing: RD queue pairs are exchanged for the channel of this EE context.
+    Use(Qpn),
+}
+
 /// State of a connection, as its consumer sees it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Model {
     pub(crate) phase: Phase,
+    pub(crate) what: What,
+    /// Queue pair or EE context.
     pub(crate) qpn: Option<Qpn>,
     /// Number that the active side gave the connection, in its private data.
     pub(crate) tag: u64,
@@ -52,7 +65,7 @@ pub(crate) struct Model {
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
     pub(crate) models: BTreeMap<ConnId, Model>,
-    /// Queue pairs that must not be used before the given time.
+    /// Queue pairs and EE contexts that must not be used before the given time.
     resting: BTreeMap<Qpn, Instant>,
     gone: BTreeSet<ConnId>,
 }
@@ -61,16 +74,21 @@ pub(crate) struct Ledger {
 #[derive(Debug, Default)]
 pub(crate) struct Told {
     pub(crate) established: u64,
+    pub(crate) channels: u64,
+    pub(crate) uses: u64,
     pub(crate) closed: u64,
     pub(crate) released: u64,
 }
 
 impl Ledger {
-    /// Checks that a queue pair put into a connection is in no other and in no TimeWait.
+    /// Checks that a queue pair, or EE context, put into a connection is in no other and in no
+    /// TimeWait.
     pub(crate) fn check_use(&self, now: Instant, qpn: Qpn, by: ConnId) {
         let until = self.resting.get(&qpn).copied().unwrap_or_default();
         assert!(now >= until, "{qpn} of {by:?} should rest until {until:?}, now {now:?}");
-        let other = |(id, model): (&ConnId, &Model)| *id != by && model.qpn == Some(qpn);
+        let other = |(id, model): (&ConnId, &Model)| {
+            *id != by && model.qpn == Some(qpn) && !matches!(model.what, What::Use(_))
+        };
         assert!(!self.models.iter().any(other), "{qpn} is in two connections");
     }
 
@@ -85,7 +103,8 @@ impl Ledger {
     fn rest(&mut self, now: Instant, model: &Model) {
         let has_talked =
             matches!(model.phase, Phase::Accepted | Phase::Answered | Phase::Up | Phase::Leaving);
-        if let (true, Some(qpn)) = (has_talked, model.qpn) {
+        let is_held = has_talked && !matches!(model.what, What::Use(_));
+        if let (true, Some(qpn)) = (is_held, model.qpn) {
             self.resting.insert(qpn, now + model.time_wait);
         }
     }
@@ -121,6 +140,8 @@ impl Ledger {
             CmEvent::Established(_) => {
                 legal(&[Accepted]);
                 told.established += 1;
+                told.channels += u64::from(model.what == What::Channel);
+                told.uses += u64::from(matches!(model.what, What::Use(_)));
                 Up
             }
             CmEvent::DisconnectRequested(_) => {
@@ -160,11 +181,34 @@ impl Ledger {
             !matches!(event, CmEvent::AlternateAnswered(_) | CmEvent::AlternateTimedOut);
     }
 
+    /// Returns the connection that is the channel of EE context `eecn`.
+    pub(crate) fn channel(&self, eecn: Qpn) -> Option<(ConnId, Model)> {
+        let mut all = self.models.iter().map(|(id, model)| (*id, *model));
+        all.find(|(_, model)| model.what == What::Channel && model.qpn == Some(eecn))
+    }
+
+    /// Checks that nothing outlives the channel that it uses.
+    pub(crate) fn check_channels(&self, cm: &Cm) {
+        for (id, model) in &self.models {
+            let What::Use(eecn) = model.what else { continue };
+            if model.phase != Phase::Closed {
+                assert!(cm.holds_qpn(eecn), "{id:?} has outlived the channel of {eecn}");
+                let channel = self.channel(eecn).map(|(_, channel)| channel.phase);
+                assert_ne!(channel, Some(Phase::Closed), "{id:?} has outlived {eecn}");
+            }
+        }
+    }
+
     fn offered(&mut self, id: ConnId, req: &Req) {
         let ours = self.models.get(&id);
         let is_crossing = ours.is_some_and(|ours| ours.peer_to_peer && ours.phase == Phase::Asked);
         assert!(ours.is_none() || is_crossing, "{id:?} twice");
         let mut model = Model::new(Phase::Offered, tag_of(&req.private_data.0));
+        model.what = match (req.is_rd(), req.rdc_exists) {
+            (false, _) => What::QueuePairs,
+            (true, false) => What::Channel,
+            (true, true) => What::Use(Qpn::new(req.remote_eecn)),
+        };
         model.qpn = ours.and_then(|ours| ours.qpn);
         model.time_wait = time_wait(req);
         self.models.insert(id, model);
@@ -174,7 +218,8 @@ impl Ledger {
 impl Model {
     pub(crate) fn new(phase: Phase, tag: u64) -> Model {
         let time_wait = Duration::ZERO;
-        Model { phase, qpn: None, tag, peer_to_peer: false, time_wait, lap_out: false }
+        let what = What::QueuePairs;
+        Model { phase, what, qpn: None, tag, peer_to_peer: false, time_wait, lap_out: false }
     }
 }
 

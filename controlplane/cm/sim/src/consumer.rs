@@ -4,14 +4,16 @@ use std::time::Duration;
 
 use uroce_wire::cm::{
     AprStatus, CmTimeout, Message, PrivateData, RejectReason, ServiceId, SidrStatus,
+    TransportService,
 };
-use uroce_wire::{Pkey, Psn, Qpn};
+use uroce_wire::{Pkey, Psn, Qkey, Qpn};
 
-use crate::check::{Model, Phase, private, wants_answer, wants_offer};
+use crate::check::{Model, Phase, What, private, wants_answer, wants_offer};
 use crate::pair::{conn_params, gid, path};
 use crate::world::{World, service};
 use uroce_cm::{
-    AcceptParams, CmError, CmEvent, ConnId, ConnectParams, MadAddr, SidrAnswer, SidrParams, State,
+    AcceptParams, CmError, CmEvent, ConnId, ConnectParams, MadAddr, RdEnd, SidrAnswer, SidrParams,
+    State,
 };
 
 /// QPNs of a node. The range is small, so that numbers are used again.
@@ -27,13 +29,15 @@ impl World {
                     0 => ServiceId::tcp(1),
                     _ => service(1 - node),
                 };
-                self.connect(node, service, false);
+                let what = self.any_kind(node);
+                self.connect(node, service, what, false);
             }
             70..80 => {
                 // Both sides send their REQ at about the same time.
                 let service = ServiceId(0x7700 + self.rng.u64(..4));
-                self.connect(node, service, true);
-                self.connect(1 - node, service, true);
+                let what = if self.rng.bool() { What::Channel } else { What::QueuePairs };
+                self.connect(node, service, what, true);
+                self.connect(1 - node, service, what, true);
             }
             80..95 => self.ask(node),
             95..98 if self.is_hostile => self.forge(),
@@ -65,7 +69,19 @@ impl World {
         self.tags.to_be_bytes()
     }
 
-    fn connect(&mut self, node: usize, service_id: ServiceId, peer_to_peer: bool) {
+    /// Chooses what to connect. Only a side with a channel can ask for RD queue pairs by it.
+    fn any_kind(&mut self, node: usize) -> What {
+        let models = self.ledgers[node].models.values();
+        let channels = models.filter(|m| m.what == What::Channel && m.phase == Phase::Up);
+        let eecns: Vec<_> = channels.filter_map(|model| model.qpn).collect();
+        match (self.rng.u8(..4), self.rng.choice(&eecns)) {
+            (0, _) => What::Channel,
+            (1 | 2, Some(&eecn)) => What::Use(eecn),
+            _ => What::QueuePairs,
+        }
+    }
+
+    fn connect(&mut self, node: usize, service_id: ServiceId, what: What, peer_to_peer: bool) {
         let (qpn, tag) = (self.rng.u32(QPNS), self.tag());
         let mut params = ConnectParams {
             peer_to_peer,
@@ -77,7 +93,12 @@ impl World {
             ..conn_params(node, service_id, qpn)
         };
         params.primary.local_ack_timeout = self.code(4..14);
-        if self.rng.bool() {
+        if let Some((local_qpn, rd)) = self.rd_parts(what, params.local_qpn) {
+            params.transport_service = TransportService::Rd;
+            (params.local_qpn, params.rd) = (local_qpn, Some(rd));
+            params.rdc_exists = matches!(what, What::Use(_));
+        }
+        if self.rng.bool() && !params.rdc_exists {
             let local_ack_timeout = self.code(4..14);
             params.alternate = Some(uroce_cm::Path { local_ack_timeout, ..path(node, 2) });
         }
@@ -85,21 +106,44 @@ impl World {
         match self.pair.nodes[node].connect(now, &params) {
             Ok(id) => {
                 let mut model = Model::new(Phase::Asked, u64::from_be_bytes(tag));
-                model.qpn = Some(params.local_qpn);
+                (model.what, model.qpn) = (what, Some(Qpn::new(qpn)));
                 model.peer_to_peer = peer_to_peer;
                 let alternate = params.alternate.map(|path| path.local_ack_timeout);
                 let codes = [Some(params.primary.local_ack_timeout), alternate];
                 let longest = codes.into_iter().flatten().max().unwrap_or_default();
                 model.time_wait = longest.duration();
-                self.ledgers[node].check_use(now, params.local_qpn, id);
+                if !params.rdc_exists {
+                    self.ledgers[node].check_use(now, Qpn::new(qpn), id);
+                }
                 self.ledgers[node].models.insert(id, model);
                 if self.rng.u8(..8) == 0 {
                     self.look_again(node, id); // So that it is given up sometimes.
                 }
             }
             Err(CmError::QpnInUse(_) | CmError::Full | CmError::ServiceInUse(_)) => {}
+            Err(CmError::NoRdc(eecn)) => self.check_no_channel(node, eecn),
             Err(error) => panic!("connect: {error}"),
         }
+    }
+
+    /// Returns the queue pair and the EE context of a REQ or REP for reliable datagrams. `number`
+    /// is that of the EE context or, if the channel exists, of the queue pair.
+    fn rd_parts(&mut self, what: What, number: Qpn) -> Option<(Qpn, RdEnd)> {
+        // Queue pair 0 stands for none.
+        let other = Qpn::new(*self.rng.choice(&[0, 2, 3]).expect("three"));
+        let qkey = Qkey(number.value());
+        match what {
+            What::QueuePairs => None,
+            What::Channel => Some((other, RdEnd { eecn: number, qkey })),
+            What::Use(eecn) => Some((number, RdEnd { eecn, qkey })),
+        }
+    }
+
+    /// Checks that an EE context that cannot be used has no channel, or not any more.
+    fn check_no_channel(&self, node: usize, eecn: Qpn) {
+        let channel = self.ledgers[node].channel(eecn);
+        let state = channel.and_then(|(id, _)| self.pair.nodes[node].state(id));
+        assert_ne!(state, Some(State::Established), "{eecn} could be used");
     }
 
     fn ask(&mut self, node: usize) {
@@ -187,6 +231,7 @@ impl World {
         let own = model.qpn; // Set in peer-to-peer mode.
         let qpn = own.unwrap_or_else(|| Qpn::new(self.rng.u32(QPNS)));
         let timeout = self.code(8..20);
+        let rd = self.rd_parts(model.what, qpn);
         let cm = &mut self.pair.nodes[node];
         match dice {
             0 => cm
@@ -195,7 +240,8 @@ impl World {
             1 => cm.mra(id, timeout, PrivateData::default()).expect("a request"),
             _ => {
                 let params = AcceptParams {
-                    local_qpn: qpn,
+                    local_qpn: rd.map_or(qpn, |(qpn, _)| qpn),
+                    rd: rd.map(|(_, end)| end),
                     starting_psn: Psn::new(qpn.value()),
                     alternate_port: 2,
                     selective_repeat: wants_answer(model.tag),
@@ -204,12 +250,15 @@ impl World {
                 };
                 match cm.accept(now, id, &params) {
                     Ok(()) => {
-                        self.ledgers[node].check_use(now, qpn, id);
+                        if !matches!(model.what, What::Use(_)) {
+                            self.ledgers[node].check_use(now, qpn, id);
+                        }
                         let model = self.ledgers[node].models.get_mut(&id).expect("known");
                         (model.qpn, model.phase) = (Some(qpn), Phase::Accepted);
                         self.accepted.entry(model.tag).or_default().insert(qpn);
                     }
                     Err(CmError::QpnInUse(_)) => {}
+                    Err(CmError::NoRdc(eecn)) => self.check_no_channel(node, eecn),
                     Err(error) => panic!("accept: {error}"),
                 }
             }
@@ -226,7 +275,11 @@ impl World {
             1 => cm.mra(id, timeout, PrivateData::default()).expect("a reply"),
             _ => {
                 let tag = PrivateData::new(&model.tag.to_be_bytes()).expect("short");
-                let peer = cm.remote_qpn(id).expect("named by the REP");
+                let peer = match model.what {
+                    What::Channel => cm.remote_rd(id).map(|end| end.eecn),
+                    What::QueuePairs | What::Use(_) => cm.remote_qpn(id),
+                };
+                let peer = peer.expect("named by the REP");
                 cm.ready(id, tag).expect("a reply");
                 self.ledgers[node].models.get_mut(&id).expect("known").phase = Phase::Up;
                 self.ready.insert(model.tag, peer);
@@ -256,8 +309,9 @@ impl World {
                 let loading = cm.load_alternate(now, id, path(node, port), PrivateData::default());
                 if loading.is_ok() {
                     self.ledgers[node].models.get_mut(&id).expect("known").lap_out = true;
-                } else {
-                    assert_eq!(loading, Err(CmError::LapPending));
+                } else if !matches!(loading, Err(CmError::LapPending)) {
+                    let what = self.ledgers[node].models[&id].what;
+                    assert!(matches!(what, What::Use(_)), "{loading:?}");
                 }
             }
             1 => {

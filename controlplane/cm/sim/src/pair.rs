@@ -116,6 +116,8 @@ pub fn conn_params(node: usize, service_id: ServiceId, qpn: u32) -> ConnectParam
         service_id,
         local_qpn: Qpn::new(qpn),
         starting_psn: Psn::new(qpn),
+        rd: None,
+        rdc_exists: false,
         transport_service: TransportService::Rc,
         responder_resources: 4,
         initiator_depth: 4,

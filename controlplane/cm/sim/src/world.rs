@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use uroce_wire::Qpn;
-use uroce_wire::cm::{CmTimeout, ServiceId};
+use uroce_wire::cm::{CmTimeout, Req, ServiceId};
 
-use crate::check::{Ledger, TIME_WAIT_MAX, Told, offers, private, wants_answer};
+use crate::check::{Ledger, TIME_WAIT_MAX, Told, What, offers, private, wants_answer};
 use crate::pair::{Faults, Pair};
 use uroce_cm::{CmEvent, CmLimits, ConnId, Instant};
 
@@ -23,6 +23,10 @@ pub struct Report {
     pub messages: u64,
     /// Connections established, counted at both sides.
     pub established: u64,
+    /// Reliable datagram channels among the established connections.
+    pub channels: u64,
+    /// Exchanges of RD queue pairs for a channel that exists, among the established connections.
+    pub uses: u64,
     /// Connections closed, counted at both sides.
     pub closed: u64,
     /// Ids released, counted at both sides.
@@ -41,6 +45,8 @@ impl Report {
         self.worlds += other.worlds;
         self.messages += other.messages;
         self.established += other.established;
+        self.channels += other.channels;
+        self.uses += other.uses;
         self.closed += other.closed;
         self.released += other.released;
         self.retransmitted += other.retransmitted;
@@ -197,6 +203,7 @@ impl World {
             (CmEvent::Request(request), Some(model)) => {
                 assert_eq!(request.req.private_data, private(model.tag), "not what was sent");
                 assert_eq!(request.selective_repeat, offers(model.tag), "{}", model.tag);
+                self.check_use(node, model.what, &request.req);
             }
             (CmEvent::Accepted(rep), Some(model)) => {
                 let tag = crate::check::tag_of(&rep.private_data.0);
@@ -204,8 +211,12 @@ impl World {
                 assert_eq!(rep.private_data, private(tag), "not what was sent");
                 self.check_selective_repeat(node, id, tag);
                 let queue_pairs = self.accepted.get(&tag);
-                let is_known = queue_pairs.is_some_and(|known| known.contains(&rep.local_qpn));
-                assert!(is_known, "{} never accepted {tag}", rep.local_qpn);
+                let number = match model.what {
+                    What::Channel => Qpn::new(rep.local_eecn),
+                    What::QueuePairs | What::Use(_) => rep.local_qpn,
+                };
+                let is_known = queue_pairs.is_some_and(|known| known.contains(&number));
+                assert!(is_known, "{number} never accepted {tag}");
             }
             (CmEvent::Established(data), Some(model)) => {
                 // Data may be mistaken for data of an older connection of the same queue pairs.
@@ -217,6 +228,14 @@ impl World {
             }
             _ => {}
         }
+    }
+
+    /// Checks that a REQ for a channel that exists comes from the channel's other end.
+    fn check_use(&self, node: usize, what: What, req: &Req) {
+        let What::Use(eecn) = what else { return };
+        let (id, _) = self.ledgers[node].channel(eecn).expect("a channel that exists");
+        let peer = self.pair.nodes[node].remote_rd(id).map(|end| end.eecn.value());
+        assert_eq!(peer, Some(req.local_eecn), "from another EE context");
     }
 
     /// Checks that a side uses selective repeat if both want it and the private data leaves room.
@@ -233,6 +252,7 @@ impl World {
             assert!(cm.len() <= self.limits.connections, "{} connections", cm.len());
             assert!(cm.half_open() <= self.limits.half_open, "{} half-open", cm.half_open());
             assert!(ledger.models.len() <= cm.len(), "an id without a connection");
+            ledger.check_channels(cm);
         }
     }
 
@@ -265,6 +285,8 @@ impl World {
             worlds: 1,
             messages: self.pair.delivered,
             established: self.told.established,
+            channels: self.told.channels,
+            uses: self.told.uses,
             closed: self.told.closed,
             released: self.told.released,
             retransmitted: counters.iter().map(|counters| counters.retransmitted).sum(),

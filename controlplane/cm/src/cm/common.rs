@@ -4,11 +4,12 @@
 use std::collections::VecDeque;
 
 use uroce_transport::Instant;
+use uroce_wire::Qpn;
 use uroce_wire::cm::{CommId, Message, MessageRejected, PrivateData, Rej, RejectReason};
 use uroce_wire::mad::Mad;
 
 use super::rej;
-use crate::conn::{Answer, Conn, Repeated};
+use crate::conn::{Answer, Conn, Kind, Repeated};
 use crate::random::Generator;
 use crate::state::{Event, State};
 use crate::{CloseReason, CmConfig, CmCounters, CmError, CmEvent, ConnId, MadAddr, MadDrop};
@@ -21,6 +22,8 @@ pub(super) struct Common {
     pub(super) out: VecDeque<(MadAddr, Mad)>,
     pub(super) events: VecDeque<(ConnId, CmEvent)>,
     pub(super) counters: CmCounters,
+    /// The EE context of a channel that has just ended, and when: what depends on it ends, too.
+    pub(super) ended: Option<(Instant, Qpn)>,
 }
 
 impl Common {
@@ -31,6 +34,7 @@ impl Common {
             out: VecDeque::new(),
             events: VecDeque::new(),
             counters: CmCounters::default(),
+            ended: None,
         }
     }
 
@@ -143,6 +147,7 @@ impl Conn {
         self.deadline = Some(now + self.time_wait);
         if !std::mem::replace(&mut self.is_closed, true) {
             self.tell(CmEvent::Closed(reason), common);
+            common.ended = self.held_number().filter(|_| self.kind == Kind::Rdc).map(|n| (now, n));
         }
         if next == State::Idle {
             self.release(common);

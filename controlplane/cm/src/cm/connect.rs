@@ -5,14 +5,14 @@
 use uroce_transport::Instant;
 use uroce_wire::Qpn;
 use uroce_wire::cm::{
-    CmPath, CmTimeout, Message, MessageMraed, Mra, PrivateData, RejectReason, Rep, Req, Rtu,
-    TransportService,
+    CmPath, CmTimeout, CommId, Message, MessageMraed, Mra, PrivateData, RejectReason, Rep, Req,
+    Rtu, TransportService,
 };
 
 use super::common::Common;
 use super::{Cm, check_path, check_range};
 use crate::agreement::Features;
-use crate::conn::Conn;
+use crate::conn::{Conn, Kind};
 use crate::state::{Event, LapEvent, State};
 use crate::{AcceptParams, CloseReason, CmError, CmEvent, ConnId, ConnectParams, Path};
 
@@ -23,19 +23,21 @@ impl Cm {
     ///
     /// # Errors
     /// [`CmError::OutOfRange`] for bad parameters, [`CmError::QpnInUse`], [`CmError::Full`],
-    /// [`CmError::ServiceInUse`] for a second peer-to-peer request to the same GID and service.
+    /// [`CmError::ServiceInUse`] for a second peer-to-peer request to the same GID and service,
+    /// [`CmError::NoRdc`] if `rdc_exists` and no connection is the channel of the EE context.
     pub fn connect(&mut self, now: Instant, params: &ConnectParams) -> Result<ConnId, CmError> {
         check_connect(params)?;
-        self.check_qpn(params.local_qpn)?;
+        let remote_eecn = self.check_ends(params)?;
         self.check_room()?;
         self.check_peer(params)?;
         let comm = self.comm_id();
+        let req = self.req(comm, params, remote_eecn);
         let mut conn = Conn::new(comm, params.service_id, params.primary);
         conn.state = State::ReqSent;
         conn.peer_to_peer = params.peer_to_peer;
+        conn.kind = Kind::of(&req);
         conn.local_qpn = Some(params.local_qpn);
-        let is_xrc = params.transport_service == TransportService::Extended;
-        conn.is_xrc = is_xrc;
+        conn.local_rd = params.rd;
         conn.alternate = params.alternate;
         let mut private_data = params.private_data;
         //= check A28 — an offer stands behind the consumer's private data, if that leaves room
@@ -45,11 +47,24 @@ impl Cm {
         conn.interval = params.remote_cm_response_timeout.duration()
             + params.primary.local_ack_timeout.duration();
         let id = self.table.insert(conn);
-        let req = Req {
+        let req = Message::Req(Req { private_data, ..req });
+        self.with(id, |conn, common| conn.send_repeated(now, req, common));
+        Ok(id)
+    }
+
+    /// Builds a REQ without private data.
+    fn req(&self, comm: CommId, params: &ConnectParams, remote_eecn: Qpn) -> Req {
+        let rd = params.rd.unwrap_or_default();
+        let is_xrc = params.transport_service == TransportService::Extended;
+        Req {
             local_comm_id: comm,
             service_id: params.service_id,
             local_ca_guid: self.common.config.ca_guid,
+            local_qkey: rd.qkey,
             local_qpn: params.local_qpn,
+            local_eecn: rd.eecn.value(),
+            remote_eecn: remote_eecn.value(),
+            rdc_exists: params.rdc_exists,
             responder_resources: params.responder_resources,
             initiator_depth: params.initiator_depth,
             remote_cm_response_timeout: params.remote_cm_response_timeout,
@@ -66,11 +81,25 @@ impl Cm {
             srq: params.srq,
             primary: params.primary.to_wire(),
             alternate: params.alternate.map_or(CmPath::default(), |path| path.to_wire()),
-            private_data,
             ..Req::default()
+        }
+    }
+
+    /// Checks that the local end of a REQ can be used. Returns the peer's EE context, if the REQ is
+    /// to name it, else 0.
+    fn check_ends(&self, params: &ConnectParams) -> Result<Qpn, CmError> {
+        let Some(end) = params.rd else {
+            self.check_qpn(params.local_qpn)?;
+            return Ok(Qpn::default());
         };
-        self.with(id, |conn, common| conn.send_repeated(now, Message::Req(req), common));
-        Ok(id)
+        check_rd_qpn(params.local_qpn)?;
+        if !params.rdc_exists {
+            //= check R43 — as a QPN, an EECN is not used again before its TimeWait is over
+            self.check_qpn(end.eecn)?;
+            return Ok(Qpn::default());
+        }
+        let channel = self.channel(end.eecn).and_then(|conn| conn.remote_rd);
+        channel.map(|peer| peer.eecn).ok_or(CmError::NoRdc(end.eecn))
     }
 
     /// Checks that no peer-to-peer request to the same GID and service is pending. If both ends are
@@ -89,7 +118,8 @@ impl Cm {
     ///
     /// # Errors
     /// [`CmError::UnknownId`] or [`CmError::State`] if no request waits under `id`,
-    /// [`CmError::OutOfRange`] for bad parameters, [`CmError::QpnInUse`].
+    /// [`CmError::OutOfRange`] for bad parameters, [`CmError::QpnInUse`], [`CmError::NoRdc`] if
+    /// another EE context than the request's is named, or its channel has ended.
     pub fn accept(
         &mut self,
         now: Instant,
@@ -97,8 +127,16 @@ impl Cm {
         params: &AcceptParams,
     ) -> Result<(), CmError> {
         // In peer-to-peer mode the request belongs to a connection that already has its queue pair.
-        let is_taken = self.table.by_qpn(params.local_qpn).is_some_and(|holder| holder != id);
-        self.call(id, |conn, common| conn.accept(now, params, is_taken, common))
+        let number = params.rd.map_or(params.local_qpn, |end| end.eecn);
+        let is_taken = self.table.by_qpn(number).is_some_and(|holder| holder != id);
+        let is_channel = self.channel(number).is_some();
+        self.call(id, |conn, common| {
+            let next = conn.wish(Event::SendRep)?;
+            conn.check_accept(params, is_taken, is_channel)?;
+            conn.state = next;
+            conn.accept(now, params, common);
+            Ok(())
+        })
     }
 
     /// Confirms a [`CmEvent::Accepted`] with an RTU. Called when the queue pair is in RTS; the
@@ -194,21 +232,35 @@ impl Cm {
 }
 
 impl Conn {
-    fn accept(
-        &mut self,
-        now: Instant,
+    /// Checks a REP's parameters. `is_taken`: another connection has the queue pair, or EE context.
+    /// `is_channel`: that other connection is the EE context's channel.
+    fn check_accept(
+        &self,
         params: &AcceptParams,
         is_taken: bool,
-        common: &mut Common,
+        is_channel: bool,
     ) -> Result<(), CmError> {
-        let next = self.wish(Event::SendRep)?;
         check_range("RNR retry count", params.rnr_retry_count, 7)?;
-        check_qpn_value(params.local_qpn)?;
-        if is_taken {
-            return Err(CmError::QpnInUse(params.local_qpn));
-        }
-        self.state = next;
+        let number = match (self.kind, params.rd) {
+            (Kind::Qp | Kind::Xrc, None) => params.local_qpn,
+            (Kind::Rdc, Some(end)) => {
+                check_rd_qpn(params.local_qpn)?;
+                end.eecn
+            }
+            (Kind::RdQp, Some(end)) => {
+                check_rd_qpn(params.local_qpn)?;
+                let is_named = is_channel && self.used_channel() == Some(end.eecn);
+                return if is_named { Ok(()) } else { Err(CmError::NoRdc(end.eecn)) };
+            }
+            _ => return Err(CmError::OutOfRange("transport service")),
+        };
+        check_qpn_value(number)?;
+        if is_taken { Err(CmError::QpnInUse(number)) } else { Ok(()) }
+    }
+
+    fn accept(&mut self, now: Instant, params: &AcceptParams, common: &mut Common) {
         self.local_qpn = Some(params.local_qpn);
+        self.local_rd = params.rd;
         if let Some(alternate) = &mut self.alternate {
             alternate.port = params.alternate_port;
         }
@@ -216,11 +268,14 @@ impl Conn {
         //= check A28 — the REP accepts what was offered and will be used, and nothing else
         let wanted = Features::selective_repeat(params.selective_repeat);
         self.agreed = wanted.answer(self.offered, &mut private_data);
+        let (is_xrc, rd) = (self.kind == Kind::Xrc, params.rd.unwrap_or_default());
         let rep = Rep {
             local_comm_id: self.local_comm,
             remote_comm_id: self.remote_comm_or_none(),
-            local_qpn: if self.is_xrc { Qpn::default() } else { params.local_qpn },
-            local_eecn: if self.is_xrc { params.local_qpn.value() } else { 0 },
+            //= check R40 — EECN, Q_Key and QPN of the answering side
+            local_qkey: rd.qkey,
+            local_qpn: if is_xrc { Qpn::default() } else { params.local_qpn },
+            local_eecn: if is_xrc { params.local_qpn.value() } else { rd.eecn.value() },
             starting_psn: params.starting_psn,
             responder_resources: params.responder_resources,
             initiator_depth: params.initiator_depth,
@@ -228,13 +283,12 @@ impl Conn {
             failover: params.failover,
             end_to_end_flow_control: params.flow_control,
             rnr_retry_count: params.rnr_retry_count,
-            srq: params.srq || self.is_xrc,
+            srq: params.srq || is_xrc,
             local_ca_guid: common.config.ca_guid,
             private_data,
             ..Rep::default()
         };
         self.send_repeated(now, Message::Rep(rep), common);
-        Ok(())
     }
 
     fn reject(
@@ -289,12 +343,16 @@ impl Conn {
 }
 
 fn check_connect(params: &ConnectParams) -> Result<(), CmError> {
-    if params.transport_service == TransportService::Rd {
+    let is_rd = params.transport_service == TransportService::Rd;
+    if is_rd != params.rd.is_some() || params.rdc_exists && !is_rd {
         return Err(CmError::OutOfRange("transport service"));
     }
     // Two initiators would not understand each other.
     if params.peer_to_peer && params.transport_service == TransportService::Extended {
         return Err(CmError::OutOfRange("peer-to-peer mode of XRC"));
+    }
+    if params.rdc_exists && (params.peer_to_peer || params.alternate.is_some()) {
+        return Err(CmError::OutOfRange("mode or path of another channel"));
     }
     check_range("retry count", params.retry_count, 7)?;
     check_range("RNR retry count", params.rnr_retry_count, 7)?;
@@ -306,6 +364,15 @@ fn check_connect(params: &ConnectParams) -> Result<(), CmError> {
 /// Tells whether a QPN can be in a connection: not QP 0 or QP 1, and not the multicast QPN.
 pub(super) fn is_connectable(qpn: Qpn) -> bool {
     qpn > Qpn::GSI && qpn != Qpn::MULTICAST
+}
+
+/// Tells whether a REQ or REP for reliable datagrams can name this queue pair; 0 stands for none.
+pub(super) fn is_rd_qpn(qpn: Qpn) -> bool {
+    qpn.value() == 0 || is_connectable(qpn)
+}
+
+fn check_rd_qpn(qpn: Qpn) -> Result<(), CmError> {
+    if is_rd_qpn(qpn) { Ok(()) } else { Err(CmError::OutOfRange("queue pair number")) }
 }
 
 fn check_qpn_value(qpn: Qpn) -> Result<(), CmError> {

@@ -87,8 +87,15 @@ impl Conn {
         Dreq {
             local_comm_id: self.local_comm,
             remote_comm_id: self.remote_comm_or_none(),
-            remote_qpn: self.remote_qpn.unwrap_or_default(),
+            remote_qpn: self.remote_number().unwrap_or_default(),
             private_data,
+        }
+    }
+
+    /// Ends a connection because the channel that it depends on has ended, at both sides.
+    pub(super) fn channel_ended(&mut self, now: Instant, common: &mut Common) {
+        if !matches!(self.state, State::Idle | State::TimeWait) {
+            self.close(now, Event::RecvRej, CloseReason::Disconnected(None), common);
         }
     }
 

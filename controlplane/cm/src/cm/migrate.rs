@@ -8,7 +8,7 @@ use uroce_wire::cm::{Apr, AprStatus, Lap, Message, PrivateData};
 
 use super::common::Common;
 use super::{Cm, check_path};
-use crate::conn::{Answer, Conn, Repeated};
+use crate::conn::{Answer, Conn, Kind, Repeated};
 use crate::state::{LapEvent, LapState, State};
 use crate::{CmError, ConnId, Path};
 
@@ -19,7 +19,8 @@ impl Cm {
     ///
     /// # Errors
     /// [`CmError::UnknownId`], [`CmError::State`] if not established, [`CmError::LapPending`],
-    /// [`CmError::OutOfRange`] for a bad path.
+    /// [`CmError::OutOfRange`] for a bad path, or if the path is that of another connection's
+    /// reliable datagram channel.
     pub fn load_alternate(
         &mut self,
         now: Instant,
@@ -55,7 +56,8 @@ impl Cm {
     }
 
     /// Records that the queue pair has migrated: the alternate path becomes the primary one, for
-    /// MADs too, and the connection has no alternate path any more.
+    /// MADs too, and the connection has no alternate path any more. So it is for connections that
+    /// use the channel of this one.
     ///
     /// # Errors
     /// [`CmError::UnknownId`], or [`CmError::OutOfRange`] if the connection has no alternate path.
@@ -63,16 +65,25 @@ impl Cm {
         //= check I13 — messages take the path that the data takes.
         let moved = self.with(id, |conn, _| {
             let path = conn.alternate.take()?;
-            conn.former = Some(conn.addr.dst);
-            conn.primary = path;
-            conn.addr = path.mad_addr();
-            Some(())
+            conn.take_path(path);
+            Some((path, conn.held_number().filter(|_| conn.kind == Kind::Rdc)))
         });
-        moved.ok_or(CmError::UnknownId)?.ok_or(CmError::OutOfRange("alternate path"))
+        let moved = moved.ok_or(CmError::UnknownId)?;
+        let (path, channel) = moved.ok_or(CmError::OutOfRange("alternate path"))?;
+        for user in channel.map(|eecn| self.table.users(eecn)).into_iter().flatten() {
+            self.with(user, |conn, _| conn.take_path(path));
+        }
+        Ok(())
     }
 }
 
 impl Conn {
+    fn take_path(&mut self, path: Path) {
+        self.former = Some(self.addr.dst);
+        self.primary = path;
+        self.addr = path.mad_addr();
+    }
+
     fn load_alternate(
         &mut self,
         now: Instant,
@@ -83,12 +94,15 @@ impl Conn {
         if self.state != State::Established {
             return Err(CmError::State(self.state));
         }
+        if self.used_channel().is_some() {
+            return Err(CmError::OutOfRange("path of another channel"));
+        }
         check_path(&path)?;
         self.lap_out = self.lap_out.after(LapEvent::SendLap).ok_or(CmError::LapPending)?;
         let lap = Lap {
             local_comm_id: self.local_comm,
             remote_comm_id: self.remote_comm_or_none(),
-            remote_qpn: self.remote_qpn.unwrap_or_default(),
+            remote_qpn: self.remote_number().unwrap_or_default(),
             remote_cm_response_timeout: uroce_wire::cm::CmTimeout::at_least(self.interval),
             alternate: path.to_wire(),
             private_data,

@@ -72,7 +72,10 @@ impl Cm {
         //= check J8 — a sender without both IDs, or at another address, is not the peer.
         let id = self.table.by_comm(local).ok_or(MadDrop::UnknownId)?;
         let conn = self.table.get(id).ok_or(MadDrop::UnknownId)?;
-        let is_peer = conn.knows(addr.src) && conn.remote_comm.is_none_or(|comm| comm == remote);
+        // What uses a channel is as far as the channel on the way from one path to another.
+        let channel = conn.used_channel().and_then(|eecn| self.channel(eecn));
+        let is_known = conn.knows(addr.src) || channel.is_some_and(|conn| conn.knows(addr.src));
+        let is_peer = is_known && conn.remote_comm.is_none_or(|comm| comm == remote);
         if is_peer { Ok((id, conn)) } else { Err(MadDrop::Forged) }
     }
 

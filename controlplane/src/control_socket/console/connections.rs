@@ -37,7 +37,9 @@ use super::objects::{device_named, device_of};
 use super::traffic::end_of;
 use super::{Begun, Console, Failure, Served, Shared, or_nothing};
 use crate::call::RequestError;
-use crate::rdma_cm::{AlternateFailure, CmId, CmSink, ConnSeen, ConnectSpec, PathSpec, PortSpace};
+use crate::rdma_cm::{
+    AlternateFailure, BindOptions, CmId, CmSink, ConnSeen, ConnectSpec, PathSpec, PortSpace,
+};
 use inbox::Inbox;
 
 /// Largest number of connections that the listeners of a device have at a time.
@@ -187,7 +189,7 @@ impl Console {
         let (address, backlog) = (SocketAddr::new(ip, listen.port), listen.backlog);
         let (id, local) = served.calls.call(move |thread| {
             thread.with_connections(|cm, context| {
-                cm.listen(sink, PortSpace::Tcp, address, backlog, context)
+                cm.listen(sink, PortSpace::Tcp, address, BindOptions::default(), backlog, context)
             })
         })?;
         self.connections.listeners.insert((served.key, id), queues);

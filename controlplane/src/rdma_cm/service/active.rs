@@ -5,7 +5,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use uroce_cm::{ConnectParams, Path};
+use uroce_cm::{ConnectParams, Path, RdEnd};
 use uroce_transport::{MAX_INIT_RD_ATOMIC, MAX_RD_ATOMIC, QpType};
 use uroce_wire::cm::{CmTimeout, Failover, IpHeader, PrivateData, Rep, TransportService};
 use uroce_wire::{PathMtu, Pkey};
@@ -17,7 +17,9 @@ use crate::rdma_cm::connection::{Connection, Next, OwnQp};
 use crate::rdma_cm::context::ServiceContext;
 use crate::rdma_cm::param::REQ_DATA;
 use crate::rdma_cm::source::{Way, choose};
-use crate::rdma_cm::{Agreed, CmId, CmSink, ConnError, ConnEvent, ConnParam, ConnectSpec, qp};
+use crate::rdma_cm::{
+    Agreed, CmId, CmSink, ConnError, ConnEvent, ConnParam, ConnectSpec, PeerRdQp, qp,
+};
 
 /// Time in which either side answers a message before the message is repeated: 268 ms. A Linux peer
 /// that needs more time sends an MRA.
@@ -40,7 +42,7 @@ impl Service {
         let primary = choose(context.ports, &spec.path)?;
         let alternate = spec.alternate.map(|path| choose(context.ports, &path)).transpose()?;
         let path_mtu = path_mtu(&spec.param, &primary, alternate.as_ref(), context)?;
-        let own_qp = |qp| self.common.own_qp(qp, spec.space, context);
+        let own_qp = |qp| self.common.own_qp(qp, spec.space, spec.param.rd_qp, context);
         let qp = spec.qp.map(own_qp).transpose()?;
         if qp.is_none() && spec.space.connects() {
             return Err(ConnError::NoQp.into());
@@ -97,7 +99,8 @@ impl Connection {
         let own = self.qp.as_mut().ok_or(ConnError::NoQp)?;
         if own.is_driven {
             own.psn = psn;
-            context.modify_qp(own.qpn, &qp::to_init(self.primary.port, &self.param))?;
+            context
+                .modify_qp(own.qpn, &qp::to_init(own.qp_type, self.primary.port, &self.param))?;
         }
         let params = ConnectParams {
             selective_repeat: self.offers_selective_repeat(context),
@@ -125,8 +128,11 @@ impl Connection {
     ) {
         let Some(own) = self.qp else { return };
         let param = &self.param;
+        let rd = (own.qp_type == QpType::Eec).then(|| RdEnd::of_rep(rep));
+        let qpn = rep.qpn(own.qp_type == QpType::XrcSend);
         self.agreed = Some(Agreed {
-            peer_qpn: rep.qpn(own.qp_type == QpType::XrcSend),
+            peer_qpn: rd.map_or(qpn, |end| end.eecn),
+            peer_rd_qp: PeerRdQp::named(qpn, rd),
             rq_psn: own.psn,
             sq_psn: rep.starting_psn,
             path_mtu: self.path_mtu,
@@ -217,13 +223,17 @@ impl Connection {
     fn connect_params(&self) -> Result<ConnectParams, RequestError> {
         let own = self.qp.ok_or(ConnError::NoQp)?;
         let param = &self.param;
+        let (local_qpn, rd) = own.told();
         Ok(ConnectParams {
             service_id: service_id(self.space, self.peer.port()),
-            local_qpn: own.qpn,
+            local_qpn,
+            rd,
+            rdc_exists: false,
             starting_psn: own.psn,
             transport_service: match own.qp_type {
                 QpType::Uc => TransportService::Uc,
                 QpType::XrcSend => TransportService::Extended,
+                QpType::Eec => TransportService::Rd,
                 _ => TransportService::Rc,
             },
             responder_resources: param.responder_resources,

@@ -12,7 +12,7 @@ use crate::rdma_cm::connection::{Listener, OwnQp};
 use crate::rdma_cm::context::ServiceContext;
 use crate::rdma_cm::outbox::Outbox;
 use crate::rdma_cm::port_space::PortSpaces;
-use crate::rdma_cm::{CmId, ConnError, ConnQp, PortSpace};
+use crate::rdma_cm::{CmId, ConnError, ConnQp, PeerRdQp, PortSpace};
 
 uroce_transport::counted! {
     /// Counters of the service.
@@ -96,11 +96,13 @@ impl Common {
         CmId(self.last_id)
     }
 
-    /// Checks that a QP can be used for a connection, and returns what the service records of it.
+    /// Checks that a QP can be used for a connection, and an RD QP to be named with it. Returns
+    /// what the service records of them.
     pub(super) fn own_qp(
         &self,
         qp: ConnQp,
         space: PortSpace,
+        rd_qp: Option<Qpn>,
         context: &mut ServiceContext<'_>,
     ) -> Result<OwnQp, RequestError> {
         let own = match qp {
@@ -109,6 +111,7 @@ impl Common {
                 qp_type,
                 psn,
                 has_srq,
+                rd_qp: None,
                 is_driven: false,
                 is_kept: true,
                 stops_with_peer,
@@ -121,12 +124,12 @@ impl Common {
                 }
                 let (qp_type, has_srq) = (info.qp_type, info.has_srq);
                 let (psn, is_kept) = (Psn::default(), matches!(qp, ConnQp::Begun(_)));
-                let (is_driven, stops_with_peer) = (true, true);
-                OwnQp { qpn, qp_type, psn, has_srq, is_driven, is_kept, stops_with_peer }
+                let (is_driven, stops_with_peer, rd_qp) = (true, true, None);
+                OwnQp { qpn, qp_type, psn, has_srq, rd_qp, is_driven, is_kept, stops_with_peer }
             }
         };
         let fits = match space.connects() {
-            true => !own.qp_type.is_datagram(),
+            true => own.qp_type.is_connected(),
             false => own.qp_type == QpType::Ud,
         };
         match fits {
@@ -134,7 +137,27 @@ impl Common {
             true if space.connects() && self.by_qpn.contains_key(&own.qpn) => {
                 Err(ConnError::QpInUse(own.qpn).into())
             }
-            true => Ok(own),
+            true => {
+                let rd_qp = rd_qp.map(|rd_qp| named(rd_qp, own.qp_type, context)).transpose()?;
+                Ok(OwnQp { rd_qp, ..own })
+            }
         }
     }
+}
+
+/// Returns what the peer of a QP of service `with` is told of the RD QP `qpn`.
+fn named(
+    qpn: Qpn,
+    with: QpType,
+    context: &mut ServiceContext<'_>,
+) -> Result<PeerRdQp, RequestError> {
+    let info = context.query_qp(qpn)?;
+    //= check R44 — only an EEC has a peer that is told of an RD QP, which has a Q_Key from INIT on
+    if (with, info.qp_type) != (QpType::Eec, QpType::Rd) {
+        return Err(ConnError::WrongService(qpn).into());
+    }
+    if info.attr.state == QpState::Reset {
+        return Err(ConnError::WrongState.into());
+    }
+    Ok(PeerRdQp { qpn, qkey: info.attr.qkey })
 }

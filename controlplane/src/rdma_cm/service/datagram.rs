@@ -132,7 +132,7 @@ impl Connection {
         context: &mut ServiceContext<'_>,
     ) -> Result<(), RequestError> {
         check_param(param, REP_DATA)?;
-        let own = common.own_qp(qp, PortSpace::Udp, context)?;
+        let own = common.own_qp(qp, PortSpace::Udp, param.rd_qp, context)?;
         let psn = common.cm.starting_psn();
         let conn = self.conn.ok_or(ConnError::WrongState)?;
         let private_data = private_data(&param.private_data)?;

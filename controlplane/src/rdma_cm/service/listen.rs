@@ -22,10 +22,11 @@ impl Service {
         channel: Arc<dyn CmSink>,
         space: PortSpace,
         address: SocketAddr,
+        options: BindOptions,
         backlog: u32,
         context: &mut ServiceContext<'_>,
     ) -> Result<(CmId, SocketAddr), RequestError> {
-        let (id, address) = self.bind(channel, space, address, BindOptions::default(), context)?;
+        let (id, address) = self.bind(channel, space, address, options, context)?;
         match self.begin_listening(id, backlog) {
             Ok(()) => Ok((id, address)),
             Err(error) => {
@@ -52,7 +53,8 @@ impl Service {
         let id = self.new_id()?;
         let port = self.common.ports.bind(space, address, options, id)?;
         let address = SocketAddr::new(ip, port);
-        let listener = Listener { channel, space, address, backlog: None, waiting: 0 };
+        let eecs = options.eecs;
+        let listener = Listener { channel, space, address, eecs, backlog: None, waiting: 0 };
         self.common.listeners.insert(id, listener);
         Ok((id, address))
     }

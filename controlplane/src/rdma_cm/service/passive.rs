@@ -62,8 +62,14 @@ impl Service {
         if !is_theirs {
             return Err(RejectReason::INVALID_GID);
         }
+        //= check R45 — a listener serves QPs or EECs, and the REJ of the other kind says so
+        let listener = self.common.listeners.get(&caller.listener);
+        if listener.map(|it| it.eecs) != Some(qp_type == QpType::Eec) {
+            return Err(RejectReason::INVALID_TRANSPORT_TYPE);
+        }
         let connection = Connection {
             conn: Some(conn),
+            asked_for: Some(qp_type),
             agreed: Some(agreed),
             alternate,
             asked_for_alternate: req.alternate.is_present(),
@@ -74,7 +80,7 @@ impl Service {
             space: caller.space,
             local: caller.local,
             peer: caller.peer,
-            peer_qpn: req.local_qpn,
+            peer_qpn: agreed.peer_qpn,
             qp_type,
             responder_resources: req.initiator_depth,
             initiator_depth: req.responder_resources,
@@ -195,7 +201,10 @@ impl Connection {
             return self.accept_datagrams(qp, &param, common, context);
         }
         check_param(&param, REP_DATA)?;
-        let own = common.own_qp(qp, self.space, context)?;
+        let own = common.own_qp(qp, self.space, param.rd_qp, context)?;
+        if own.is_driven && Some(own.qp_type) != self.asked_for {
+            return Err(ConnError::WrongService(own.qpn).into());
+        }
         self.leave_backlog(common);
         self.agreed = self.agreed.map(|agreed| agreed.within(&param));
         self.param = param;
@@ -226,7 +235,7 @@ impl Connection {
             agreed.selective_repeat && (own.is_driven || context.uses_selective_repeat(own.qpn));
         (self.qp, self.agreed) = (Some(own), Some(agreed));
         if own.is_driven {
-            let init = qp::to_init(self.primary.port, &self.param);
+            let init = qp::to_init(own.qp_type, self.primary.port, &self.param);
             context.modify_qp(own.qpn, &init)?;
             self.to_rtr(&own, &agreed, context)?;
         } else {
@@ -234,8 +243,10 @@ impl Connection {
             self.alternate = None;
         }
         let param = &self.param;
+        let (local_qpn, rd) = own.told();
         let accept = AcceptParams {
-            local_qpn: own.qpn,
+            local_qpn,
+            rd,
             starting_psn: own.psn,
             responder_resources: agreed.max_dest_rd_atomic,
             initiator_depth: agreed.max_rd_atomic,

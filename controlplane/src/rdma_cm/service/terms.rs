@@ -4,7 +4,7 @@
 
 use std::net::IpAddr;
 
-use uroce_cm::{MadAddr, Request};
+use uroce_cm::{MadAddr, RdEnd, Request};
 use uroce_transport::{QpType, StaticRate};
 use uroce_wire::PathMtu;
 use uroce_wire::cm::{CmPath, RejectReason, TransportService};
@@ -13,7 +13,7 @@ use crate::path::AddressVector;
 use crate::rdma_cm::context::ServiceContext;
 use crate::rdma_cm::param::REP_DATA;
 use crate::rdma_cm::source::{Way, find_own};
-use crate::rdma_cm::{Agreed, ConnParam};
+use crate::rdma_cm::{Agreed, ConnParam, PeerRdQp};
 
 /// Parameters of a REQ as this side's QP needs them.
 pub(super) struct Terms {
@@ -35,6 +35,9 @@ pub(super) fn terms(
         TransportService::Uc => QpType::Uc,
         //= check X10 — the peer has the initiator, so this side's QP is the target
         TransportService::Extended if req.is_xrc() => QpType::XrcRecv,
+        //= check R45 — another RD QP for EECs that are connected already is not asked for
+        TransportService::Rd if req.rdc_exists => return Err(RejectReason::UNSUPPORTED),
+        TransportService::Rd => QpType::Eec,
         _ => return Err(RejectReason::INVALID_TRANSPORT_TYPE),
     };
     let primary = way_of_peer(&req.primary, port, context).ok_or(RejectReason::INVALID_GID)?;
@@ -46,8 +49,10 @@ pub(super) fn terms(
     // The QP has one path MTU: a port that does not support it cannot be the alternate.
     let carries = |max: PathMtu| path_mtu.bytes() <= max.bytes();
     let alternate = alternate.filter(|way| context.path_mtu(way.port).is_some_and(carries));
+    let rd = RdEnd::of_req(req);
     let agreed = Agreed {
-        peer_qpn: req.local_qpn,
+        peer_qpn: rd.map_or(req.local_qpn, |end| end.eecn),
+        peer_rd_qp: PeerRdQp::named(req.local_qpn, rd),
         rq_psn: uroce_wire::Psn::default(),
         sq_psn: req.starting_psn,
         path_mtu,

@@ -26,7 +26,8 @@ pub struct Req {
     pub local_eecn: u32,
     /// READs and ATOMICs that the sender would like to have outstanding at a time.
     pub initiator_depth: u8,
-    /// The receiver's end-to-end context, 24 bits; used by reliable datagrams only.
+    /// The receiver's end-to-end context, 24 bits, if [`rdc_exists`](Req::rdc_exists); used by
+    /// reliable datagrams only.
     pub remote_eecn: u32,
     /// Time within which the receiver should answer.
     pub remote_cm_response_timeout: CmTimeout,
@@ -70,6 +71,11 @@ impl Req {
     pub fn is_xrc(&self) -> bool {
         self.transport_service == TransportService::Extended
             && self.extended_transport_type == Self::EXTENDED_XRC
+    }
+
+    /// Returns whether the sender asks for reliable datagrams.
+    pub fn is_rd(&self) -> bool {
+        self.transport_service == TransportService::Rd
     }
 
     /// The path MTU; [`None`] if the code stands for no size.

@@ -11,7 +11,8 @@ pub struct Dreq {
     pub local_comm_id: CommId,
     /// The receiver's communication ID for the connection.
     pub remote_comm_id: CommId,
-    /// QPN of the receiver's queue pair.
+    /// QPN of the receiver's queue pair. Reliable datagrams have the receiver's end-to-end context
+    /// here.
     pub remote_qpn: Qpn,
     /// Private data for the receiver's consumer.
     pub private_data: PrivateData<220>,

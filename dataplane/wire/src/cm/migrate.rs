@@ -14,7 +14,8 @@ pub struct Lap {
     pub local_comm_id: CommId,
     /// The receiver's communication ID for the connection.
     pub remote_comm_id: CommId,
-    /// QPN of the receiver's queue pair.
+    /// QPN of the receiver's queue pair. Reliable datagrams have the receiver's end-to-end context
+    /// here.
     pub remote_qpn: Qpn,
     /// Time within which the receiver should answer.
     pub remote_cm_response_timeout: CmTimeout,

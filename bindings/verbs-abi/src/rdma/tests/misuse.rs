@@ -4,10 +4,11 @@ use std::ptr::{null, null_mut};
 use std::time::Duration;
 
 use uroce::cm::raw::MAX_INIT_RD_ATOMIC;
+use uroce::cm::{CmError, ConnectParam, Connection, RejectReason};
 
 use super::lab::{
-    ack, bind, channel, close, destroy, errno, expect, id, listener, next, param, resolve_addr,
-    routed,
+    ack, bind, channel, close, destroy, errno, expect, expect_nothing, id, listener, next, param,
+    resolve_addr, routed,
 };
 use crate::abi::{
     RDMA_CM_EVENT_ADDR_RESOLVED, RDMA_CM_EVENT_CONNECT_REQUEST, RDMA_OPTION_IB,
@@ -218,4 +219,23 @@ fn an_id_that_is_destroyed_leaves_no_event() {
         refused!(EAGAIN: rdma_get_cm_event(channel, &mut null_mut()));
         close(channel);
     }
+}
+
+#[test] //= check R45 test
+fn a_request_of_an_ee_context_is_refused_without_an_event() {
+    let far = channel();
+    let server = listener(far, "192.0.2.2:7471");
+    let peer = crate::runtime::devices().unwrap()[0].context().unwrap();
+    let eec = peer.open_rd_domain().unwrap().create_eec().unwrap();
+    let to: std::net::SocketAddr = "192.0.2.2:7471".parse().unwrap();
+    let answer = Connection::connect(&eec, to, &ConnectParam::default(), Duration::from_secs(20));
+    match answer {
+        Err(CmError::Rejected { reason, .. }) => {
+            assert_eq!(reason, RejectReason::INVALID_TRANSPORT_TYPE);
+        }
+        other => panic!("{other:?}"),
+    }
+    expect_nothing(far);
+    destroy(server);
+    close(far);
 }

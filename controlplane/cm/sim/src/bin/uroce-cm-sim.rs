@@ -27,11 +27,13 @@ fn main() -> ExitCode {
     let report = uroce_cm_sim::run(seed, messages);
     let seconds = begin.elapsed().as_secs_f64();
     println!(
-        "{} messages in {} worlds: {} established, {} closed, {} released, {} repeated, {} evicted, \
-         {} nodes killed; {:.0} messages/s",
+        "{} messages in {} worlds: {} established ({} RD channels, {} uses of one), {} closed, \
+         {} released, {} repeated, {} evicted, {} nodes killed; {:.0} messages/s",
         report.messages,
         report.worlds,
         report.established,
+        report.channels,
+        report.uses,
         report.closed,
         report.released,
         report.retransmitted,

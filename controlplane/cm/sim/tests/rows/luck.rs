@@ -75,10 +75,13 @@ fn ids_transactions_and_psns_of_100_000_connects_look_random_and_repeat_for_no_o
 //= check J9 test
 //= check J10 test
 //= check J13 test
+//= check R41 test
+//= check R43 test
 #[test]
 fn random_consumers_on_a_bad_link_end_every_connection_as_they_should() {
     let report = uroce_cm_sim::run(fastrand::u64(..), 60_000);
     assert!(report.established > 500 && report.closed > report.established, "{report:?}");
+    assert!(report.channels > 50 && report.uses > 10, "{report:?}");
 }
 
 #[test]

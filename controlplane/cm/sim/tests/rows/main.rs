@@ -6,6 +6,7 @@ mod end;
 mod luck;
 mod own;
 mod private;
+mod rd;
 mod reject;
 mod setup;
 mod sidr;

@@ -1,8 +1,8 @@
 //! Both ends of a connection in one connection manager: its messages come back to it.
 
-use uroce_cm::{CloseReason, Cm, CmConfig, Instant, Path, SidrAnswer, SidrParams};
+use uroce_cm::{CloseReason, Cm, CmConfig, Instant, Path, RdEnd, SidrAnswer, SidrParams};
 use uroce_cm_sim::{gid, path};
-use uroce_wire::cm::{CaGuid, CmTimeout, RejectReason};
+use uroce_wire::cm::{CaGuid, CmTimeout, RejectReason, TransportService};
 use uroce_wire::{Pkey, Qkey};
 
 use super::*;
@@ -163,6 +163,42 @@ fn a_queue_pair_that_asks_anew_makes_its_old_connection_stale_at_the_other_end()
     assert_eq!((*torn, *refused), (passive, again));
     assert!(matches!(reason, CloseReason::Rejected(rej)
         if rej.reason == RejectReason::STALE_CONNECTION));
+}
+
+//= check R40 test
+//= check R41 test
+#[test]
+fn a_channel_of_two_ee_contexts_of_one_manager_is_used_and_ends() {
+    let mut own = Own::new(2);
+    let ends = [0x101, 0x202].map(|eecn| RdEnd { eecn: Qpn::new(eecn), qkey: Qkey(eecn) });
+    let made = [false, true].map(|rdc_exists| {
+        let params = ConnectParams {
+            transport_service: TransportService::Rd,
+            rd: Some(ends[0]),
+            rdc_exists,
+            ..terms_of(QPNS[0])
+        };
+        let active = own.cm.connect(own.now, &params).unwrap();
+        let events = own.events();
+        let [(passive, CmEvent::Request(_))] = &events[..] else { panic!("{events:?}") };
+        let (local_qpn, rd) = (Qpn::new(QPNS[1]), Some(ends[1]));
+        let answer = AcceptParams { local_qpn, rd, ..AcceptParams::default() };
+        own.cm.accept(own.now, *passive, &answer).unwrap();
+        own.events();
+        own.cm.ready(active, PrivateData::default()).unwrap();
+        own.events();
+        let ids = [active, *passive];
+        assert_eq!(ids.map(|id| own.cm.state(id)), [Some(State::Established); 2]);
+        assert_eq!(ids.map(|id| own.cm.remote_rd(id)), [Some(ends[1]), Some(ends[0])]);
+        ids
+    });
+    own.cm.disconnect(own.now, made[0][1], b"").unwrap();
+    own.events();
+    own.cm.disconnect(own.now, made[0][0], b"").unwrap();
+    let closed = own.events();
+    assert_eq!(closed.len(), 4, "{closed:?}");
+    assert!(closed.iter().all(|(_, event)| matches!(event, CmEvent::Closed(_))), "{closed:?}");
+    own.ends(&made.concat());
 }
 
 //= check J10 test

@@ -112,10 +112,6 @@ fn terms_that_cannot_be_are_refused_with_the_reason() {
     let wrong_path = |local, remote| CmPath { local_gid: local, remote_gid: remote, ..req.primary };
     let unusable = [
         (
-            Req { transport_service: TransportService::Rd, ..req },
-            RejectReason::INVALID_TRANSPORT_TYPE,
-        ),
-        (
             Req { transport_service: TransportService::Extended, ..req },
             RejectReason::INVALID_TRANSPORT_TYPE,
         ),

@@ -312,13 +312,11 @@ fn an_xrc_initiator_is_connected_to_a_target_and_each_side_names_the_other() {
 
 //= check X10 test
 #[test]
-fn xrc_is_not_connected_peer_to_peer_and_rd_not_at_all() {
+fn xrc_is_not_connected_peer_to_peer() {
     let mut pair = pair();
     let xrc = ConnectParams { transport_service: TransportService::Extended, ..terms() };
-    let rd = ConnectParams { transport_service: TransportService::Rd, ..terms() };
-    for params in [ConnectParams { peer_to_peer: true, ..xrc }, rd] {
-        let refused = pair.nodes[0].connect(pair.now, &params);
-        assert!(matches!(refused, Err(uroce_cm::CmError::OutOfRange(_))), "{refused:?}");
-    }
+    let params = ConnectParams { peer_to_peer: true, ..xrc };
+    let refused = pair.nodes[0].connect(pair.now, &params);
+    assert!(matches!(refused, Err(uroce_cm::CmError::OutOfRange(_))), "{refused:?}");
     assert_eq!(pair.nodes[0].len(), 0);
 }

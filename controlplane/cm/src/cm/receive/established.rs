@@ -91,7 +91,7 @@ impl Conn {
         common: &mut Common,
     ) -> Result<(), MadDrop> {
         //= check J8 — a DREQ for another queue pair than the connection's ends nothing.
-        if self.local_qpn != Some(dreq.remote_qpn) {
+        if self.local_number() != Some(dreq.remote_qpn) {
             return Err(MadDrop::Forged);
         }
         let Some(next) = self.state.after(Event::RecvDreq) else {
@@ -157,8 +157,10 @@ impl Conn {
         let next = self.lap_in.after(LapEvent::RecvLap).ok_or(MadDrop::Unexpected)?;
         let path = Path::of_peer(addr.port, &lap.alternate);
         //= check I12 — a path that cannot be loaded is refused with the status that says why.
-        let status = if self.local_qpn != Some(lap.remote_qpn) {
+        let status = if self.local_number() != Some(lap.remote_qpn) {
             Some(AprStatus::INVALID_QPN)
+        } else if self.used_channel().is_some() {
+            Some(AprStatus::UNSUPPORTED)
         } else if path.local == Gid::default() || path.remote == Gid::default() {
             Some(AprStatus::INVALID_GID)
         } else if path.is_same_way(self.primary) {

@@ -11,10 +11,10 @@ use super::Cm;
 use crate::agreement::split_offer;
 use crate::cm::clamped;
 use crate::cm::common::Common;
-use crate::cm::connect::is_connectable;
-use crate::conn::Conn;
+use crate::cm::connect::{is_connectable, is_rd_qpn};
+use crate::conn::{Conn, End, Kind};
 use crate::state::{Event, State};
-use crate::{CloseReason, CmEvent, ConnId, MadAddr, MadDrop, Path, Request};
+use crate::{CloseReason, CmEvent, ConnId, MadAddr, MadDrop, Path, RdEnd, Request};
 
 impl Cm {
     pub(super) fn on_req(
@@ -27,6 +27,9 @@ impl Cm {
         if let Some(id) = self.table.by_remote_comm(req.local_ca_guid, req.local_comm_id) {
             let step = |conn: &mut Conn, common: &mut Common| conn.on_known_req(addr, req, common);
             return Err(self.with(id, step).unwrap_or(MadDrop::UnknownId));
+        }
+        if self.awaits_rtu(addr, req) {
+            return Err(MadDrop::Unexpected);
         }
         let verdict = self.check_req(addr, req).and_then(|()| self.check_stale(now, addr, req));
         let refuse = |cm: &mut Cm, reason, ari: &[u8]| {
@@ -43,7 +46,11 @@ impl Cm {
         let asker = self.table.by_comm(req.local_comm_id);
         let peer = self.table.peers(req.service_id, addr.src).find(|&id| Some(id) != asker);
         if let Some(id) = peer {
-            return self.on_crossing_req(addr, transaction, id, req);
+            let is_same = self.table.get(id).is_some_and(|conn| conn.kind == Kind::of(req));
+            return match is_same {
+                true => self.on_crossing_req(addr, transaction, id, req),
+                false => refuse(self, RejectReason::INVALID_TRANSPORT_TYPE, &[]),
+            };
         }
         match self.check_room_for_req(now, req) {
             Ok(()) => {
@@ -57,21 +64,42 @@ impl Cm {
     /// Checks the parameters that every REQ must have, whatever its consumer would accept.
     fn check_req(&self, addr: &MadAddr, req: &Req) -> Result<(), RejectReason> {
         //= check J5 — a REQ that cannot be served is refused with the reason.
-        let is_known = matches!(req.transport_service, TransportService::Rc | TransportService::Uc);
-        if !is_known && !req.is_xrc() {
+        if req.transport_service == TransportService::Extended && !req.is_xrc() {
             return Err(RejectReason::INVALID_TRANSPORT_TYPE);
         }
         if req.path_mtu().is_none() {
             return Err(RejectReason::INVALID_PATH_MTU);
         }
-        if !is_connectable(req.local_qpn) {
+        let is_possible =
+            if req.is_rd() { is_rd_qpn(req.local_qpn) } else { is_connectable(req.local_qpn) };
+        if !is_possible {
             return Err(RejectReason::UNSUPPORTED);
         }
         // The path must lead back to the sender of the REQ: no host connects on behalf of another.
         if req.primary.local_gid != addr.src || req.primary.remote_gid != addr.dst {
             return Err(RejectReason::INVALID_GID);
         }
+        //= check R41 — a REQ for a channel that this side does not have is refused
+        let has_channel = self.named_channel(addr, req).map(|conn| conn.state);
+        if Kind::of(req) == Kind::RdQp && has_channel != Some(State::Established) {
+            return Err(RejectReason::RDC_DOES_NOT_EXIST);
+        }
         Ok(())
+    }
+
+    /// Finds the channel that a REQ says exists, in any state.
+    fn named_channel(&self, addr: &MadAddr, req: &Req) -> Option<&Conn> {
+        let conn = self.table.get(self.table.by_qpn(Qpn::new(req.remote_eecn))?)?;
+        let peer = conn.remote_rd.map(|end| (conn.remote_guid, end.eecn));
+        let is_between = peer == Some((req.local_ca_guid, Qpn::new(req.local_eecn)));
+        Some(conn).filter(|conn| conn.kind == Kind::Rdc && is_between && conn.knows(addr.src))
+    }
+
+    /// Tells whether a REQ is for a channel that its sender may have established, by an RTU that
+    /// has not arrived. The sender repeats the REQ.
+    fn awaits_rtu(&self, addr: &MadAddr, req: &Req) -> bool {
+        let channel = self.named_channel(addr, req).filter(|_| Kind::of(req) == Kind::RdQp);
+        channel.is_some_and(|conn| matches!(conn.state, State::RepSent | State::MraRepRcvd))
     }
 
     //= check J4 — a REQ for a queue pair that is in a connection with us proves that the connection
@@ -79,22 +107,22 @@ impl Cm {
     //= check J4 — from another address proves nothing about either: one of the two senders uses the
     //= check J4 — CA GUID of the other, and neither may harm the other's connection.
     fn check_stale(&mut self, now: Instant, addr: &MadAddr, req: &Req) -> Result<(), RejectReason> {
-        let Some(old) = self.stale(req.local_ca_guid, req.local_qpn, addr.src) else {
-            return Ok(());
-        };
+        let end = Kind::of(req).end(req.local_qpn, RdEnd::of_req(req));
+        let old = end.and_then(|end| self.stale(req.local_ca_guid, end, addr.src));
+        let Some(old) = old else { return Ok(()) };
         self.with(old, |conn, common| conn.tear_down(now, common));
         Err(RejectReason::STALE_CONNECTION)
     }
 
-    /// Finds the connection to queue pair `qpn` of channel adapter `guid`, if its peer has the GID
-    /// `at`.
-    pub(super) fn stale(&self, guid: CaGuid, qpn: Qpn, at: Gid) -> Option<ConnId> {
-        let old = self.table.by_remote_qp(guid, qpn)?;
+    /// Finds the connection to queue pair or EE context `end` of channel adapter `guid`, if its
+    /// peer has the GID `at`.
+    pub(super) fn stale(&self, guid: CaGuid, end: End, at: Gid) -> Option<ConnId> {
+        let old = self.table.by_remote_end(guid, end)?;
         self.table.get(old).filter(|conn| conn.knows(at)).map(|_| old)
     }
 
     /// Handles a REQ that crosses our own in peer-to-peer mode. The side with the greater CA GUID,
-    /// or the greater QPN if both are equal, stays the active side.
+    /// or the greater QPN or EECN if both are equal, stays the active side.
     fn on_crossing_req(
         &mut self,
         addr: &MadAddr,
@@ -104,9 +132,10 @@ impl Cm {
     ) -> Result<(), MadDrop> {
         //= check J10 — of two REQs that cross exactly one yields.
         let conn = self.table.get(id).ok_or(MadDrop::UnknownId)?;
-        let ours = (self.common.config.ca_guid, conn.local_qpn.unwrap_or_default());
+        let ours = (self.common.config.ca_guid, conn.local_number().unwrap_or_default());
+        let theirs = RdEnd::of_req(req).map_or(req.local_qpn, |end| end.eecn);
         let next = conn.state.after(Event::RecvPeerReq).ok_or(MadDrop::Unexpected)?;
-        if ours >= (req.local_ca_guid, req.local_qpn) {
+        if ours >= (req.local_ca_guid, theirs) {
             return Err(MadDrop::Unexpected);
         }
         self.with(id, |conn, common| {
@@ -160,7 +189,7 @@ impl Cm {
 impl Conn {
     //= check J2 — a copy of a REQ makes no second connection; it gets the answer of the first.
     fn on_known_req(&self, addr: &MadAddr, req: &Req, common: &mut Common) -> MadDrop {
-        if !self.knows(addr.src) || self.remote_qpn != Some(req.local_qpn) {
+        if !self.knows(addr.src) || !self.is_with(req) {
             return MadDrop::Forged;
         }
         match self.state {
@@ -213,12 +242,18 @@ impl Conn {
     fn learn_req(&mut self, addr: &MadAddr, transaction: u64, req: &Req, limits: &crate::CmLimits) {
         self.remote_comm = Some(req.local_comm_id);
         self.remote_guid = req.local_ca_guid;
-        self.remote_qpn = Some(req.local_qpn);
-        self.is_xrc = req.is_xrc();
+        self.kind = Kind::of(req);
+        //= check R40 — EECN, Q_Key and QPN of the asking side
+        (self.remote_qpn, self.remote_rd) = (Some(req.local_qpn), RdEnd::of_req(req));
+        if self.kind == Kind::RdQp {
+            let eecn = Qpn::new(req.remote_eecn);
+            self.local_rd = Some(RdEnd { eecn, ..RdEnd::default() });
+        }
         self.offered = split_offer(req.private_data).0;
         self.addr = addr.reversed();
         self.primary = Path::of_peer(addr.port, &req.primary);
-        let alternate = Some(req.alternate).filter(|path| path.is_present());
+        let has_own = req.alternate.is_present() && self.kind != Kind::RdQp;
+        let alternate = has_own.then_some(req.alternate);
         self.alternate = alternate.map(|path| Path::of_peer(addr.port, &path));
         self.set_time_wait(Some(limits.time_wait));
         self.asked = transaction;

@@ -1,6 +1,7 @@
 //! Handlers of REP, RTU, MRA and REJ.
 
 use uroce_transport::Instant;
+use uroce_wire::Qpn;
 use uroce_wire::cm::{
     CaGuid, MessageMraed, MessageRejected, Mra, PrivateData, Rej, RejectReason, Rep, Rtu,
 };
@@ -9,10 +10,10 @@ use super::Cm;
 use crate::agreement::split_answer;
 use crate::cm::clamped;
 use crate::cm::common::Common;
-use crate::cm::connect::is_connectable;
-use crate::conn::{Conn, Repeated};
+use crate::cm::connect::{is_connectable, is_rd_qpn};
+use crate::conn::{Conn, End, Kind, Repeated};
 use crate::state::{Event, LapEvent, State};
-use crate::{CloseReason, CmEvent, ConnId, MadAddr, MadDrop};
+use crate::{CloseReason, CmEvent, ConnId, MadAddr, MadDrop, RdEnd};
 
 impl Cm {
     pub(super) fn on_rep(
@@ -33,22 +34,36 @@ impl Cm {
             }
             Err(reason) => return Err(reason),
         };
-        let (state, peer, is_xrc) = (conn.state, conn.addr.dst, conn.is_xrc);
+        let (state, peer) = (conn.state, conn.addr.dst);
         if state.after(Event::RecvRep).is_none() {
             let verdict = self.with(id, |conn, common| conn.on_copied_rep(common));
             return Err(verdict.unwrap_or(MadDrop::UnknownId));
         }
-        let qpn = rep.qpn(is_xrc);
-        if !is_connectable(qpn) {
-            return Err(MadDrop::Malformed);
-        }
-        if let Some(old) = self.stale(rep.local_ca_guid, qpn, peer) {
+        let end = self.check_rep(conn, rep)?;
+        if let Some(old) = end.and_then(|end| self.stale(rep.local_ca_guid, end, peer)) {
             self.with(old, |conn, common| conn.tear_down(now, common));
             self.with(id, |conn, common| conn.refuse_stale_rep(now, rep, common));
             return Err(MadDrop::Refused);
         }
         let step = |conn: &mut Conn, common: &mut Common| conn.on_rep(transaction, rep, common);
         self.with(id, step).unwrap_or(Err(MadDrop::UnknownId))
+    }
+
+    /// Checks the numbers in a REP. Returns the end of the peer that is in this connection only.
+    fn check_rep(&self, conn: &Conn, rep: &Rep) -> Result<Option<End>, MadDrop> {
+        let (qpn, rd) = conn.answered(rep);
+        let is_possible = if rd.is_some() { is_rd_qpn(qpn) } else { is_connectable(qpn) };
+        if !is_possible {
+            return Err(MadDrop::Malformed);
+        }
+        //= check R41 — the answer to a REQ for a channel names the EE context at its other end
+        let channel = conn.used_channel().and_then(|eecn| self.channel(eecn));
+        let peer = channel.and_then(|conn| Some((conn.remote_guid, conn.remote_rd?.eecn)));
+        let named = rd.map(|end| (rep.local_ca_guid, end.eecn));
+        if channel.is_some() && peer != named {
+            return Err(MadDrop::Forged);
+        }
+        Ok(conn.kind.end(qpn, rd))
     }
 
     pub(super) fn on_rtu(&mut self, addr: &MadAddr, rtu: &Rtu) -> Result<(), MadDrop> {
@@ -102,12 +117,19 @@ impl Cm {
 }
 
 impl Conn {
+    /// Returns the queue pair and the EE context that a REP names.
+    fn answered(&self, rep: &Rep) -> (Qpn, Option<RdEnd>) {
+        //= check X10 — the target's number comes in the place of an EE context's
+        let is_rd = matches!(self.kind, Kind::Rdc | Kind::RdQp);
+        (rep.qpn(self.kind == Kind::Xrc), is_rd.then(|| RdEnd::of_rep(rep)))
+    }
+
     fn on_rep(&mut self, transaction: u64, rep: &Rep, common: &mut Common) -> Result<(), MadDrop> {
         self.state = self.state.after(Event::RecvRep).ok_or(MadDrop::Unexpected)?;
         self.remote_comm = Some(rep.local_comm_id);
         self.remote_guid = rep.local_ca_guid;
-        //= check X10 — the target's number comes in the place of an EE context's
-        self.remote_qpn = Some(rep.qpn(self.is_xrc));
+        let (qpn, rd) = self.answered(rep);
+        (self.remote_qpn, self.remote_rd) = (Some(qpn), rd);
         self.asked = transaction;
         (self.repeated, self.deadline) = (None, None);
         //= check A28 — an answer counts only if it answers an offer of this connection
