@@ -5,9 +5,9 @@ use uroce::{PostError, PostListError, QueuePair, RecvWr, SendWr};
 
 /// A queue pair.
 pub(super) enum Qp {
-    /// Of any service but RD.
+    /// A queue pair of any service but RD.
     Plain(QueuePair),
-    /// Of RD, with the destination of all its requests.
+    /// An RD queue pair, with the destination of all its requests.
     Rd(RdQp, Address),
 }
 
