@@ -12,7 +12,7 @@ use std::cell::Cell;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use uroce::config::{self, Config, DeviceConfig, Driver, Ethdev, Lcores, LossConfig, PortConfig};
-use uroce::{Context, LcoreGuard, Turn};
+use uroce::{Congestion, Context, LcoreGuard, Turn};
 
 /// Port number of every device.
 pub(crate) const PORT: u8 = 1;
@@ -54,6 +54,8 @@ pub(crate) struct Node {
     pub(crate) device: String,
     /// GID index of the local address.
     pub(crate) gid_index: u8,
+    /// The configuration gives its queue pairs an algorithm of congestion control.
+    pub(crate) has_congestion_control: bool,
     /// Work of the driving thread after each turn.
     pub(crate) background: Option<Arc<Mutex<dyn Background>>>,
     cpu: Option<usize>,
@@ -158,6 +160,7 @@ impl Node {
             side,
             device: driver(device),
             gid_index,
+            has_congestion_control: device.congestion.congestion() != Congestion::None,
             background: None,
             cpu,
             lcore_thread: args.lcore_thread,

@@ -25,11 +25,12 @@ use std::time::Duration;
 const MTU: u32 = 4096;
 const SIZE: u32 = 65536;
 /// Bytes of a frame in addition to its payload. RETH is in a WRITE's first packet, DETH in every
-/// datagram, XRCETH in every packet of XRC.
+/// datagram, XRCETH in every packet of XRC, RDETH and DETH in every packet of an RD request.
 const FRAME: u32 = PACKET_OVERHEAD as u32;
 const RETH: u32 = 16;
 const DETH: u32 = 8;
 const XRCETH: u32 = 4;
+const RDETH: u32 = 4;
 /// Messages in flight: a fraction of a millisecond at the usual rates.
 const DEPTH: u32 = 8;
 const DATAGRAMS: u32 = 64;
@@ -69,7 +70,7 @@ pub(crate) fn run(args: &RateArgs) -> Result<(), BenchError> {
 fn plans(args: &RateArgs) -> impl Iterator<Item = Plan> + '_ {
     let (operation, size, depth) = match args.connection {
         Service::Ud => (Operation::Send, MTU, DATAGRAMS),
-        Service::Rc | Service::Uc | Service::Xrc => (Operation::Write, SIZE, DEPTH),
+        Service::Rc | Service::Uc | Service::Xrc | Service::Rd => (Operation::Write, SIZE, DEPTH),
     };
     let rates = [Rate::Max].into_iter().chain(args.rates.iter().map(|gbps| limit(*gbps)));
     let runs = rates.flat_map(|rate| std::iter::repeat_n(rate, args.runs as usize));
@@ -109,6 +110,7 @@ fn on_the_wire(plan: &Plan) -> u32 {
         Service::Rc | Service::Uc => (0, RETH),
         Service::Ud => (0, DETH),
         Service::Xrc => (XRCETH, RETH),
+        Service::Rd => (RDETH + DETH, RETH),
     };
     size + size.div_ceil(MTU) * (FRAME + each) + first
 }
@@ -216,6 +218,8 @@ mod tests {
         assert_eq!(on_the_wire(&plan), 65536 + 16 * 58 + 16);
         let xrc = Plan { service: Service::Xrc, ..plan.clone() };
         assert_eq!(on_the_wire(&xrc), 65536 + 16 * (58 + 4) + 16);
+        let rd = Plan { service: Service::Rd, ..plan.clone() };
+        assert_eq!(on_the_wire(&rd), 65536 + 16 * (58 + 12) + 16);
         let datagram = Plan { service: Service::Ud, sizes: vec![4096], ..plan };
         assert_eq!(on_the_wire(&datagram), 4096 + 58 + 8);
     }

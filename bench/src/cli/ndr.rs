@@ -166,9 +166,10 @@ impl NdrArgs {
     }
 }
 
-/// Reads a service. The generator of loads has no queue pairs of XRC.
+/// Reads a service. The generator of loads has no queue pairs of XRC and RD.
 fn services() -> impl TypedValueParser<Value = Service> {
-    let known = Service::value_variants().iter().filter(|service| **service != Service::Xrc);
+    let is_known = |service: &&Service| !matches!(service, Service::Xrc | Service::Rd);
+    let known = Service::value_variants().iter().filter(is_known);
     let known = known.filter_map(ValueEnum::to_possible_value);
     PossibleValuesParser::new(known).try_map(|name| Service::from_str(&name, false))
 }
@@ -219,6 +220,7 @@ mod tests {
             ("--link 50", "10, 25, 40, 100, 200 or 400"),
             ("--trials 2", "odd number"),
             ("-c RC,XRC", "invalid value 'XRC'"),
+            ("-c RD", "invalid value 'RD'"),
             ("--searches 0", "--searches must be"),
             ("--width 0", "--width must be"),
             ("--loss 100", "--loss must be"),

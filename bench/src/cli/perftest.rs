@@ -173,9 +173,9 @@ pub(crate) struct SizeArgs {
 /// Outstanding requests, for READ and ATOMIC tests.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct OutstandingArgs {
-    /// READ and ATOMIC requests outstanding at the responder, 1 to 16
-    #[arg(short = 'o', long = "outs", default_value_t = 16, value_name = "N")]
-    outstanding: u8,
+    /// READ and ATOMIC requests outstanding at the responder, 1 to 16 [default: 16, with -c RD 1]
+    #[arg(short = 'o', long = "outs", value_name = "N")]
+    outstanding: Option<u8>,
 }
 
 /// Kind of atomic operation.

@@ -93,7 +93,9 @@ mod tests {
     fn each_frame_is_wrong_in_its_own_way_and_one_is_right_but_for_its_source() {
         let gid = Gid::from(std::net::Ipv4Addr::new(198, 18, 1, 1));
         let path = Encap { dst: gid, src: gid, hop_limit: 64, ..Encap::default() };
-        let end = End { gid: gid.0, qpn: 77, psn: 5, va: 4096, rkey: 9, len: 4096, srqn: 0 };
+        let (srqn, eecn, qkey) = (0, 0, 0);
+        let end =
+            End { gid: gid.0, qpn: 77, psn: 5, va: 4096, rkey: 9, len: 4096, srqn, eecn, qkey };
         let frames = all(&Aim { path }, &end);
         let healthy = |bytes: &Vec<u8>| match Frame::parse(bytes) {
             Ok(Frame::Roce(datagram)) => {

@@ -30,6 +30,8 @@ const MODERATION: u32 = 100;
 const RECEIVE_LIST: u32 = 32;
 /// Bytes of a frame with a short payload, and more.
 const SHORT_FRAME: u64 = 128;
+/// READ and ATOMIC requests outstanding at the responder, unless the number is given.
+const OUTSTANDING: u8 = 16;
 /// Largest number of bytes of inline data in a work request.
 const INLINE_MAX: u32 = 1024;
 
@@ -98,6 +100,9 @@ pub(crate) enum Service {
     /// Extended reliable connection: requests name the shared receive queue of the peer.
     #[value(name = "XRC")]
     Xrc,
+    /// Reliable datagram: queue pairs share EE contexts, which are connections (not in perftest).
+    #[value(name = "RD")]
+    Rd,
 }
 
 impl Service {
@@ -108,6 +113,7 @@ impl Service {
             Self::Uc => "UC",
             Self::Ud => "UD",
             Self::Xrc => "XRC",
+            Self::Rd => "RD",
         }
     }
 
@@ -118,13 +124,14 @@ impl Service {
             Self::Uc => uroce::QpType::Uc,
             Self::Ud => uroce::QpType::Ud,
             Self::Xrc => uroce::QpType::XrcSend,
+            Self::Rd => uroce::QpType::Rd,
         }
     }
 
     /// Tells whether the service has the operation.
     fn has(self, operation: Operation) -> bool {
         match self {
-            Self::Rc | Self::Xrc => true,
+            Self::Rc | Self::Xrc | Self::Rd => true,
             Self::Uc => matches!(operation, Operation::Send | Operation::Write),
             Self::Ud => operation == Operation::Send,
         }
@@ -189,14 +196,17 @@ pub(crate) struct Plan {
     pub(crate) post_list: u32,
     /// Queue pairs.
     pub(crate) qps: u32,
+    /// Requested number of RD's EE contexts; [`Plan::ee_contexts`] returns the one used.
+    pub(crate) eecs: Option<u32>,
     /// Path MTU in bytes; `None` is the largest that both ports support.
     pub(crate) mtu: Option<u32>,
     /// Local ACK timeout code: 4.096 µs · 2^n.
     pub(crate) qp_timeout: u8,
     /// Transport retries.
     pub(crate) retry_count: u8,
-    /// READ and ATOMIC requests outstanding, 1 to 16.
-    pub(crate) outstanding: u8,
+    /// Requested number of outstanding READ and ATOMIC requests, 1 to 16; [`Plan::outstanding`]
+    /// returns the one used.
+    pub(crate) outstanding: Option<u8>,
     /// Payloads of up to this many bytes are copied when they are posted.
     pub(crate) inline: u32,
     /// Limit of each queue pair's sending rate; for UD, of each direction.
@@ -239,10 +249,11 @@ impl Plan {
             cq_mod: None,
             post_list: 1,
             qps: 1,
+            eecs: None,
             mtu: None,
             qp_timeout: 14,
             retry_count: 7,
-            outstanding: 16,
+            outstanding: None,
             inline: 0,
             rate: Rate::default(),
             selective_repeat: false,
@@ -297,6 +308,19 @@ impl Plan {
         }
     }
 
+    /// Returns the number of EE contexts of an end, over which the queue pairs go in turn: as
+    /// requested, else one for each; 0 for services that have none.
+    pub(crate) fn ee_contexts(&self) -> u32 {
+        if self.service == Service::Rd { self.eecs.unwrap_or(self.qps) } else { 0 }
+    }
+
+    /// Returns the number of READ and ATOMIC requests that may be outstanding at the responder: as
+    /// requested, else as in perftest. An EE context has one message at a time.
+    pub(crate) fn outstanding(&self) -> u8 {
+        let default = if self.service == Service::Rd { 1 } else { OUTSTANDING };
+        self.outstanding.unwrap_or(default)
+    }
+
     /// Returns the number of send requests per signaled one: as requested, else as in perftest.
     ///
     /// Only a completion frees places in the send queue. Therefore either every list ends with a
@@ -342,6 +366,12 @@ impl Plan {
         // Completions come at every this many messages. With its headers a frame has at most twice
         // the bytes of its payload, or is a short one.
         let bytes = (2 * u64::from(size) + SHORT_FRAME) * u64::from(self.moderation());
+        // The queue pairs of an EE context share its rate, those of other services nothing.
+        let sharers = match self.ee_contexts() {
+            0 => 1,
+            eecs => self.qps.div_ceil(eecs),
+        };
+        let bytes = bytes * u64::from(sharers);
         let slow = self.rate.gbps().map_or(0.0, |gbps| bytes as f64 * 8.0 / gbps);
         // The conversion saturates.
         Duration::from_nanos(pause.max(slow as u64))
@@ -371,7 +401,7 @@ impl Plan {
         range("-l", u64::from(self.post_list), 1, u64::from(self.tx_depth))?;
         range("-u", u64::from(self.qp_timeout), 0, 31)?;
         range("--retry_count", u64::from(self.retry_count), 0, 7)?;
-        range("-o", u64::from(self.outstanding), 1, 16)?;
+        range("-o", u64::from(self.outstanding()), 1, 16)?;
         range("-I", u64::from(self.inline), 0, u64::from(INLINE_MAX))?;
         if !self.service.has(self.operation) {
             let (service, operation) = (self.service.name(), self.operation.name());
@@ -382,20 +412,7 @@ impl Plan {
         {
             return Err(BenchError::usage("-m must be 256, 512, 1024, 2048 or 4096"));
         }
-        if self.verify && self.bidirectional {
-            return Err(BenchError::usage("--verify checks one direction: leave out -b"));
-        }
-        if self.verify && (self.local.pace.is_some() || self.local.events) {
-            return Err(BenchError::usage(
-                "--verify waits for each round to be checked: leave out -e and the rate limit SW",
-            ));
-        }
-        if self.verify && (self.local.warm_up || self.local.receive_list.is_some()) {
-            return Err(BenchError::usage(
-                "--verify posts requests one by one, and only those that it checks: leave out \
-                 --perform_warm_up and --recv_post_list",
-            ));
-        }
+        self.check_verification()?;
         if self.local.events && self.local.pace.is_some() {
             return Err(BenchError::usage(
                 "-e sleeps for longer than the pauses of --rate_limit_type SW: leave out one",
@@ -413,10 +430,32 @@ impl Plan {
             ));
         }
         self.check_shared_queue()?;
+        self.check_ee_contexts()?;
         self.local.check(self.rx_depth, self.takes_receives())?;
-        // The value is stored, so that it is the same at both ends whether it was requested or not.
+        // Values are stored, so that they are the same at both ends whether requested or not.
         self.cq_mod = Some(self.moderation());
+        self.outstanding = Some(self.outstanding());
+        self.eecs = (self.service == Service::Rd).then(|| self.ee_contexts());
         Ok(self)
+    }
+
+    /// Checks that what is asked for leaves room for a verification.
+    fn check_verification(&self) -> Result<(), BenchError> {
+        if self.verify && self.bidirectional {
+            return Err(BenchError::usage("--verify checks one direction: leave out -b"));
+        }
+        if self.verify && (self.local.pace.is_some() || self.local.events) {
+            return Err(BenchError::usage(
+                "--verify waits for each round to be checked: leave out -e and the rate limit SW",
+            ));
+        }
+        if self.verify && (self.local.warm_up || self.local.receive_list.is_some()) {
+            return Err(BenchError::usage(
+                "--verify posts requests one by one, and only those that it checks: leave out \
+                 --perform_warm_up and --recv_post_list",
+            ));
+        }
+        Ok(())
     }
 
     /// Checks that the shared receive queue has a receive request for each queue pair.
@@ -429,6 +468,31 @@ impl Plan {
             "{cause} has one receive queue of -r {} for {} queue pairs: -r must be at least -q",
             self.rx_depth, self.qps
         )))
+    }
+
+    /// Checks what RD has in another way than the services with connections.
+    fn check_ee_contexts(&self) -> Result<(), BenchError> {
+        if self.service != Service::Rd {
+            return match self.eecs {
+                None => Ok(()),
+                Some(_) => Err(BenchError::usage(
+                    "--eecs is for -c RD: the other services have no EE contexts",
+                )),
+            };
+        }
+        let (eecs, qps) = (self.ee_contexts(), self.qps);
+        if !(1..=qps).contains(&eecs) {
+            return Err(BenchError::usage(format!(
+                "--eecs must be 1 to {qps}, the value of -q, not {eecs}"
+            )));
+        }
+        if self.outstanding() > 1 {
+            return Err(BenchError::usage(
+                "-o: an EE context has one message at a time: leave it out with -c RD; -q and \
+                 --eecs have more under way",
+            ));
+        }
+        Ok(())
     }
 
     /// Describes the differences from the other end's plan; `None` if there are none.

@@ -252,6 +252,7 @@ fn connection(side: &'static str, end: &End, plan: &Plan) -> Connection {
         psn: end.psn,
         memory: one_sided.then_some((end.rkey, end.va)),
         srqn: (plan.service == plan::Service::Xrc).then_some(end.srqn),
+        eecn: (plan.service == plan::Service::Rd).then_some(end.eecn),
         gid: Gid(end.gid),
     }
 }

@@ -18,6 +18,7 @@
 //! Not here: opening devices ([`crate::node`]), printing ([`crate::perf::report`]).
 
 mod bandwidth;
+mod ee_contexts;
 mod end;
 mod flow;
 mod group;
@@ -25,6 +26,7 @@ mod latency;
 mod layout;
 mod memory;
 mod phases;
+mod qp;
 mod receiver;
 mod receives;
 mod request;
@@ -50,7 +52,7 @@ use std::time::Duration;
 use worker::Bench;
 
 /// Version of the exchange. Two ends must have the same.
-const VERSION: u32 = 4;
+const VERSION: u32 = 5;
 
 /// Messages from one end to the other.
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -19,7 +19,7 @@ fn modify_qp_is_measured_beside_an_idle_and_a_busy_lcore() {
 
 #[test]
 fn nothing_is_sent_faster_than_the_rate_that_it_was_given() {
-    for service in ["RC", "UC", "UD", "XRC"] {
+    for service in ["RC", "UC", "UD", "XRC", "RD"] {
         let words = ["rate", "--json", "--rates", "2.5,5", "--runs", "2", "-c", service];
         // On a busy machine it is slower than requested, and the exit status is an error.
         let output = run(&words);

@@ -92,6 +92,43 @@ fn extended_connections_go_both_ways() {
 }
 
 #[test]
+fn reliable_datagrams_are_verified() {
+    for (words, count) in [("write_bw", 100), ("read_bw", 100), ("send_bw", 100)] {
+        verified(&format!("{words} -c RD -n {count} -s 70001 -m 1024"), count * 70001);
+        verified(&format!("{words} -c RD -n {count} -s 64 -q 5 --eecs 2 -t 7"), 5 * count * 64);
+    }
+    verified("atomic_bw -c RD -n 300 -q 2", 4800);
+    verified("atomic_bw -c RD -n 300 -q 2 --eecs 1 -A CMP_AND_SWAP", 4800);
+    for words in ["write_lat", "read_lat", "send_lat"] {
+        verified(&format!("{words} -c RD -n 50 -s 9000"), 50 * 9000);
+    }
+    verified("atomic_lat -c RD -n 50", 400);
+    verified("send_bw -c RD -n 100 -s 64 -q 2 --send_with_imm -I 64", 12_800);
+    verified("write_bw -c RD -n 100 -s 64 -q 4 --eecs 1 -r 2 --write_with_imm", 25_600);
+    verified(
+        "send_bw -c RD -n 100 -s 5000 -q 2 --mr_per_qp --lcore-thread --idle yield",
+        1_000_000,
+    );
+    let lossy = "read_bw -c RD -n 50 -s 20000 -q 3 --eecs 2 --loss-rx 0.02 --loss-tx 0.02 --seed 3";
+    assert!(verified(&format!("{lossy} -u 12"), 3_000_000).contains("packets were sent again"));
+}
+
+#[test]
+fn reliable_datagrams_go_both_ways() {
+    for test in ["write_bw -s 64", "read_bw -s 64", "send_bw -s 64", "atomic_bw"] {
+        let words = format!("{test} --in-process -c RD -b -n 400 -q 3 --eecs 2");
+        let output = run(&words.split(' ').collect::<Vec<_>>()).succeeded();
+        let row = |line: &str| line.starts_with(" 64 ") || line.starts_with(" 8 ");
+        let row = output.stdout.lines().find(|line| row(line)).expect("a row");
+        assert_eq!(row.split_whitespace().nth(1), Some("1200"), "{output:?}");
+        assert!(output.stdout.contains(" EE contexts     : 2\n"), "{output:?}");
+        let eecns: Vec<&str> = output.stdout.split(" EECn ").skip(1).map(|of| &of[..8]).collect();
+        assert_eq!(eecns.len(), 6, "{output:?}");
+        assert!(eecns[0] == eecns[2] && eecns[0] != eecns[1], "in turn: {eecns:?}");
+    }
+}
+
+#[test]
 fn datagrams_without_a_receive_request_are_told() {
     let words = "send_bw --in-process -c UD -n 2000 -s 64 -t 256 -r 1";
     let output = run(&words.split(' ').collect::<Vec<_>>()).succeeded();

@@ -82,6 +82,20 @@ const TABLE: &[(&str, Check)] = &[
     ("read_bw -c XRC -n 200 -e -s 64", |output| {
         slept(output, 1).or_else(|| row(output, "64", 200))
     }),
+    // RD: warm-up, lists of requests of both kinds, events, a shared queue, rates of EE contexts.
+    ("write_bw -c RD -n 200 -s 64 --perform_warm_up -l 4", |output| row(output, "64", 200)),
+    ("send_bw -c RD -n 128 --recv_post_list 16 -r 32 -s 64 -b", |output| {
+        receive_posts(output, 2 + 8)
+    }),
+    ("send_bw -c RD -n 200 -e -s 4096", |output| {
+        slept(output, 1).or_else(|| row(output, "4096", 200))
+    }),
+    ("send_bw -c RD -n 100 --use-srq -q 4 --eecs 2 -s 5000 --verify", |output| {
+        has(output, " verified: 2000000 bytes").or_else(|| has(output, "Using SRQ      : ON"))
+    }),
+    ("write_bw -c RD -n 20 -q 4 --eecs 2 --rate_limit 1000000 --rate_limit_type PP", |output| {
+        row(output, "65536", 80)
+    }),
     ("send_bw -n 500 --use-srq -q 8 -r 8 -s 64", |output| row(output, "64", 4000)),
     ("send_lat -n 50 --use-srq -s 64 --verify", |output| has(output, " verified: 3200 bytes")),
     // Lists of receive requests: the first fill the queue, the others what has come.

@@ -101,6 +101,9 @@ fn what_perftest_has_no_words_for_is_refused() {
     };
     assert!(error("write_bw --verify").contains("--verify needs uroce at the other end"));
     assert!(error("write_bw -a -D 1").contains("-a together with -D"));
+    let no_rd = "-c RD needs uroce at the other end too: perftest has no RD";
+    assert!(error("write_bw -c RD").contains(no_rd));
+    assert!(error("send_lat -c RD").contains(no_rd));
 }
 
 #[test]

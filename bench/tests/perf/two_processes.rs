@@ -45,6 +45,28 @@ fn two_processes_without_a_device_meet_in_the_local_fabric() {
 }
 
 #[test]
+fn reliable_datagrams_of_every_test_meet_in_the_local_fabric() {
+    for test in [
+        "write_bw -q 4 --eecs 2",
+        "read_bw -q 4 --eecs 2",
+        "send_bw -q 4 --eecs 2 -b",
+        "atomic_bw -q 4 --eecs 1",
+        "write_lat",
+        "read_lat",
+        "send_lat",
+        "atomic_lat",
+    ] {
+        let args: Vec<&str> = test.split(' ').chain(["-c", "RD", "-n", "100"]).collect();
+        let place = Memif::new("rd");
+        let server = place.start_default("server", &args);
+        let client = place.start_default("client", &args);
+        for output in [client.finish().succeeded(), server.finish().succeeded()] {
+            assert!(output.stdout.contains(" Connection type : RD\t"), "{output:?}");
+        }
+    }
+}
+
+#[test]
 fn both_ends_print_the_same_row() {
     let args = ["send_lat", "-n", "100", "-s", "64"];
     let (client, server) = pair("row", &args, &args);

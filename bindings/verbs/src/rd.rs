@@ -74,6 +74,7 @@
 //! # Ok(()) }
 //! ```
 
+use std::borrow::Borrow;
 use std::sync::Arc;
 
 use uroce_controlplane::{AlternateVector, PathError, RequestError};
@@ -88,7 +89,7 @@ use crate::core::{QpParts, RddShared};
 use crate::pd::ProtectionDomain;
 use crate::qp::{ConnectOptions, Endpoint, NO_QUEUES, QpControl, QpInit, QueuePair, create};
 use crate::srq::SharedReceiveQueue;
-use crate::wr::{RecvWr, SendWr};
+use crate::wr::{PostListError, RecvWr, SendWr};
 
 /// A reliable datagram domain: its queue pairs use its EE contexts only, and serve requests that
 /// come by these only. Clones are handles of the same domain. It exists as long as a handle, a
@@ -220,6 +221,24 @@ impl RdQp {
         wr.push_datagram_to(&mut sq.end.batch()?, to)
     }
 
+    /// Posts requests in order, each with its destination, and wakes the lcore once.
+    ///
+    /// # Errors
+    ///
+    /// See [`PostListError`]; posting stops at the first request that is refused.
+    pub fn post_sends<'a>(
+        &mut self,
+        wrs: impl IntoIterator<Item = (impl Borrow<SendWr<'a>>, impl Borrow<Address>)>,
+    ) -> Result<(), PostListError> {
+        let (sq, _) = self.qp.split();
+        let mut batch = sq.end.batch().map_err(|error| PostListError { posted: 0, error })?;
+        for (posted, (wr, to)) in wrs.into_iter().enumerate() {
+            let pushed = wr.borrow().push_datagram_to(&mut batch, to.borrow());
+            pushed.map_err(|error| PostListError { posted, error })?;
+        }
+        Ok(())
+    }
+
     /// Posts memory for a message. Receives of messages that come by several EE contexts at the
     /// same time may complete in another order than that of their posts.
     ///
@@ -228,6 +247,15 @@ impl RdQp {
     /// See [`PostError`]; nothing was posted.
     pub fn post_recv(&mut self, wr: &RecvWr<'_>) -> Result<(), PostError> {
         self.qp.post_recv(wr)
+    }
+
+    /// Posts memory for several messages, in order.
+    ///
+    /// # Errors
+    ///
+    /// See [`PostListError`]; posting stops at the first request that is refused.
+    pub fn post_recvs(&mut self, wrs: &[RecvWr<'_>]) -> Result<(), PostListError> {
+        self.qp.post_recvs(wrs)
     }
 
     /// Modify QP: changes the state, other attributes, or both.

@@ -19,6 +19,10 @@ pub(crate) struct BandwidthArgs {
     /// Queue pairs
     #[arg(short = 'q', long = "qp", default_value_t = 1, value_name = "N")]
     qps: u32,
+    /// EE contexts, with -c RD: the connections, over which the queue pairs go in turn [default:
+    /// the value of -q]
+    #[arg(long, value_name = "N")]
+    eecs: Option<u32>,
     /// Work requests posted at once
     #[arg(short = 'l', long = "post_list", default_value_t = 1, value_name = "N")]
     post_list: u32,
@@ -45,8 +49,8 @@ pub(crate) struct BandwidthArgs {
     /// sizes one must reach it
     #[arg(short = 'y', long = "limit_msgrate", value_name = "MPPS", value_parser = parse_limit)]
     limit_msgrate: Option<f64>,
-    /// Highest rate: of a queue pair, counting whole frames, or with SW of this end, counting
-    /// payload; in the units below
+    /// Highest rate: of a queue pair, or with -c RD of an EE context, counting whole frames, or
+    /// with SW of this end, counting payload; in the units below
     #[arg(long = "rate_limit", value_name = "RATE", value_parser = parse_rate)]
     rate_limit: Option<f64>,
     /// Units of the rate: MiB/s, Gb/s, or with SW messages per second [default: g; with PP it is
@@ -54,7 +58,7 @@ pub(crate) struct BandwidthArgs {
     #[arg(long = "rate_units", value_enum, requires = "rate_limit")]
     rate_units: Option<RateUnits>,
     /// Kind of limit: the path's static rate, rounded up to one of the verbs' rates; pauses of this
-    /// program between bursts; or the queue pair
+    /// program between bursts; or the queue pair's, with -c RD the EE context's
     #[arg(long = "rate_limit_type", value_enum, default_value = "HW", requires = "rate_limit")]
     rate_limit_type: RateLimitType,
     /// Messages of a burst, with SW [default: the value of -t]
@@ -100,6 +104,7 @@ impl BandwidthArgs {
         plan.tx_depth = self.tx_depth;
         plan.cq_mod = self.cq_mod;
         plan.qps = self.qps;
+        plan.eecs = self.eecs;
         plan.post_list = self.post_list;
         plan.bidirectional = self.bidirectional;
         plan.no_peak = self.no_peak;

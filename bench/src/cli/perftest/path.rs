@@ -20,7 +20,8 @@ pub(crate) struct PathArgs {
     /// That byte by its name in IPv6
     #[arg(long, value_name = "BYTE", value_parser = parse_byte)]
     tclass: Option<u8>,
-    /// IPv6 flow labels, which the queue pairs take in turn. They also choose the UDP source ports
+    /// IPv6 flow labels, which the queue pairs, or with -c RD the EE contexts, take in turn. They
+    /// also choose the UDP source ports
     #[arg(long = "flow_label", value_delimiter = ',', value_name = "LABELS",
           value_parser = parse_flow_label)]
     flow_label: Vec<u32>,

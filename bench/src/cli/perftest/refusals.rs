@@ -1,4 +1,4 @@
-//! perftest's options in tests that do not have them, and options that uroce-perf does not have:
+//! Options in tests that do not have them, and perftest's that uroce-perf does not have:
 //! one line that says why, instead of clap's that the argument is unknown.
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -15,6 +15,7 @@ const REFUSALS: &[(&str, &[&str], &str)] = &[
     ("-e --events", WRITE, "a WRITE has no completion at its target to sleep on"),
     ("-a --all -s --size", ATOMIC, "an atomic operation has 8 bytes"),
     ("-q --qp", LATENCY, "several queue pairs are for bandwidth tests"),
+    ("--eecs", LATENCY, "there is one queue pair, which goes over one EE context"),
     ("-b --bidirectional --report-both", LATENCY, "both directions are for bandwidth tests"),
     ("-l --post_list --recv_post_list", LATENCY, "lists of requests are for bandwidth tests"),
     ("-N --noPeak", LATENCY, "a latency has no peak bandwidth"),
@@ -125,7 +126,7 @@ const REFUSALS: &[(&str, &[&str], &str)] = &[
     (
         "--log_dci_streams --log_active_dci_streams",
         ANY,
-        "the services are RC, UC, UD and XRC: see -c",
+        "the services are RC, UC, UD, XRC and RD: see -c",
     ),
     (
         "--unsolicited_write",

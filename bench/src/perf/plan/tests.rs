@@ -91,6 +91,7 @@ fn services_have_the_operations_that_they_have() {
         for (service, has) in [
             (Service::Rc, true),
             (Service::Xrc, true),
+            (Service::Rd, true),
             (Service::Uc, matches!(operation, Operation::Write | Operation::Send)),
             (Service::Ud, operation == Operation::Send),
         ] {
@@ -125,6 +126,31 @@ fn queue_pairs_of_xrc_are_of_one_direction() {
     let writes = plan(Operation::Write, Measure::Bandwidth, false);
     assert!(Plan { qps: 600, ..writes }.checked().is_ok());
     assert!(Plan { qps: 600, ..one_way }.checked().is_err());
+}
+
+#[test]
+fn queue_pairs_of_rd_go_over_as_many_ee_contexts_unless_it_is_said() {
+    let plan = |eecs, outstanding| {
+        let new = Plan::new(Operation::Read, Measure::Bandwidth);
+        Plan { service: Service::Rd, qps: 8, eecs, outstanding, ..new }.checked()
+    };
+    let all = plan(None, None).expect("valid");
+    assert_eq!((all.eecs, all.outstanding, all.queue_pairs()), (Some(8), Some(1), 8));
+    assert!(!all.is_lossy() && !all.shares_receives());
+    assert_eq!(all.differences(&plan(Some(8), Some(1)).expect("valid")), None);
+    let two = plan(Some(2), None).expect("valid");
+    assert_eq!(all.differences(&two).as_deref(), Some("eecs is 8 here and 2 there"));
+    for (wrong, said) in [
+        (plan(Some(0), None), "--eecs must be 1 to 8, the value of -q, not 0"),
+        (plan(Some(9), None), "--eecs must be 1 to 8, the value of -q, not 9"),
+        (plan(None, Some(2)), "-o: an EE context has one message at a time"),
+    ] {
+        assert!(wrong.expect_err("refused").to_string().starts_with(said));
+    }
+    let rc = Plan { eecs: Some(1), ..Plan::new(Operation::Read, Measure::Bandwidth) };
+    assert!(rc.clone().checked().is_err());
+    let rc = Plan { eecs: None, ..rc }.checked().expect("valid");
+    assert_eq!((rc.eecs, rc.ee_contexts(), rc.outstanding()), (None, 0, 16));
 }
 
 #[test]
@@ -169,6 +195,9 @@ fn a_low_rate_is_silent_for_long() {
     let slow =
         Plan { rate: Rate::QueuePair(10), ..Plan::new(Operation::Write, Measure::Bandwidth) };
     assert!((53..120).contains(&slow.silence().as_secs()), "{:?}", slow.silence());
+    // Four queue pairs have the rate of one EE context together.
+    let shared = Plan { service: Service::Rd, qps: 7, eecs: Some(2), ..slow.clone() };
+    assert_eq!(shared.silence().as_secs() / 4, slow.silence().as_secs());
     let moderated = Plan { sizes: vec![8], rate: Rate::QueuePair(1), ..slow };
     assert!(moderated.silence() > Duration::from_secs(60), "{:?}", moderated.silence());
 }

@@ -130,6 +130,7 @@ impl Report<'_> {
                 "lost": self.lost,
                 "receive_posts": self.counts.receive_posts,
                 "events": self.counts.events,
+                "ee_contexts": Some(self.title.plan.ee_contexts()).filter(|count| *count > 0),
                 "machine": Machine::this(),
             },
         })
@@ -156,7 +157,7 @@ impl Report<'_> {
         put("Link_type", "Ethernet".into());
         put("GID_index", self.title.gid_index.into());
         if plan.operation.is_answered_by_stack() {
-            put("Outstand_reads", plan.outstanding.into());
+            put("Outstand_reads", plan.outstanding().into());
         } else {
             put("Max_inline_data", plan.inline.into());
         }

@@ -45,6 +45,9 @@ impl fmt::Display for Title<'_> {
         writeln!(f, "                    {}", direction_of(self.test(), direction))?;
         writeln!(f, " Dual-port       : OFF\t\tDevice         : {}", self.device)?;
         writeln!(f, " Number of qps   : {}\t\tTransport type : IB", plan.queue_pairs())?;
+        if plan.ee_contexts() > 0 {
+            writeln!(f, " EE contexts     : {}", plan.ee_contexts())?;
+        }
         let srq = if plan.shares_receives() { "ON" } else { "OFF" };
         writeln!(f, " Connection type : {}\t\tUsing SRQ      : {srq}", plan.service.name())?;
         writeln!(f, " TX depth        : {}", plan.tx_depth)?;
@@ -55,7 +58,7 @@ impl fmt::Display for Title<'_> {
         writeln!(f, " Link type       : Ethernet")?;
         writeln!(f, " GID index       : {}", self.gid_index)?;
         if plan.operation.is_answered_by_stack() {
-            writeln!(f, " Outstand reads  : {}", plan.outstanding)?;
+            writeln!(f, " Outstand reads  : {}", plan.outstanding())?;
         } else {
             writeln!(f, " Max inline data : {}[B]", plan.inline)?;
         }
@@ -87,6 +90,8 @@ pub(crate) struct Connection {
     pub(crate) memory: Option<(u32, u64)>,
     /// Number of its XRC shared receive queue.
     pub(crate) srqn: Option<u32>,
+    /// Number of the RD EE context by which it sends, which `psn` is of.
+    pub(crate) eecn: Option<u32>,
     /// GID.
     pub(crate) gid: Gid,
 }
@@ -100,6 +105,9 @@ impl fmt::Display for Connection {
         }
         if let Some(srqn) = self.srqn {
             write!(f, " SRQn {srqn:#08x}")?;
+        }
+        if let Some(eecn) = self.eecn {
+            write!(f, " EECn {eecn:#08x}")?;
         }
         let octets: Vec<String> = self.gid.0.iter().map(|octet| format!("{octet:02}")).collect();
         write!(f, "\n GID: {}", octets.join(":"))

@@ -1,12 +1,13 @@
 //! The receiving part of an end of a bandwidth test of SEND, or of WRITE with immediate data.
 
+use super::qp::Qp;
 use super::receives::Receives;
 use super::request::{POLL_BATCH, poll};
 use super::window::Window;
 use crate::error::BenchError;
 use crate::perf::measure::Bandwidth;
 use crate::perf::plan::Plan;
-use uroce::{CompletionQueue, MemorySlice, QueuePair, RecvWr, WorkCompletion};
+use uroce::{CompletionQueue, MemorySlice, RecvWr, WorkCompletion};
 use uroce_engine::clock::Clock;
 
 /// Largest number of polls per turn. Together they take several times the completions that a turn
@@ -67,7 +68,7 @@ impl<'a> Receiver<'a> {
         &mut self,
         cq: &CompletionQueue,
         completions: &mut [WorkCompletion],
-        qps: &mut [QueuePair],
+        qps: &mut [Qp],
     ) -> Result<bool, BenchError> {
         let before = self.received;
         for _ in 0..POLLS {
@@ -91,7 +92,7 @@ impl<'a> Receiver<'a> {
 
     /// Counts a used request of a queue, and posts used requests again, several at a time.
     #[inline]
-    fn give_back(&mut self, queue: usize, qps: &mut [QueuePair]) -> Result<(), BenchError> {
+    fn give_back(&mut self, queue: usize, qps: &mut [Qp]) -> Result<(), BenchError> {
         self.receives.take(queue);
         let used = self.receives.room(queue);
         if used >= self.repost {

@@ -1,7 +1,8 @@
 //! Receive requests of an end: their queues, and how many are posted.
 
+use super::qp::Qp;
 use crate::error::{BenchError, Step};
-use uroce::{QueuePair, RecvWr, SharedReceiveQueue};
+use uroce::{RecvWr, SharedReceiveQueue};
 
 /// The receive queues: one of each queue pair, or one that all share.
 pub(super) struct Receives {
@@ -44,7 +45,7 @@ impl Receives {
     pub(super) fn post(
         &mut self,
         queue: usize,
-        qps: &mut [QueuePair],
+        qps: &mut [Qp],
         list: &[RecvWr<'_>],
     ) -> Result<(), BenchError> {
         match &self.srq {
@@ -62,7 +63,7 @@ impl Receives {
     pub(super) fn fill(
         &mut self,
         queue: usize,
-        qps: &mut [QueuePair],
+        qps: &mut [Qp],
         request: RecvWr<'_>,
         most: u32,
     ) -> Result<(), BenchError> {

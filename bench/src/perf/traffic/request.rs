@@ -8,7 +8,7 @@ use uroce::{
     WorkCompletion,
 };
 
-/// Q_Key of datagrams, the same as perftest's.
+/// Q_Key of datagrams, the same as perftest's, and of RD's first queue pair.
 pub(super) const QKEY: Qkey = Qkey(0x1111_1111);
 /// Completions polled at once.
 pub(super) const POLL_BATCH: usize = 64;
@@ -51,7 +51,7 @@ pub(super) struct Operands {
     pub(super) value: u64,
 }
 
-/// Builds the work request of a plan's operation. RC and UC have no `way`.
+/// Builds the work request of a plan's operation. RC, UC and RD have no `way`.
 #[inline]
 pub(super) fn work_request<'a>(
     plan: &Plan,

@@ -1,11 +1,12 @@
 //! The sending part of an end of a bandwidth test.
 
+use super::qp::Qp;
 use super::request::poll;
 use super::window::Window;
 use crate::error::{BenchError, Step};
 use crate::perf::measure::{Bandwidth, Timeline};
 use crate::perf::plan::{Plan, Span};
-use uroce::{CompletionQueue, QueuePair, SendWr, WorkCompletion};
+use uroce::{CompletionQueue, SendWr, WorkCompletion};
 use uroce_engine::clock::Clock;
 
 /// Messages posted and completed on a queue pair.
@@ -98,7 +99,7 @@ impl<'a> Sender<'a> {
 
     /// Posts as many lists on each queue pair as its depth and the limit of the rate allow.
     #[inline]
-    pub(super) fn post(&mut self, qps: &mut [QueuePair]) -> Result<(), BenchError> {
+    pub(super) fn post(&mut self, qps: &mut [Qp]) -> Result<(), BenchError> {
         if let Some(bursts) = self.bursts.take() {
             return self.post_bursts(bursts, qps);
         }
@@ -127,7 +128,7 @@ impl<'a> Sender<'a> {
     }
 
     /// Posts what is due of the bursts, by one list of each queue pair in turn.
-    fn post_bursts(&mut self, mut bursts: Bursts, qps: &mut [QueuePair]) -> Result<(), BenchError> {
+    fn post_bursts(&mut self, mut bursts: Bursts, qps: &mut [Qp]) -> Result<(), BenchError> {
         let list = u64::from(self.plan.post_list);
         // Completions of a sender without bursts name the queue pairs to look at.
         self.open.clear();
@@ -158,12 +159,7 @@ impl<'a> Sender<'a> {
     }
 
     #[inline]
-    fn post_list(
-        &mut self,
-        worker: usize,
-        qp: &mut QueuePair,
-        count: u64,
-    ) -> Result<(), BenchError> {
+    fn post_list(&mut self, worker: usize, qp: &mut Qp, count: u64) -> Result<(), BenchError> {
         let first = self.counts[worker].posted + 1;
         let last = first + count - 1;
         if self.timeline.wanted() {

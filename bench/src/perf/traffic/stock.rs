@@ -64,10 +64,12 @@ pub(crate) fn run(
              steps for them",
         ));
     }
+    let service = setup::connection_type(plan.service)?;
     let before = node.retransmissions()?;
     let mut stock = Stock { talk, leaves_silently: false, expected: None, called: None };
     let (mtu, cycle) = stock.talk.agree(largest_mtu(node, plan.mtu)?)?;
-    let terms = setup::terms(plan, mtu, gbits).reads(node.context.attr().max_rd_atomic.into());
+    let terms = setup::terms(plan, service, mtu, gbits);
+    let terms = terms.reads(node.context.attr().max_rd_atomic.into());
     let reads = stock.talk.compare(&terms)?;
     // The program cycles through this much of our memory with shorter messages.
     let mut workers = Workers::create(node, plan, cycle)?;

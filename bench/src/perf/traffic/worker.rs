@@ -1,12 +1,15 @@
 //! Resources of a session: queue pairs, their memory, and the other end's.
 //!
 //! A worker is a queue pair with its part of the memory. If both ends send over XRC, it has another
-//! queue pair, for the peer's requests.
+//! queue pair, for the peer's requests. Over RD the connections are beside the queue pairs
+//! ([`super::ee_contexts`]).
 
+use super::ee_contexts::EeContexts;
 use super::end::End;
 use super::flow::Flow;
 use super::layout::Layout;
 use super::memory::Memory;
+use super::qp::Qp;
 use super::receives::Receives;
 use super::request::{POLL_BATCH, QKEY, Way, poll};
 use super::rest::Rest;
@@ -21,7 +24,7 @@ use crate::rendezvous::{Link, pause};
 use std::time::Duration;
 use uroce::{
     AddressVector, CompletionQueue, ConnectOptions, Gid, PathMtu, ProtectionDomain, QpCaps, QpInit,
-    Qpn, QueuePair, RecvWr, RemoteBuffer, SharedReceiveQueue, Srqn, WorkCompletion,
+    Qpn, RecvWr, RemoteBuffer, SharedReceiveQueue, Srqn, WorkCompletion,
 };
 use uroce_engine::clock::Clock;
 
@@ -36,9 +39,11 @@ pub(super) const LATENCY_DEPTH: u32 = 128;
 /// Queue pairs and memory of a session before they are connected.
 pub(super) struct Workers {
     /// One of each worker.
-    qps: Vec<QueuePair>,
+    qps: Vec<Qp>,
     /// XRC targets beside them, where `qps` are initiators and the peer has initiators too.
-    targets: Vec<QueuePair>,
+    targets: Vec<Qp>,
+    /// RD's connections.
+    eecs: Option<EeContexts>,
     memory: Memory,
     send_cq: CompletionQueue,
     recv_cq: CompletionQueue,
@@ -79,6 +84,7 @@ impl Workers {
             None => plan.local.srq.then(|| pd.create_srq(plan.rx_depth, 1)),
         };
         let srq = srq.transpose().step("creating an SRQ")?;
+        let eecs = EeContexts::create(node, plan)?;
         let caps = QpCaps {
             max_send_wr: depth,
             max_recv_wr: if srq.is_some() { 1 } else { plan.rx_depth },
@@ -93,22 +99,28 @@ impl Workers {
         // XRC requests name the queue of the peer, so that no queue pair has one.
         let init = QpInit { srq: srq.as_ref().filter(|_| domain.is_none()), ..init };
         for index in 0..plan.queue_pairs() as usize {
+            let memory = memory.remote(index % workers, layout.targets());
+            if let Some(eecs) = &eecs {
+                let (qp, end) = eecs.create_qp(node, index, &pd, &init, memory)?;
+                ends.push(end);
+                qps.push(qp);
+                continue;
+            }
             let qp = match &domain {
                 Some(domain) if is_target(plan, node.side, index) => domain.create_target(),
                 _ => pd.create_qp(&init),
             };
             let qp = qp.step("creating a QP")?;
-            let memory = memory.remote(index % workers, layout.targets());
             let mut end = End::of(node, &qp, memory, srq.as_ref())?;
             if plan.multicast && group::is_receiver(plan, node.side) {
                 group::join(&qp, plan, &mut end)?;
             }
             ends.push(end);
-            qps.push(qp);
+            qps.push(Qp::Plain(qp));
         }
         let targets = qps.split_off(workers);
         let ways = Vec::new();
-        Ok(Self { qps, targets, memory, send_cq, recv_cq, srq, rest, layout, ends, pd, ways })
+        Ok(Self { qps, targets, eecs, memory, send_cq, recv_cq, srq, rest, layout, ends, pd, ways })
     }
 
     /// Connects the queue pairs with the other end's.
@@ -128,15 +140,19 @@ impl Workers {
             path_mtu: PathMtu::from_bytes(connected.mtu),
             timeout: plan.qp_timeout,
             retry_cnt: plan.retry_count,
-            max_rd_atomic: connected.reads.min(plan.outstanding),
-            max_dest_rd_atomic: plan.outstanding,
+            max_rd_atomic: connected.reads.min(plan.outstanding()),
+            max_dest_rd_atomic: plan.outstanding(),
             static_rate: plan.rate.of_the_path(),
             rate_limit: plan.rate.of_the_queue_pair(),
             selective_repeat: plan.selective_repeat.then_some(true),
             ..ConnectOptions::default()
         };
+        if let Some(eecs) = &self.eecs {
+            return eecs.connect(&mut self.qps, connected, fields, &options);
+        }
         let workers = self.qps.len();
         for (index, qp) in self.qps.iter_mut().chain(&mut self.targets).enumerate() {
+            let Qp::Plain(qp) = qp else { continue };
             let end = &connected.remote[plan.partner(index)];
             let flow_label = fields.flow_label(index % workers);
             let options = ConnectOptions { flow_label, ..options };
@@ -177,12 +193,13 @@ fn is_target(plan: &Plan, side: Side, index: usize) -> bool {
 pub(super) struct Bench<'a, P> {
     // Dropped first, so that the lcore's own thread serves the requests of the other fields' drops.
     pub(super) drive: Drive,
-    pub(super) qps: Vec<QueuePair>,
+    pub(super) qps: Vec<Qp>,
     /// They serve the peer's requests without our help.
-    _targets: Vec<QueuePair>,
+    _targets: Vec<Qp>,
+    _eecs: Option<EeContexts>,
     pub(super) memory: Memory,
     pub(super) remotes: Vec<RemoteBuffer>,
-    /// Destinations of datagrams and of XRC requests, one per queue pair; empty for RC and UC.
+    /// Destinations of datagrams and of XRC requests, one per queue pair; empty for RC, UC and RD.
     pub(super) ways: Vec<Way>,
     /// Messages of the last size that did not arrive.
     pub(super) messages_lost: u64,
@@ -258,8 +275,9 @@ impl<'a, P: Peer> Bench<'a, P> {
         workers: Workers,
         connected: Connected,
     ) -> Result<Self, BenchError> {
-        let Workers { qps, targets, memory, send_cq, recv_cq, srq, rest, layout, ways, .. } =
-            workers;
+        let Workers {
+            qps, targets, eecs, memory, send_cq, recv_cq, srq, rest, layout, ways, ..
+        } = workers;
         let remote = |worker| connected.remote[plan.partner(worker)].remote();
         let silence = plan.silence().max(connected.silence);
         Ok(Self {
@@ -272,6 +290,7 @@ impl<'a, P: Peer> Bench<'a, P> {
             messages_lost: 0,
             qps,
             _targets: targets,
+            _eecs: eecs,
             memory,
             send_cq,
             recv_cq,
@@ -379,7 +398,7 @@ fn exchange(
         Word::Setup { mtu, ends, silence }
             if ends.len() == local.len() && PathMtu::from_bytes(mtu).is_some() =>
         {
-            let reads = plan.outstanding;
+            let reads = plan.outstanding();
             Ok(Connected { mtu: mtu.min(largest), reads, local, remote: ends, silence })
         }
         _ => Err(out_of_step()),

@@ -135,6 +135,60 @@ fn every_operation_goes_by_an_ee_context() {
     assert!(traffic.tx_packets > 40 && traffic.rx_packets > 20, "{traffic:?}");
 }
 
+#[test]
+fn a_list_is_posted_at_once_and_each_request_has_its_destination() {
+    let lab = Lab::new(&Setup::default());
+    let mut near = lab.sender();
+    let mut receivers = [lab.receiver(), lab.receiver()];
+    let room = [lab.right.memory.slice(..SLOT).unwrap()];
+    for far in &mut receivers {
+        far.post_recvs(&[0, 1].map(|id| RecvWr::new(&room).id(id))).unwrap();
+    }
+    let parts = [1, 2, 3, 4].map(|len| [lab.left.memory.slice(..len).unwrap()]);
+    let list = parts.iter().enumerate().map(|(at, part)| {
+        let wr = SendWr::send(part).id(at as u64);
+        let wr = if at == 3 { wr.signaled() } else { wr };
+        (wr, lab.to(&receivers[at % 2]))
+    });
+    near.post_sends(list).unwrap();
+    assert_eq!(lab.left.done(), 3);
+    assert_eq!(lab.left.cq.poll_one(), Ok(None), "unsignaled successes are silent");
+    for at in 0..4 {
+        let received = lab.right.completion();
+        assert_eq!((received.status, received.wr_id), (WcStatus::Success, at / 2));
+        let far = &receivers[at as usize % 2];
+        assert_eq!((received.qpn, received.byte_len), (far.qpn(), at as u32 + 1));
+    }
+}
+
+#[test]
+fn a_list_is_posted_up_to_the_first_request_that_is_refused() {
+    let lab = Lab::new(&Setup::default());
+    let mut init = QpInit::new(&lab.left.cq);
+    (init.caps.max_send_wr, init.caps.max_recv_wr) = (4, 2);
+    let mut near = lab.left.pd.create_rd_qp(&lab.domains[0], &init).unwrap();
+    let mut far = lab.receiver();
+    let to = lab.to(&far);
+    let send = SendWr::send(&[]).signaled();
+    let error = near.post_sends([(send, to)]).unwrap_err();
+    assert_eq!((error.posted, error.error), (0, PostError::InvalidState));
+    near.start(KEY, &ConnectOptions::default()).unwrap();
+    let bad = SendWr::send_with_invalidate(&[], uroce::Rkey(1));
+    let error = near.post_sends([(send, to), (bad, to), (send, to)]).unwrap_err();
+    assert_eq!((error.posted, error.error), (1, PostError::WrongOperation));
+    // The peer has posted no receive, so the queue stays full.
+    let error = near.post_sends([(send, to); 6]).unwrap_err();
+    assert_eq!((error.posted, error.error), (3, PostError::QueueFull));
+    let error = near.post_recvs(&[RecvWr::new(&[]); 3]).unwrap_err();
+    assert_eq!((error.posted, error.error), (2, PostError::QueueFull));
+    far.post_recvs(&[RecvWr::new(&[]); 4]).unwrap();
+    for _ in 0..4 {
+        lab.left.done();
+        lab.right.done();
+    }
+    assert_eq!(lab.left.cq.poll_one(), Ok(None), "what was refused never completes");
+}
+
 #[test] //= check R3 test
 fn three_queue_pairs_share_one_ee_context() {
     const EACH: u64 = 150;

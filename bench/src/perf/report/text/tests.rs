@@ -129,6 +129,7 @@ fn an_end_of_a_connection() {
         psn: 0x5d2a1c,
         memory: Some((0x17d00, 0x7f00_0000_1000)),
         srqn: None,
+        eecn: None,
         gid: Gid::from(Ipv4Addr::new(10, 0, 0, 1)),
     };
     assert_eq!(
@@ -138,6 +139,18 @@ fn an_end_of_a_connection() {
     );
     let xrc = Connection { memory: None, srqn: Some(0x1000), ..end };
     assert!(xrc.to_string().contains(" PSN 0x5d2a1c SRQn 0x001000\n GID: "), "{xrc}");
+    let rd = Connection { srqn: None, eecn: Some(0x87), ..xrc };
+    assert!(rd.to_string().contains(" PSN 0x5d2a1c EECn 0x000087\n GID: "), "{rd}");
+}
+
+#[test]
+fn a_title_counts_the_ee_contexts_of_rd() {
+    let plan = Plan::new(Operation::Read, Measure::Bandwidth);
+    let plan = Plan { service: Service::Rd, qps: 8, eecs: Some(2), ..plan };
+    let title = Title { plan: &plan, device: "d", mtu: 1024, gid_index: 0 }.to_string();
+    assert!(title.contains(" Number of qps   : 8\t"), "{title}");
+    assert!(title.contains("\n EE contexts     : 2\n Connection type : RD\t"), "{title}");
+    assert!(title.contains(" Outstand reads  : 1\n"), "{title}");
 }
 
 #[test]

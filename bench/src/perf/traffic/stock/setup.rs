@@ -37,6 +37,8 @@ pub(super) fn connect(
         rkey: key.rkey,
         len,
         srqn: key.srqn,
+        eecn: 0,
+        qkey: 0,
     });
     let reads = theirs.iter().map(|key| key.reads).chain(reads_max).min();
     let reads = reads.map(|reads| u8::try_from(reads).unwrap_or(u8::MAX));
@@ -51,8 +53,9 @@ pub(super) fn connect(
     Ok(connected)
 }
 
-/// Returns the parameters that a program with the same options would send.
-pub(super) fn terms(plan: &Plan, mtu: u32, gbits: bool) -> Terms {
+/// Returns the parameters that a program with the same options would send. `service` is its number
+/// of the plan's service.
+pub(super) fn terms(plan: &Plan, service: u32, mtu: u32, gbits: bool) -> Terms {
     let verb = match plan.operation {
         Operation::Send => 0,
         Operation::Write => 2,
@@ -62,14 +65,13 @@ pub(super) fn terms(plan: &Plan, mtu: u32, gbits: bool) -> Terms {
     let sweep = plan.sizes.len() > 1;
     let method = if plan.amount.is_endless() { 2 } else { u32::from(sweep) };
     let size = match plan.service {
-        _ if sweep => plan.size_max(),
-        Service::Ud => plan.size_max().min(mtu),
-        Service::Rc | Service::Uc | Service::Xrc => plan.size_max(),
+        Service::Ud if !sweep => plan.size_max().min(mtu),
+        _ => plan.size_max(),
     };
     let bandwidth = plan.measure == Measure::Bandwidth;
     let terms = Terms::default()
         .int("test_method", method)
-        .int("connection_type", connection_type(plan.service))
+        .int("connection_type", service)
         .int("verb", verb)
         .int("tst", bandwidth.into())
         .int("test_type", plan.amount.iterations().is_none().into())
@@ -100,17 +102,20 @@ pub(super) fn terms(plan: &Plan, mtu: u32, gbits: bool) -> Terms {
 
 /// Returns the parameters of an end in perftest's form.
 pub(super) fn key(plan: &Plan, end: &End) -> Key {
-    let reads = if plan.operation.is_answered_by_stack() { plan.outstanding } else { 1 };
+    let reads = if plan.operation.is_answered_by_stack() { plan.outstanding() } else { 1 };
     let End { gid, qpn, psn, va, rkey, srqn, .. } = *end;
     Key { reads: reads.into(), qpn, psn, rkey, va, gid, srqn }
 }
 
-/// Returns perftest's number of a service.
-fn connection_type(service: Service) -> u32 {
+/// Returns perftest's number of a service; an error if it has none.
+pub(super) fn connection_type(service: Service) -> Result<u32, BenchError> {
     match service {
-        Service::Rc => 0,
-        Service::Uc => 1,
-        Service::Ud => 2,
-        Service::Xrc => 4,
+        Service::Rc => Ok(0),
+        Service::Uc => Ok(1),
+        Service::Ud => Ok(2),
+        Service::Xrc => Ok(4),
+        Service::Rd => {
+            Err(BenchError::usage("-c RD needs uroce at the other end too: perftest has no RD"))
+        }
     }
 }
