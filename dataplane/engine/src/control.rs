@@ -22,7 +22,7 @@ use crate::lcore::command::{
 };
 use crate::lcore::thread::LcoreThread;
 use crate::port::{Feature, Port};
-use crate::qp::context::{PathLoader, QpContext, QpTraffic};
+use crate::qp::context::{Migrated, PathLoader, QpTraffic};
 use crate::rx::{Exits, SlowFrame};
 use links::Links;
 use rd::RdDomain;
@@ -144,30 +144,6 @@ pub struct QpInfo {
     pub lcore: usize,
     /// The side that has loaded an alternate path into it last.
     pub loader: PathLoader,
-}
-
-/// The QPs and EECs that were to leave a port.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Migrated {
-    /// How many have migrated.
-    pub migrated: u32,
-    /// How many still use the port: from INIT on, and not in ERR.
-    pub stayed: u32,
-}
-
-impl Migrated {
-    fn add(&mut self, other: Migrated) {
-        self.migrated += other.migrated;
-        self.stayed += other.stayed;
-    }
-
-    /// Counts one.
-    pub(crate) fn count(&mut self, has_migrated: bool, context: Option<&QpContext>) {
-        let is_in_use =
-            |context: &QpContext| !matches!(context.qp.state(), QpState::Reset | QpState::Err);
-        self.migrated += u32::from(has_migrated);
-        self.stayed += u32::from(!has_migrated && context.is_some_and(is_in_use));
-    }
 }
 
 /// The reason why a call was refused. A refused call has changed nothing.

@@ -53,9 +53,7 @@ pub use control::engine::{Engine, EngineError, ObjectCounts};
 pub use control::memory::OwnedRegion;
 pub use control::poller::Poller;
 pub use control::rd::RdDomain;
-pub use control::{
-    Control, ControlError, DeviceError, Migrated, QpHandle, QpInfo, QpSpec, SendFrameError,
-};
+pub use control::{Control, ControlError, DeviceError, QpHandle, QpInfo, QpSpec, SendFrameError};
 pub use counters::{Counters, EngineCounter};
 pub use distribution::RoundTripDistribution;
 pub use dpdk::{eal, mbuf, telemetry};
@@ -68,7 +66,7 @@ pub use lane::tap::{TapFrame, TapReader, TapSpec};
 pub use lcore::thread::ThreadError;
 pub use lcore::{AdoptError, LcoreGuard, LcoreProfile, Stage, StageProfile};
 pub use limits::{MAX_GIDS, MAX_LCORES, MAX_MRS, MAX_PORTS, MAX_QPS};
-pub use qp::context::{PathLoader, QpTraffic};
+pub use qp::context::{Migrated, PathLoader, QpTraffic};
 pub use rx::{GsiFrame, SlowFrame};
 pub use uroce_shared::memory::mr_table::{GoneRegion, MrError, MrKeys, MrSpec};
 pub use uroce_shared::memory::mw::MwType;

@@ -59,8 +59,8 @@ impl Queue {
         self.sockets.iter().map(Socket::descriptor)
     }
 
-    /// Looks at all sockets, and returns whether frames may wait: one who sleeps otherwise is woken
-    /// by the [descriptors](Queue::descriptors), which report what arrives from now on.
+    /// Looks at all sockets, and returns whether frames may wait. If not, the
+    /// [descriptors](Queue::descriptors) report what arrives from now on.
     pub fn has_frames(&mut self) -> bool {
         self.receiving.has_frames()
     }

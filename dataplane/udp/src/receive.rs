@@ -168,15 +168,15 @@ impl Receiving {
         taken
     }
 
-    /// Looks for a message: each eighth time, and after a message at another socket, at all sockets,
-    /// otherwise at the one of the last message.
+    /// Looks for a message: each eighth time, and after a message at another socket, at all of
+    /// them, otherwise at the socket of the last message.
     fn refill(&mut self) -> Look {
         self.looks = (self.looks + 1) % LOOKS;
         self.look(self.looks == 0)
     }
 
-    /// Reads a message from a socket: from the next one that has one if the look is whole, otherwise
-    /// from the same as last time.
+    /// Reads a message from a socket: if the look is whole, from the next one that has a message,
+    /// otherwise from the same as last time.
     fn look(&mut self, is_whole: bool) -> Look {
         let Receiving {
             sockets, mac, counters, buffer, control, rest, last, looks, overflows, ..

@@ -84,9 +84,9 @@ fn is_settled(seat: &Seat<Lcore>, link: &mut LcoreLink) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control::Migrated;
     use crate::lcore::command::{MigratePort, QueryQp};
     use crate::lcore::without_ports;
+    use crate::qp::context::Migrated;
     use std::sync::Arc;
     use uroce_shared::wake::doorbell::Doorbell;
     use uroce_shared::wake::events::EventChannel;

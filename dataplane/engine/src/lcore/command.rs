@@ -10,7 +10,6 @@
 //!
 //! Not here: waiting for a reply ([`crate::control`]).
 
-use crate::control::Migrated;
 use crate::lane::binding::{PortAddresses, PortSet};
 use crate::lane::bottleneck::slow::Bottleneck;
 use crate::lane::faults::Faults;
@@ -18,7 +17,7 @@ use crate::lane::forward::Forward;
 use crate::lane::sniffed::Sniffed;
 use crate::lane::tap::Tap;
 use crate::port::QueuePair;
-use crate::qp::context::{PathLoader, QpContext, QpTraffic, Resized};
+use crate::qp::context::{Migrated, PathLoader, QpContext, QpTraffic, Resized};
 use crate::qp::env::TurnContext;
 use crate::qp::shard::Shard;
 use uroce_shared::sync::{Consumer, Producer, RingBuffer};

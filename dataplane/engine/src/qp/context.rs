@@ -78,6 +78,31 @@ pub struct QpTraffic {
     pub rx_bytes: u64,
 }
 
+/// The QPs and EECs that were to leave a port.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Migrated {
+    /// How many have migrated.
+    pub migrated: u32,
+    /// How many still use the port: from INIT on, and not in ERR.
+    pub stayed: u32,
+}
+
+impl Migrated {
+    /// Adds those of another lcore.
+    pub(crate) fn add(&mut self, other: Migrated) {
+        self.migrated += other.migrated;
+        self.stayed += other.stayed;
+    }
+
+    /// Counts one of them.
+    pub(crate) fn count(&mut self, has_migrated: bool, context: Option<&QpContext>) {
+        let is_in_use =
+            |context: &QpContext| !matches!(context.qp.state(), QpState::Reset | QpState::Err);
+        self.migrated += u32::from(has_migrated);
+        self.stayed += u32::from(!has_migrated && context.is_some_and(is_in_use));
+    }
+}
+
 /// The side that has loaded an alternate path into a QP last, since its RESET.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PathLoader {

@@ -18,11 +18,10 @@
 //! Not here: inputs of all other QPs ([`crate::qp::context`]); which EEC a packet is for
 //! ([`crate::rx`]).
 
-use crate::control::Migrated;
 use crate::lane::Lane;
 use crate::lane::binding::PortSet;
 use crate::qp::completions::Completions;
-use crate::qp::context::{PathState, QpContext, QpEvents, QueueFeeds};
+use crate::qp::context::{Migrated, PathState, QpContext, QpEvents, QueueFeeds};
 use crate::qp::env::{QpEnv, QpMemory, TurnContext};
 use crate::qp::held::HeldPackets;
 use crate::qp::schedule::TURN;
@@ -424,8 +423,8 @@ impl Shard {
         work
     }
 
-    /// Lets the active EECs of a port send, as [`Shard::transmit`] does the QPs of the port. One that
-    /// finds the port full ends the turn of all.
+    /// Lets the active EECs of a port send, as [`Shard::transmit`] does the QPs of the port. One
+    /// that finds the port full ends the turn of all.
     fn transmit_eecs(&mut self, port: usize, turn: &mut TurnContext<'_>) -> Work {
         let at = self.schedules.len() / 2 + port;
         let begin = turn.lanes[port].taken();

@@ -12,11 +12,10 @@
 //! Not here: the source of inputs ([`crate::rx`], [`crate::lcore`]); the order in which QPs send
 //! ([`crate::qp::schedule`]).
 
-use crate::control::Migrated;
 use crate::counters::CounterBlock;
 use crate::lane::Lane;
 use crate::lane::binding::PortSet;
-use crate::qp::context::{QpContext, QueueFeeds, Resized};
+use crate::qp::context::{Migrated, QpContext, QueueFeeds, Resized};
 use crate::qp::env::{QpEnv, TurnContext};
 use crate::qp::schedule::Schedule;
 use std::sync::Arc;

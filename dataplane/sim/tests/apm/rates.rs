@@ -16,11 +16,11 @@ use super::{A, B, assert_flawless};
 enum Given {
     /// Modify QP, or Modify EEC, to RTR.
     Path,
-    /// The same in SQD, in place of another rate.
+    /// Modify QP, or Modify EEC, in SQD, in place of another rate.
     Again,
-    /// The same with an alternate path, which the QP migrates to from a slower one.
+    /// Modify QP, or Modify EEC, with an alternate path, which it migrates to from a slower one.
     Alternate,
-    /// The same with the alternate path given on the way to RTR, before there is a peer.
+    /// Modify QP, or Modify EEC, to RTR with the alternate path, before there is a peer.
     AlternateAtRtr,
     /// The address handle.
     Handle,

@@ -48,7 +48,8 @@ fn assert_migrated(scene: &mut Scene) {
     scene.assert_eecs_live();
 }
 
-/// Asserts that both EECs have migrated after these charges of `counter`, and none of another cause.
+/// Asserts that both EECs have migrated after these charges of `counter`, and none of another
+/// cause.
 #[track_caller]
 fn assert_caused_by(scene: &mut Scene, counter: Counter, charges: u64) {
     assert_migrated(scene);
