@@ -422,7 +422,7 @@ impl Shard {
         work
     }
 
-    /// Lets the active EECs of a port send, as [`Shard::transmit`] does the QPs of the port. One that
+    /// Lets the active EECs of a port send, as [`Shard::transmit`] does the port's QPs. One that
     /// finds the port full ends the turn of all.
     fn transmit_eecs(&mut self, port: usize, turn: &mut TurnContext<'_>) -> Work {
         let at = self.schedules.len() / 2 + port;
