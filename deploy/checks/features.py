@@ -23,10 +23,10 @@ GROUPS = {
     "K": "Congestion",
     "L": "UC, UD and multicast",
     "P": "ATOMIC WRITE and FLUSH",
+    "S": "Static rate",
     "W": "Raw",
     "X": "XRC",
     "R": "RD",
-    "S": "Static rate",
 }
 
 

@@ -66,6 +66,7 @@ impl Ends {
             let dgid = to.device.port(1).expect("a port").gids[0];
             let terms = Terms {
                 peer_qpn: peer.qp.qpn,
+                peer_rd_qp: None,
                 rq_psn: Psn::new(1),
                 sq_psn: Psn::new(1),
                 path_mtu: PathMtu::B1024,

@@ -97,10 +97,10 @@ fn an_alternate_path_of_the_request_is_armed_and_messages_follow_a_migration() {
     assert_eq!(right.count("cm_retransmitted"), 0);
 }
 
-#[test] //= check S4 test
-fn a_request_carries_the_rates_of_both_paths() {
+/// Checks that both ends of a connection have the rates that its REQ names.
+fn carries_the_rates(qp_type: QpType) {
     let (left, right) = nodes();
-    let (one, other) = (left.end(), right.end());
+    let (one, other) = (left.end_of(qp_type), right.end_of(qp_type));
     let [primary, second] =
         [5_000, 10_000].map(|mbps| StaticRate::from_mbps(mbps).expect("a rate of the verbs"));
     right.listen();
@@ -118,6 +118,16 @@ fn a_request_carries_the_rates_of_both_paths() {
         let alternate = attr.alt_path.expect("of the request");
         assert_eq!((attr.path.rate, alternate.path.rate), (primary, second));
     }
+}
+
+#[test] //= check S4 test
+fn a_request_carries_the_rates_of_both_paths() {
+    carries_the_rates(QpType::Rc);
+}
+
+#[test] //= check S4 test
+fn so_does_one_of_uc() {
+    carries_the_rates(QpType::Uc);
 }
 
 #[test]
@@ -145,7 +155,10 @@ fn a_path_loaded_later_is_armed_with_the_rate_that_it_names() {
     }
     migrate(&left, &one);
     exchange(&mut one, &mut other);
-    assert_eq!(right.attr(other.qp.qpn).path.encap.dst.to_ip(), ip(LEFT[1]));
+    for (node, end, peer) in [(&left, &one, RIGHT[1]), (&right, &other, LEFT[1])] {
+        let now = node.attr(end.qp.qpn).path;
+        assert_eq!((now.encap.dst.to_ip(), now.rate), (ip(peer), path.vector.static_rate));
+    }
 }
 
 #[test]

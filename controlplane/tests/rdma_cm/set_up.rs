@@ -137,6 +137,39 @@ fn a_packet_before_the_rtu_establishes_the_connection() {
 }
 
 #[test]
+//= check J17 test
+fn each_end_is_in_rts_only_after_the_message_it_waits_for() {
+    let (left, right) = nodes();
+    right.listen();
+    for qp_type in [QpType::Rc, QpType::Uc] {
+        let (one, other) = (left.end_of(qp_type), right.end_of(qp_type));
+        let active = left.connect(&one, &right);
+        let (passive, _) = right.request();
+        assert!(matches!(left.state(&one), QpState::Reset | QpState::Init), "no REP yet");
+        right.accept(passive, &other);
+        assert!(matches!(left.kind(active), ConnEvent::Established { .. }));
+        assert_eq!(left.state(&one), QpState::Rts);
+        assert!(matches!(right.kind(passive), ConnEvent::Established { .. }));
+        assert_eq!(right.state(&other), QpState::Rts);
+
+        // An initiator of which the application sends the RTU.
+        let (one, other) = (left.end_of(qp_type), right.end_of(qp_type));
+        let mut spec = ConnectSpec::new(one.qp.qpn, right.socket(crate::lab::PORT));
+        let (qpn, psn) = (one.qp.qpn, Psn::new(77));
+        spec.qp =
+            Some(ConnQp::Foreign { qpn, qp_type, psn, has_srq: false, stops_with_peer: false });
+        let active = left.connect_with(spec);
+        let (passive, _) = right.request();
+        right.accept(passive, &other);
+        assert!(matches!(left.kind(active), ConnEvent::ConnectResponse { .. }));
+        assert_eq!(right.state(&other), QpState::Rtr, "no RTU yet");
+        left.device.cm_establish(active).unwrap();
+        assert!(matches!(right.kind(passive), ConnEvent::Established { .. }));
+        assert_eq!(right.state(&other), QpState::Rts);
+    }
+}
+
+#[test]
 //= check J10 test
 fn two_that_connect_to_each_other_get_one_connection() {
     let (left, right) = nodes();

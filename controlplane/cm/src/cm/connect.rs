@@ -286,7 +286,6 @@ impl Conn {
             srq: params.srq || is_xrc,
             local_ca_guid: common.config.ca_guid,
             private_data,
-            ..Rep::default()
         };
         self.send_repeated(now, Message::Rep(rep), common);
     }

@@ -171,6 +171,7 @@ impl Connection {
             self.tell(ConnEvent::ConnectResponse { agreed, private_data });
             return Ok(());
         }
+        //= check J17 — the REP has come
         self.to_rtr(&own, &agreed, context)?;
         let is_armed = self.alternate_path.is_some();
         context.modify_qp(own.qpn, &qp::to_rts(own.qp_type, &agreed, is_armed))?;

@@ -266,6 +266,7 @@ impl Connection {
     }
 
     /// Handles an RTU, or a data packet that arrives in its place: takes the QP to RTS.
+    //= check J17 — until then it is in RTR
     pub(super) fn established(
         &mut self,
         private_data: Vec<u8>,

@@ -2,10 +2,12 @@
 
 use crate::lab;
 use crate::lab::{Lab, LabConfig, QpWish, eventually};
-use uroce_engine::{ControlError, LossConfig};
+use std::sync::Arc;
+use uroce_engine::{ControlError, LossConfig, QpSpec};
 use uroce_transport::{
-    AccessFlags, PostError, QpCaps, QpChange, QpState, RecvWr, SendOp, WcStatus,
+    AccessFlags, PostError, QpCaps, QpChange, QpState, QpType, RdAttr, RecvWr, SendOp, WcStatus,
 };
+use uroce_wire::{Psn, Qkey, Qpn};
 
 /// Each QP is destroyed while its retry timer of some microseconds runs, on an lcore with its own
 /// thread; the next QP gets its slot.
@@ -43,6 +45,62 @@ fn a_qp_destroyed_with_its_timers_running_leaves_nothing_to_its_successor() {
     }
     assert!(lab.a.engine.is_running());
     drop((local, before));
+    lab.finish();
+}
+
+/// The changes of a QP of this type at `lab.a` to INIT, RTR, RTS, SQD and ERR.
+fn steps(lab: &Lab, qp_type: QpType, dest: Qpn) -> [QpChange; 5] {
+    let wish = QpWish { qp_type, ..QpWish::default() };
+    let connected = lab::changes(&lab.a.addresses, &lab.b.addresses, dest, &wish);
+    let access = AccessFlags::REMOTE_WRITE;
+    let rd = RdAttr { access, max_dest_rd_atomic: 16, min_rnr_timer: 1 };
+    let [init, rtr, rts] = match qp_type {
+        QpType::Ud => QpChange::datagram_steps(1, Qkey(9), Psn::new(1)),
+        QpType::Rd => QpChange::reliable_datagram_steps(Qkey(9), &rd),
+        QpType::Eec => connected.map(|change| QpChange { access: None, ..change }),
+        QpType::RawPacket | QpType::RawEtherType | QpType::RawIpv6 => {
+            let init = QpChange { port: Some(1), ..QpChange::to(QpState::Init) };
+            [init, QpChange::to(QpState::Rtr), QpChange::to(QpState::Rts)]
+        }
+        _ => connected,
+    };
+    [init, rtr, rts, QpChange::to(QpState::Sqd), QpChange::to(QpState::Err)]
+}
+
+#[test] //= check G12 test
+fn a_qp_of_any_type_is_destroyed_in_any_state_and_makes_room() {
+    use QpState::{Err as Error, Init, Reset, Rtr, Rts, Sqd};
+    let mut lab = Lab::new(&LabConfig { max_qps: 2, ..LabConfig::default() });
+    let _other = lab.a.create_qp(&QpWish::default());
+    let dest = lab.b.create_qp(&QpWish::default()).qpn;
+    let types = [
+        QpType::Rc,
+        QpType::Uc,
+        QpType::Ud,
+        QpType::Rd,
+        QpType::Eec,
+        QpType::RawPacket,
+        QpType::RawEtherType,
+        QpType::RawIpv6,
+    ];
+    for qp_type in types {
+        let changes = steps(&lab, qp_type, dest);
+        for (count, state) in [Reset, Init, Rtr, Rts, Sqd, Error].into_iter().enumerate() {
+            let is_rd = matches!(qp_type, QpType::Rd | QpType::Eec);
+            let rdd = is_rd.then(|| Arc::new(lab.a.engine.open_rd_domain()));
+            let cq = lab.a.engine.create_cq(4, None).expect("CQ");
+            let wish = QpWish { qp_type, ..QpWish::default() };
+            let spec = QpSpec { rdd, ..wish.spec(lab.a.engine.alloc_pd(), &cq) };
+            let qp = lab.a.control.create_qp(&spec).expect("there is room for one");
+            for change in &changes[..count] {
+                lab.a.control.modify_qp(qp.qpn, change).expect("Modify QP");
+            }
+            assert_eq!(lab.a.control.query_qp(qp.qpn).expect("a QP").attr.state, state);
+            lab.a.control.destroy_qp(qp.qpn).expect("destroys");
+            let gone = Err(ControlError::UnknownQp(qp.qpn));
+            assert_eq!(lab.a.control.query_qp(qp.qpn), gone, "{qp_type} {state}");
+        }
+    }
     lab.finish();
 }
 

@@ -220,7 +220,9 @@ fn empty_queues_are_exchanged_for_larger_ones_in_any_state() {
         // With a receive outstanding nothing changes.
         let recv = pair.recv(A, 100);
         assert!(!exchange(&mut pair, A), "{qp_type} {state}");
-        [A, B].map(|end| pair.bring_to(end, QpState::Rts));
+        for end in [A, B] {
+            pair.bring_to(end, QpState::Rts);
+        }
         let recvs: Vec<u64> = (0..40).map(|_| pair.recv(B, 100)).collect();
         let sends: Vec<u64> = (0..40).map(|_| send(&mut pair, A)).collect();
         send(&mut pair, B);
