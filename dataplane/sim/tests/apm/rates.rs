@@ -18,9 +18,9 @@ enum Given {
     Path,
     /// Modify QP, or Modify EEC, in SQD, in place of another rate.
     Again,
-    /// Modify QP, or Modify EEC, with an alternate path, which it migrates to from a slower one.
+    /// An alternate path loaded in RTS, which the QP migrates to from a slower one.
     Alternate,
-    /// Modify QP, or Modify EEC, to RTR with the alternate path, before there is a peer.
+    /// An alternate path given on the way to RTR, which the QP migrates to from a slower one.
     AlternateAtRtr,
     /// The address handle.
     Handle,

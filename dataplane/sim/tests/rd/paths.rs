@@ -48,8 +48,7 @@ fn assert_migrated(scene: &mut Scene) {
     scene.assert_eecs_live();
 }
 
-/// Asserts that both EECs have migrated after these charges of `counter`, and none of another
-/// cause.
+/// Asserts that both EECs have migrated after these charges of `counter`, and no other ones.
 #[track_caller]
 fn assert_caused_by(scene: &mut Scene, counter: Counter, charges: u64) {
     assert_migrated(scene);
@@ -115,9 +114,9 @@ fn so_it_does_when_sequence_naks_use_them_up() {
 fn so_it_does_when_missing_answers_use_them_up() {
     let mut scene = armed(|terms| terms.half[A].retry_cnt = 0);
     let (from, to) = (scene.here[0], scene.there[0]);
-    // The message begins with PSN 1, after the one that armed the EECs.
-    scene.pair.rule(Rule::drop().from(B).on(0).psn(scene.pair.psn(A, 3)));
-    let read = scene.pair.rd_read(from, to, 3000);
+    // The first of two responses, with the PSN after that of the message that armed the EECs.
+    scene.pair.rule(Rule::drop().from(B).on(0).psn(scene.pair.psn(A, 1)));
+    let read = scene.pair.rd_read(from, to, 500);
     assert_caused_by(&mut scene, Counter::ImpliedNakSeqErr, 1);
     scene.assert_succeeded(from, Side::Send, &[read]);
 }
@@ -216,8 +215,8 @@ fn so_it_ends_by_sequence_naks_and_missing_answers_on_both_paths() {
     assert_given_up(&mut scene, send, Counter::PacketSeqErr, ATTEMPTS);
 
     let mut scene = armed(|terms| terms.half[A].retry_cnt = 0);
-    scene.pair.rule(Rule::drop().from(B).psn(scene.pair.psn(A, 3)));
-    let read = scene.pair.rd_read(from, to, 3000);
+    scene.pair.rule(Rule::drop().from(B).psn(scene.pair.psn(A, 1)));
+    let read = scene.pair.rd_read(from, to, 500);
     scene.run();
     assert_given_up(&mut scene, read, Counter::ImpliedNakSeqErr, 1);
     assert_eq!(scene.pair.count(A, Counter::LocalAckTimeoutErr), 0);
