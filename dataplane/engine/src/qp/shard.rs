@@ -1,8 +1,8 @@
 //! Shard: the QPs of one lcore. Each input passes through it to its QP.
 //!
 //! Invariants
-//! - A QP is in at most one port's active list, at most once; it is there if it may have something
-//!   to send.
+//! - A QP is in the active list of its own schedule only, at most once; it is there if it may have
+//!   something to send.
 //! - RD QPs and EECs have inputs of their own ([`crate::qp::rd`]).
 //! - The timer wheel's deadline of a QP is never later than the QP's own. It may be earlier: each
 //!   ACK moves the QP's deadline, and the wheel is set again only when the old one has come. The
@@ -304,7 +304,7 @@ impl Shard {
         }
     }
 
-    /// Puts the QP into its port's active list: it may have something to send.
+    /// Puts the QP into the active list of its schedule: it may have something to send.
     #[inline]
     pub(crate) fn activate(&mut self, index: u32) {
         let Some(Some(context)) = self.qps.get_mut(index as usize) else { return };
