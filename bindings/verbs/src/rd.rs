@@ -351,7 +351,7 @@ impl Eec {
     /// of other services are refused: `selective_repeat`, `udp_source_ports`, `keepalive_ms`.
     ///
     /// With `failover = "auto"`, which is for RC, a program loads alternate paths of EE contexts
-    /// itself all the same; PORT_ERR is raised when the last port goes down.
+    /// itself all the same; PORT_ERR is raised at once if an EE context is left on the port.
     ///
     /// # Errors
     ///

@@ -240,15 +240,16 @@ impl Thread {
     /// then of all that are down, as a bond of two links has it: to many a program PORT_ERR means
     /// that the device is lost.
     fn tell_down(&mut self, port: u8, is_in_use: bool) {
-        self.ports.watch(port).set_untold(true);
         let is_any_up = self.ports.watches.iter().any(PortWatch::is_up);
-        if self.failover.is_some() && !is_in_use && is_any_up {
+        if self.failover.is_some() && is_any_up && !is_in_use {
             tracing::info!(port, "the port is down; no event, because another one is up");
+            self.ports.watch(port).set_untold(true);
             return;
         }
-        for port in self.ports.numbers() {
-            if self.ports.watch(port).set_untold(false) {
-                self.raise(port, EventKind::PortErr);
+        for other in self.ports.numbers() {
+            let is_due = !is_any_up && self.ports.watch(other).set_untold(false);
+            if other == port || is_due {
+                self.raise(other, EventKind::PortErr);
             }
         }
     }
@@ -287,9 +288,10 @@ impl Thread {
         let watches = &self.ports.watches;
         // A QP stays where its other port is down too: either may come up first.
         let is_up = |other: u8| may_migrate && watches[usize::from(other) - 1].is_up();
-        // An lcore that has died has no QPs to migrate.
+        // An lcore that has died has no QPs to migrate; the others may not have been asked.
+        let unknown = Migrated { migrated: 0, stayed: 1 };
         let Migrated { migrated, stayed } =
-            self.control.migrate_port(port, is_up).unwrap_or_default();
+            self.control.migrate_port(port, is_up).unwrap_or(unknown);
         tracing::info!(port, migrated, stayed, "QPs on a port that is down");
         self.counts.link_migrations += u64::from(migrated);
         stayed

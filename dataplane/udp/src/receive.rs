@@ -38,6 +38,8 @@ pub(crate) struct Receiving {
     rest: Option<Rest>,
     /// Index of the socket that was not empty last.
     last: usize,
+    /// Whether the message before the last one came by another socket.
+    is_alone: bool,
     /// Looks for a message since the last one at all sockets, in it 0.
     looks: u8,
     /// The identification of IPv4 packets, as a field of the CRC.
@@ -115,6 +117,7 @@ impl Receiving {
             control: Control::default(),
             rest: None,
             last: 0,
+            is_alone: false,
             looks: 0,
             identifications: Fields::default(),
         }
@@ -168,18 +171,33 @@ impl Receiving {
         taken
     }
 
-    /// Looks for a message: each eighth time, and after a message at another socket, at all of
-    /// them, otherwise at the socket of the last message.
+    /// Looks for a message: each eighth time at all sockets, otherwise at the one of the last
+    /// message. While that was a single message, each look that finds nothing is followed by one at
+    /// all sockets.
     fn refill(&mut self) -> Look {
         self.looks = (self.looks + 1) % LOOKS;
-        self.look(self.looks == 0)
+        let is_whole = self.looks == 0;
+        let look = self.look(is_whole);
+        if look == Look::Nothing && self.is_alone && !is_whole {
+            self.looks = LOOKS - 1;
+        }
+        look
     }
 
     /// Reads a message from a socket: if the look is whole, from the next one that has a message,
     /// otherwise from the same as last time.
     fn look(&mut self, is_whole: bool) -> Look {
         let Receiving {
-            sockets, mac, counters, buffer, control, rest, last, looks, overflows, ..
+            sockets,
+            mac,
+            counters,
+            buffer,
+            control,
+            rest,
+            last,
+            is_alone,
+            overflows,
+            ..
         } = self;
         let count = if is_whole { sockets.len() } else { sockets.len().min(1) };
         let (mut idle, mut nothings) = (0, 0);
@@ -195,10 +213,7 @@ impl Receiving {
                     }
                     let template = headers(&receipt, socket.ip().into(), *mac);
                     *rest = Some(Rest { receipt, template, done: 0 });
-                    // The socket of the last message may have the next one.
-                    if std::mem::replace(last, at) != at {
-                        *looks = LOOKS - 1;
-                    }
+                    *is_alone = std::mem::replace(last, at) != at;
                     return Look::Message;
                 }
                 Err(Errno::EAGAIN) => idle += 1,

@@ -199,8 +199,12 @@ fn a_message_at_another_address_does_not_hold_up_the_next_one() {
         let calls = (0..20).take_while(|_| receiver.receive(9, |_| true) == 0);
         assert!(calls.count() < 8);
     }
+    for _ in 0..9 {
+        assert_eq!(receiver.receive(9, |_| true), 0);
+    }
     stranger.send_to(&[7; 20], (busy, 4791)).expect("sends");
-    assert_eq!(receiver.receive(9, |_| true), 1);
+    let taken: usize = (0..2).map(|_| receiver.receive(9, |_| true)).sum();
+    assert_eq!(taken, 1);
 }
 
 #[test]

@@ -269,7 +269,7 @@ impl LcoreCommand for DestroyQp {
 }
 
 /// Migrates each armed QP that sends through a port (counted from 0) and has an alternate path
-/// through one of the ports `to`. The reply is the number of QPs that have migrated.
+/// through one of the ports `to`. The reply is how many have migrated and stayed.
 #[derive(Debug)]
 pub(crate) struct MigratePort {
     pub(crate) port: usize,

@@ -91,9 +91,9 @@ impl Shard {
         work.max((turn.lanes[port].taken() > begin).into())
     }
 
-    /// Sends the posted packets of a QP that is about to be destroyed, unless it is RC: a program
-    /// that requests no completions of its datagrams may destroy the QP right after posting them.
-    /// Sends at most a turn's packets, and what the port has room for.
+    /// Sends the posted packets of a QP that is about to be destroyed, unless its service is
+    /// reliable: a program that requests no completions of its datagrams may destroy the QP right
+    /// after posting them. Sends at most a turn's packets, and what the port has room for.
     #[cold]
     pub(crate) fn send_rest(&mut self, index: u32, turn: &mut TurnContext<'_>) {
         let is_answered = |context: &QpContext| context.qp.qp_type().is_reliable();

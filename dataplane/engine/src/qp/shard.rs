@@ -268,11 +268,15 @@ impl Shard {
         turn: &mut TurnContext<'_>,
     ) -> Migrated {
         let mut all = Migrated::default();
-        let Some(schedule) = self.schedules.get_mut(port) else { return all };
-        // Cleared at once: removing QPs one by one would search the list for each.
-        for index in schedule.active.drain(..) {
-            if let Some(Some(context)) = self.qps.get_mut(index as usize) {
-                context.active = false;
+        if port >= turn.lanes.len() {
+            return all;
+        }
+        // Cleared at once, the list of the EECs too: removing one by one would search it for each.
+        for at in [port, self.schedules.len() / 2 + port] {
+            for index in self.schedules[at].active.drain(..) {
+                if let Some(Some(context)) = self.qps.get_mut(index as usize) {
+                    context.active = false;
+                }
             }
         }
         for index in 0..self.qps.len() as u32 {

@@ -68,7 +68,7 @@ fn steps(lab: &Lab, qp_type: QpType, dest: Qpn) -> [QpChange; 5] {
 }
 
 #[test] //= check G12 test
-fn a_qp_of_any_type_is_destroyed_in_any_state_and_makes_room() {
+fn a_qp_of_each_service_is_destroyed_in_each_state_of_its_life_and_makes_room() {
     use QpState::{Err as Error, Init, Reset, Rtr, Rts, Sqd};
     let mut lab = Lab::new(&LabConfig { max_qps: 2, ..LabConfig::default() });
     let _other = lab.a.create_qp(&QpWish::default());
