@@ -63,7 +63,8 @@ pub struct ConnParam {
     /// are used up. The two REQs become one connection. Linux's `rdma_cm` does not support this.
     pub peer_to_peer: bool,
     /// For an EEC: an RD QP of this side, beyond RESET, of which the peer is told the number and
-    /// the Q_Key ([`Agreed::peer_rd_qp`]). Other RD QPs may use the connection, too.
+    /// the Q_Key ([`Agreed::peer_rd_qp`]). One of another domain than the EEC's refuses what the
+    /// peer then sends. Other RD QPs may use the connection, too.
     pub rd_qp: Option<Qpn>,
 }
 

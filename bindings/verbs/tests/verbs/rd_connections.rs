@@ -7,6 +7,7 @@ use uroce::cm::{
     CmError, ConnEvent, ConnectParam, ConnectRequest, Connection, Destination, Listener, PathSpec,
     PeerRdQp, RejectReason,
 };
+use uroce::config::LossConfig;
 use uroce::rd::{Address, Eec, RdQp, Rdd};
 use uroce::{
     ConnectOptions, PathMigState, Qkey, QpAttr, QpInit, QpState, QpType, Qpn, RecvWr, SendWr,
@@ -225,6 +226,21 @@ fn only_an_rd_queue_pair_with_a_q_key_can_be_named_and_only_with_an_ee_context()
     let refused = Connection::begin(&left.side.qp, to, &left.param());
     assert!(matches!(refused, Err(CmError::Refused(_))), "{refused:?}");
     assert_eq!((left.attr().state, left.side.qp.state()), (QpState::Reset, QpState::Reset));
+}
+
+#[test] //= check R44 test
+fn a_connection_whose_ee_context_uses_up_its_retries_is_disconnected() {
+    let (mut left, right, listener) = ends(&Setup::default());
+    let param = ConnectParam { ack_timeout: 8, retry_count: 1, ..left.param() };
+    let active = Connection::begin(&left.eec, address(SERVER), &param).unwrap();
+    let _passive = next(&listener).accept(&right.eec, &right.param()).unwrap();
+    active.wait_established(SOON).unwrap();
+    right.side.context.set_loss(1, LossConfig { rx: 1.0, tx: 1.0, seed: 1 }).unwrap();
+    let peer = active.rd_peer().expect("one is named");
+    left.qp.post_send(&SendWr::send(&[]).signaled(), &peer).unwrap();
+    assert_eq!(left.side.completion().status, WcStatus::RetryExcErr);
+    assert!(matches!(event(&active), ConnEvent::Disconnected { .. }));
+    assert_eq!(left.attr().state, QpState::Err);
 }
 
 /// Sends messages until both ends are armed.

@@ -289,6 +289,8 @@ impl Connection {
                 let rearm = qp::rearm(path);
                 match context.modify_qp(own.qpn, &rearm) {
                     // A path is loaded already, and the connection keeps its state of migration.
+                    // If it migrates before the other end has loaded the new one, it may come to
+                    // a path that the other end does not accept.
                     Err(ControlError::Modify(ModifyError::NotMigrated(_))) => {
                         let change = QpChange { path_mig_state: None, ..rearm };
                         Ok(context.modify_qp(own.qpn, &change)?)

@@ -4,7 +4,7 @@
 
 use uroce_cm::CloseReason;
 use uroce_engine::port::EndedPeer;
-use uroce_transport::{QpChange, QpState};
+use uroce_transport::{QpChange, QpState, QpType};
 use uroce_wire::Qpn;
 use uroce_wire::cm::{PrivateData, RejectReason, SidrStatus};
 
@@ -265,7 +265,15 @@ impl Connection {
         self.stop_qp(context);
         common.count(Tally::Failed);
         self.tell(ConnEvent::ConnectError(error));
-        self.end(RejectReason::NO_QP, common, context);
+        self.end(self.no_end(), common, context);
+    }
+
+    /// The reason to reject a peer for want of this side's QP or EEC.
+    fn no_end(&self) -> RejectReason {
+        match self.qp.map(|own| own.qp_type) {
+            Some(QpType::Eec) => RejectReason::NO_EEC,
+            _ => RejectReason::NO_QP,
+        }
     }
 
     /// Ends the connection in `uroce-cm` without reporting an event.
@@ -318,7 +326,7 @@ impl Connection {
         if !matches!(self.stage(&common.cm), Stage::Over | Stage::Ending) {
             common.count(Tally::Disconnected);
             self.tell(ConnEvent::Disconnected { private_data: Vec::new() });
-            self.end(RejectReason::NO_QP, common, context);
+            self.end(self.no_end(), common, context);
         }
     }
 

@@ -46,7 +46,8 @@ fn exhausted_retries_end_the_eec_and_fail_what_names_it() {
     scene.run();
     assert_eq!(scene.pair.qp(A).state(), QpState::Err);
     assert_over(&mut scene, sends, WcStatus::RetryExcErr);
-    assert_eq!(scene.pair.take_events(A), [], "a request tells of it");
+    // A request tells the program, and the event its connection.
+    assert_eq!(scene.pair.take_events(A), [AsyncEvent::PeerLost]);
     assert_eq!(scene.pair.count(A, Counter::TransportRetriesExceeded), 1);
     // The other end does not know yet; its message ends with its EEC.
     scene.assert_state(scene.there[0], QpState::Rts);

@@ -197,7 +197,7 @@ fn exhausted_again_after_a_migration_the_eec_ends() {
 fn assert_given_up(scene: &mut Scene, wr_id: u64, counter: Counter, charges: u64) {
     scene.assert_ended(scene.here[0], Side::Send, &[(wr_id, WcStatus::RetryExcErr)]);
     assert_eq!(scene.pair.qp(A).state(), QpState::Err);
-    assert_eq!(scene.pair.take_events(A), [AsyncEvent::PathMig]);
+    assert_eq!(scene.pair.take_events(A), [AsyncEvent::PathMig, AsyncEvent::PeerLost]);
     assert_eq!(scene.pair.count(A, counter), 2 * charges);
 }
 

@@ -134,7 +134,7 @@ fn a_resync_that_is_never_acknowledged_ends_the_eec() {
     scene.pair.world.fail(from);
     scene.run();
     assert_eq!(scene.pair.qp(A).state(), QpState::Err);
-    assert_eq!(scene.pair.take_events(A), [AsyncEvent::QpFatal]);
+    assert_eq!(scene.pair.take_events(A), [AsyncEvent::QpFatal, AsyncEvent::PeerLost]);
     scene.assert_ended(scene.here[1], Side::Send, &[(waiting, WcStatus::InvEecStateErr)]);
     assert_eq!(scene.resyncs(A).len(), 8);
 }

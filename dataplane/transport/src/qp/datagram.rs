@@ -244,6 +244,9 @@ impl Qp {
         }
         eec.end(self.by.qpn, status, env);
         self.enter_error(env);
+        if is_over {
+            env.event(AsyncEvent::PeerLost);
+        }
     }
 
     /// What this RD QP allows a request with this Q_Key that comes by an EEC of a domain; `None` if

@@ -70,8 +70,10 @@ impl Cm {
         if req.path_mtu().is_none() {
             return Err(RejectReason::INVALID_PATH_MTU);
         }
-        let is_possible =
-            if req.is_rd() { is_rd_qpn(req.local_qpn) } else { is_connectable(req.local_qpn) };
+        let is_possible = match RdEnd::of_req(req) {
+            Some(end) => is_rd_qpn(req.local_qpn) && is_connectable(end.eecn),
+            None => is_connectable(req.local_qpn),
+        };
         if !is_possible {
             return Err(RejectReason::UNSUPPORTED);
         }

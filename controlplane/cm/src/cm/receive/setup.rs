@@ -52,7 +52,10 @@ impl Cm {
     /// Checks the numbers in a REP. Returns the end of the peer that is in this connection only.
     fn check_rep(&self, conn: &Conn, rep: &Rep) -> Result<Option<End>, MadDrop> {
         let (qpn, rd) = conn.answered(rep);
-        let is_possible = if rd.is_some() { is_rd_qpn(qpn) } else { is_connectable(qpn) };
+        let is_possible = match rd {
+            Some(end) => is_rd_qpn(qpn) && is_connectable(end.eecn),
+            None => is_connectable(qpn),
+        };
         if !is_possible {
             return Err(MadDrop::Malformed);
         }

@@ -115,9 +115,12 @@ fn terms_that_contradict_themselves_are_refused_and_nothing_is_sent() {
     assert_eq!(result, Err(CmError::OutOfRange("transport service")));
 }
 
+/// Numbers that no EE context has.
+const NO_EECN: [u32; 3] = [0, 1, 0xff_ffff];
+
 //= check R40 test
 #[test]
-fn a_req_or_rep_with_a_number_that_no_rd_queue_pair_has_is_refused() {
+fn a_req_or_rep_with_a_number_that_no_rd_queue_pair_or_ee_context_has_is_refused() {
     let mut pair = pair();
     let ids = asked(&mut pair, &channel_terms());
     let (addr, req) = first_req(&pair);
@@ -126,14 +129,21 @@ fn a_req_or_rep_with_a_number_that_no_rd_queue_pair_has_is_refused() {
         let reason = refused(&mut pair, &addr, Req { local_qpn: qpn, ..fresh });
         assert_eq!(reason, RejectReason::UNSUPPORTED);
     }
+    for eecn in NO_EECN {
+        let reason = refused(&mut pair, &addr, Req { local_eecn: eecn, ..fresh });
+        assert_eq!(reason, RejectReason::UNSUPPORTED);
+    }
     pair.script = lose(1, Attribute::Rep, 1);
     pair.nodes[1].accept(pair.now, ids[1], &answer_of(ENDS[1], QPNS[1])).unwrap();
     pair.flush();
     let last = *pair.sent.as_ref().unwrap().last().unwrap();
     let Message::Rep(rep) = last.message else { panic!("no REP") };
-    let bad = Message::Rep(Rep { local_qpn: Qpn::GSI, ..rep }).emit(last.transaction);
     let back = MadAddr { port: 1, ..last.addr };
-    assert_eq!(pair.nodes[0].handle_mad(pair.now, &back, &bad), Err(MadDrop::Malformed));
+    let with_eecn = NO_EECN.map(|local_eecn| Rep { local_eecn, ..rep });
+    for bad in with_eecn.into_iter().chain([Rep { local_qpn: Qpn::GSI, ..rep }]) {
+        let bad = Message::Rep(bad).emit(last.transaction);
+        assert_eq!(pair.nodes[0].handle_mad(pair.now, &back, &bad), Err(MadDrop::Malformed));
+    }
     let none = Message::Rep(Rep { local_qpn: Qpn::default(), ..rep }).emit(last.transaction);
     assert_eq!(pair.nodes[0].handle_mad(pair.now, &back, &none), Ok(()));
 }
