@@ -140,6 +140,20 @@ fn where_the_other_path_is_dead_too_the_second_budget_ends_in_the_retry_error() 
     }
 }
 
+#[test] //= check I5 test
+fn answers_under_way_by_the_former_path_do_not_use_up_the_new_budget() {
+    for lost in [0, 2, 10] {
+        let mut pair = armed(0);
+        pair.rule(Rule::drop().from(B).on(0).psn(pair.psn(A, 1 + lost)));
+        pair.read(A, 12 * 256);
+        pair.run();
+        assert_migrated(&mut pair, 1);
+        assert_eq!(pair.landed(A, 12 * 256), pair.target(B, 12 * 256));
+        assert_eq!(pair.count(A, Counter::ImpliedNakSeqErr), 1, "response {lost} lost");
+        assert_eq!(pair.count(A, Counter::LocalAckTimeoutErr), 0);
+    }
+}
+
 /// Asserts that A has migrated, has used up its retries again, and has ended with this request.
 #[track_caller]
 fn assert_ended(pair: &mut Pair, wr_id: u64, counter: Counter, charges: u64) {

@@ -122,7 +122,7 @@ impl Requester {
     /// outstanding again.
     //= check I5 — retried from the oldest unacknowledged PSN, with a full retry counter
     pub(crate) fn resume(&mut self, attr: &Attributes) {
-        self.retry.reload(attr);
+        self.retry.change_path(attr);
         // The new path has another round trip.
         self.trip = RoundTrip::default();
         self.retry.set_probe(attr, None);

@@ -70,6 +70,8 @@ bitflags! {
         const PROBE_DUE = 1 << 2;
         /// A probe was sent.
         const PROBED = 1 << 3;
+        /// An implied NAK on the former path, by which later answers may still come.
+        const FORMER = 1 << 4;
     }
 }
 
@@ -117,6 +119,14 @@ impl Retry {
         self.noted = Noted::empty();
         self.stop_ack();
         self.noted.set(Noted::PROBE_DUE, self.waits_for_life());
+    }
+
+    /// Reloads the transport retry counter for another path.
+    //= check I5 — answers that were under way by the former path do not charge it
+    pub(super) fn change_path(&mut self, attr: &Attributes) {
+        let has_implied = self.noted.contains(Noted::IMPLIED);
+        self.reload(attr);
+        self.noted.set(Noted::FORMER, has_implied);
     }
 
     pub(super) fn last_progress(&self) -> Option<Instant> {
@@ -196,9 +206,11 @@ impl Retry {
     /// such as a long READ, and will then answer the repeated one. Each such NAK therefore restarts
     /// the ACK timer.
     pub(super) fn first_implied(&mut self, seen: Psn, attr: &Attributes, now: Instant) -> bool {
-        let is_first = !self.noted.contains(Noted::IMPLIED);
+        // What is answered on the new path begins before the newest answer of the former one.
+        let is_former = self.noted.contains(Noted::FORMER) && self.answered.is_before(seen);
+        let is_first = !self.noted.contains(Noted::IMPLIED) && !is_former;
         let is_newer = is_first || self.answered.is_before(seen);
-        self.noted |= Noted::IMPLIED;
+        self.noted.set(Noted::IMPLIED, self.noted.contains(Noted::IMPLIED) || is_first);
         if is_newer {
             self.answered = seen;
         }
