@@ -71,6 +71,10 @@ pub struct Summary {
     pub faults: FaultCounts,
     /// Number of send work requests that succeeded.
     pub messages: u64,
+    /// Number of those of RD queue pairs.
+    pub rd_messages: u64,
+    /// Number of those of XRC queue pairs.
+    pub xrc_messages: u64,
     /// Number of payload bytes that were compared with the expected ones.
     pub bytes: u64,
     /// Number of connections that ended with an explained error.
@@ -87,6 +91,8 @@ impl Summary {
         self.packets += other.packets;
         self.faults.add(&other.faults);
         self.messages += other.messages;
+        self.rd_messages += other.rd_messages;
+        self.xrc_messages += other.xrc_messages;
         self.bytes += other.bytes;
         self.dead += other.dead;
         self.migrations += other.migrations;
@@ -120,6 +126,8 @@ pub fn run_seed(plan: &Plan, keep: Option<usize>) -> Outcome {
             packets,
             faults: traffic.world.faults(),
             messages: traffic.messages,
+            rd_messages: traffic.rd_messages,
+            xrc_messages: traffic.xrc_messages,
             bytes: traffic.bytes,
             dead: traffic.dead,
             migrations: traffic.world.migrations(),

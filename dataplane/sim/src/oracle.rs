@@ -21,7 +21,7 @@ use crate::campaign::workload::{Content, PostedRecv, PostedSend, Traffic, Work};
 use crate::faults::Rates;
 use crate::world::fault_plan::TROUBLE_MAX;
 use crate::world::node::Completed;
-use uroce_transport::{Cqe, QpState, Side, WcOpcode, WcStatus, ack_timeout};
+use uroce_transport::{Cqe, QpState, QpType, Side, WcOpcode, WcStatus, ack_timeout};
 
 impl Traffic {
     /// Checks one completion.
@@ -72,6 +72,11 @@ impl Traffic {
     /// Checks the effect of a send work request that has succeeded.
     fn succeed(&mut self, index: usize, posted: &PostedSend) -> Result<(), String> {
         self.messages += 1;
+        match self.world.qp(self.ends[index].at).qp_type() {
+            QpType::Rd => self.rd_messages += 1,
+            QpType::XrcSend => self.xrc_messages += 1,
+            _ => {}
+        }
         if self.ends[index].has_failed {
             return Err(format!("{posted:?} succeeds after a failure"));
         }
@@ -198,21 +203,19 @@ impl Traffic {
         let peer = me.peer;
         let excuses = &me.excuses;
         let is_read = matches!(posted.work, Work::Read { .. });
-        let carrier = &self.ends[self.ends[index].carrier];
-        let peer_carrier = &self.ends[self.ends[peer].carrier];
         let is_carried = self.connections[index / 2].is_carried();
-        let is_peer_down = self.world.qp(peer_carrier.at).state() != QpState::Rts;
-        let is_over = self.world.qp(carrier.at).state() == QpState::Err;
+        let is_over = self.is_carrier_over(index);
         let is_peer_gone = !self.world.qp(self.ends[peer].at).state().serves_requests();
         match status {
             // The EEC has ended because of another RD QP's request, or of this one.
-            WcStatus::InvEecStateErr if is_carried && is_over && is_peer_down => {}
-            WcStatus::InvEecStateErr if is_carried && is_over => self.explain(index)?,
+            WcStatus::InvEecStateErr | WcStatus::RetryExcErr if is_carried && is_over => {
+                self.explain_end(index)?;
+            }
             // The peer's RD QP has failed, or was reset.
             WcStatus::RemInvRdReqErr if is_carried && (is_peer_gone || excuses.is_struck) => {}
             // The QP went to ERR for a reason other than one of its sends.
             WcStatus::WrFlushErr if excuses.is_struck && self.is_in_error(index) => {}
-            WcStatus::RetryExcErr if is_peer_down => {}
+            WcStatus::RetryExcErr if self.is_peer_down(index) => {}
             // The answer was lost before the key was deregistered; the repeated READ gets none.
             WcStatus::RetryExcErr
                 if is_read && !is_carried && excuses.send == Some(WcStatus::RemAccessErr) => {}
@@ -230,8 +233,29 @@ impl Traffic {
         Ok(())
     }
 
+    /// Returns whether what the peer's end travels by, itself or its EEC, has left RTS.
+    fn is_peer_down(&self, index: usize) -> bool {
+        let carrier = self.ends[self.ends[index].peer].carrier;
+        self.world.qp(self.ends[carrier].at).state() != QpState::Rts
+    }
+
+    fn is_carrier_over(&self, index: usize) -> bool {
+        self.is_in_error(self.ends[index].carrier)
+    }
+
     fn is_in_error(&self, index: usize) -> bool {
         self.world.qp(self.ends[index].at).state() == QpState::Err
+    }
+
+    /// Checks that the EEC of an RD QP had a reason to end, unless another of its RD QPs has told
+    /// one: answers that are late come to an EEC that has ended, and look like progress.
+    fn explain_end(&mut self, index: usize) -> Result<(), String> {
+        let carrier = self.ends[index].carrier;
+        if !self.ends[carrier].excuses.is_explained && !self.is_peer_down(index) {
+            self.explain(index)?;
+        }
+        self.ends[carrier].excuses.is_explained = true;
+        Ok(())
     }
 
     /// Checks that the faults explain why the transport retries ran out.
@@ -263,6 +287,12 @@ impl Traffic {
         }
     }
 
+    /// Returns whether packets may come late.
+    fn may_be_late(&self) -> bool {
+        let faults = self.world.faults();
+        faults.duplicated + faults.delayed > 0
+    }
+
     fn judge_recv(&mut self, index: usize, cqe: &Cqe) -> Result<(), String> {
         // With several queues the message determines which receive is next.
         let srqn = self.ends[index].expected.front().map(|expected| expected.srqn);
@@ -284,7 +314,14 @@ impl Traffic {
                 WcStatus::WrFlushErr if may_flush => Ok(()),
                 // The sender has left, or an EEC has ended, in the middle of the message.
                 WcStatus::RemAbortErr if is_carried && me.excuses.is_struck => Ok(()),
+                // A late copy of the beginning of a message took the receive, after the message was
+                // refused and given up for that: it is sent again, and takes another receive.
+                WcStatus::RemAbortErr if is_carried && self.may_be_late() => Ok(()),
                 WcStatus::LocEecOpErr if is_carried && me.is_dead => Ok(()),
+                // Another RD QP's request has ended the EEC, and may be told after this.
+                WcStatus::LocEecOpErr if is_carried && self.is_carrier_over(index) => {
+                    self.explain_end(index)
+                }
                 status if me.excuses.recv == Some(status) => {
                     self.ends[index].excuses.recv = None;
                     Ok(())

@@ -13,9 +13,11 @@ use core::time::Duration;
 use std::panic::{self, AssertUnwindSafe};
 
 use stream::Script;
-use uroce_sim::{Campaign, Pair, Rates, Rule};
-use uroce_transport::{Bug, QpChange, QpState, QpType, Side, WcStatus, plant};
-use uroce_wire::OpCode;
+use uroce_sim::{At, Campaign, Pair, RDD, Rates, Rule, XRCD};
+use uroce_transport::{
+    AccessFlags, Bug, Pd, QpChange, QpState, QpType, Rdd, Side, WcStatus, plant,
+};
+use uroce_wire::{NakCode, OpCode, Srqn, Syndrome};
 
 /// Number of packets within which a bug is found on links with all faults.
 const BUDGET: u64 = 200_000;
@@ -32,7 +34,7 @@ enum Search {
     Random(u64),
     /// Random work on perfect links, where nothing may be repeated.
     Perfect,
-    /// A packet that no correct peer sends.
+    /// Packets that no correct peer sends.
     Hostile,
     /// Two paths that are cut and mended, and control operations of all kinds, with at most this
     /// many packets.
@@ -45,11 +47,16 @@ enum Search {
     Congested,
     /// Messages of RD that are executed just before a late RNR NAK puts them off.
     PutOff,
+    /// A READ that may not be answered again.
+    Denied,
 }
 
 fn search_of(bug: Bug) -> Search {
     match bug {
-        Bug::WriteLengthUnchecked => Search::Hostile,
+        Bug::WriteLengthUnchecked
+        | Bug::XrcForeignQueue
+        | Bug::RdForeignDomain
+        | Bug::RdQkeyUnchecked => Search::Hostile,
         Bug::ProcessedTwice | Bug::FlushForgotten => Search::Perfect,
         Bug::RangeOverflow
         | Bug::BadLkeyAtomic
@@ -65,12 +72,14 @@ fn search_of(bug: Bug) -> Search {
         | Bug::KeepaliveEarly
         | Bug::KeepaliveDeaf
         | Bug::RdReceiveKept
+        | Bug::RefusedKept
         | Bug::RnrTableTypo => Search::Random(LARGE_BUDGET),
         Bug::PaceDrift | Bug::LatenessKept | Bug::KibibitsForKilobits | Bug::AcksUnpaid => {
             Search::Paced
         }
         Bug::LongDatagramEndsQp => Search::Datagrams,
         Bug::RdPutOffTwice => Search::PutOff,
+        Bug::RdDenialSilent => Search::Denied,
         Bug::NoRateFloor
         | Bug::NoRecovery
         | Bug::CutByEveryCnp
@@ -95,7 +104,6 @@ fn search_of(bug: Bug) -> Search {
         | Bug::DiesThoughArmed
         | Bug::FormerRate
         | Bug::RdRefusalLost
-        | Bug::RdDenialSilent
         | Bug::FormerPathForEver => Search::Control(LARGE_BUDGET),
         _ => Search::Random(BUDGET),
     }
@@ -107,16 +115,23 @@ fn find(search: &Search) -> (Option<String>, u64) {
         Search::Random(packets) => (*packets, None),
         Search::Perfect => (BUDGET, Some(Rates::NONE)),
         Search::Control(packets) => (*packets, None),
-        Search::Hostile => return (surplus_write(), 1),
+        Search::Hostile => return (hostile(), 4),
         Search::Paced => return paced_stream(),
         Search::Datagrams => return datagrams(),
         Search::Congested => return congested(),
         Search::PutOff => return put_off(),
+        Search::Denied => return (denied(), 1),
     };
     let has_control = matches!(search, Search::Control(_));
     let campaign = Campaign { seed: SEED, packets, rates, has_control, ..Campaign::default() };
     let (summary, failure) = campaign.run(0, |_| ());
     (failure.and_then(|outcome| outcome.violation).map(|found| found.what), summary.packets)
+}
+
+/// Delivers packets that must be refused, each to QPs of its own.
+fn hostile() -> Option<String> {
+    let found = surplus_write().or_else(foreign_queue);
+    found.or_else(|| foreign_datagram(true)).or_else(|| foreign_datagram(false))
 }
 
 /// Delivers a WRITE with more bytes than its RETH states, which must be refused.
@@ -132,6 +147,43 @@ fn surplus_write() -> Option<String> {
         Ok((state, _)) => Some(format!("it was taken; {state}")),
         Err(_) => Some("a panic".into()),
     }
+}
+
+/// Delivers a SEND that names a shared receive queue of another XRC domain than the target's.
+fn foreign_queue() -> Option<String> {
+    let foreign = Srqn::new(5);
+    let mut pair = Pair::with(|terms| terms.qp_type = QpType::XrcSend);
+    pair.world.node_mut(1).add_named_queue(foreign, XRCD + 1, Pd(1));
+    let sge = pair.local(1).sge(pair.inbox(), 100);
+    pair.post_named_recv(1, foreign, &[sge]);
+    let packet = pair.craft(0, OpCode::XRC_SEND_ONLY).payload(&[1; 8]);
+    pair.deliver(0, &packet.ext(|ext| ext.xrceth.srqn = foreign));
+    let at = pair.at(1);
+    flaw_of_refusal(&mut pair, at)
+}
+
+/// Delivers a SEND to an RD QP of another RD domain than the EEC's, or with another Q_Key than the
+/// RD QP's.
+fn foreign_datagram(has_its_qkey: bool) -> Option<String> {
+    let mut pair = Pair::with(|terms| terms.qp_type = QpType::Eec);
+    let rdd = if has_its_qkey { Rdd(RDD.0 + 1) } else { RDD };
+    let to = pair.add_rd_as(1, |init| init.rdd = rdd);
+    pair.rd_recv(to, 100);
+    let qpn = pair.world.qp(to).qpn();
+    let packet = pair.craft(0, OpCode::RD_SEND_ONLY).payload(&[1; 8]);
+    let packet = packet.bth(|bth| bth.dest_qpn = qpn);
+    pair.deliver(0, &packet.ext(|ext| ext.deth.qkey.0 ^= u32::from(!has_its_qkey)));
+    flaw_of_refusal(&mut pair, to)
+}
+
+/// Checks that end 1 has refused its first request as a violation of a domain, and that no receive
+/// of the QP `at` has completed.
+fn flaw_of_refusal(pair: &mut Pair, at: At) -> Option<String> {
+    let answers: Vec<_> = pair.responses(1).iter().map(|seen| seen.ext.aeth.syndrome).collect();
+    let received = pair.take_at(at, Side::Recv).len();
+    let is_refused = answers == [Syndrome::Nak(NakCode::InvalidRdRequest)] && received == 0;
+    let qp_type = pair.world.qp(at).qp_type();
+    (!is_refused).then(|| format!("{qp_type:?}: {answers:?}, {received} messages received"))
 }
 
 /// Checks a stream at 2.8 Gb/s: every frame except acknowledgements leaves when the frames before
@@ -246,6 +298,23 @@ fn put_off() -> (Option<String>, u64) {
     (None, packets)
 }
 
+/// Checks that an RD QP is told when the rest of its READ is no longer granted.
+fn denied() -> Option<String> {
+    let mut pair = Pair::with(|terms| (terms.qp_type, terms.settings.budget) = (QpType::Eec, 1));
+    let [here, there] = [0, 1].map(|end| pair.add_rd(end));
+    pair.rule(Rule::drop().from(1).nth(1));
+    pair.rd_read(here, there, 1000);
+    while pair.seen(1).len() < 4 {
+        pair.world.step();
+    }
+    let access = Some(AccessFlags::all() - AccessFlags::REMOTE_READ);
+    let change = QpChange { access, ..QpChange::default() };
+    pair.world.modify(there, &change).expect("an RD QP in RTS");
+    pair.run();
+    let statuses: Vec<_> = pair.take_at(here, Side::Send).iter().map(|cqe| cqe.status).collect();
+    (statuses != [WcStatus::RemInvReqErr]).then(|| format!("the READ ends with {statuses:?}"))
+}
+
 /// Checks that a QP catches up within its allowance only, after its lcore stood still.
 fn late_stream() -> Option<String> {
     let mut pair = Pair::with(|terms| (terms.qp_type, terms.is_tapped) = (QpType::Uc, true));
@@ -294,6 +363,7 @@ fn where_no_bug_is_planted_nothing_is_found() {
     let random = Search::Random(LARGE_BUDGET);
     let small = [
         Search::Perfect,
+        Search::Denied,
         Search::Hostile,
         Search::Paced,
         Search::Datagrams,

@@ -120,6 +120,7 @@ mod planting {
         PlacementUnlimited "ATOMIC WRITEs and FLUSHes do not count as outstanding."
         XrcStaleQueue "An XRC target takes every receive from the queue that was named first."
         XrcRepeatUnnamed "An XRC request that is sent again names no queue."
+        XrcForeignQueue "A request may name a shared receive queue of any XRC domain."
         RdNoResync "A message of RD is given up without a RESYNC."
         RdAnswerMisled "An old request changes the RD QP that an EEC's answers go to."
         RdReceiveKept "A RESYNC leaves the receive of the message that it ends."
@@ -127,6 +128,8 @@ mod planting {
         RdPutOffTwice "A message of RD that was put off is sent again although it was executed."
         RdDenialSilent "A READ of RD that cannot be answered again is dropped."
         RdRefusalLost "A refusal of RD that was lost is not repeated."
+        RdForeignDomain "An RD QP takes requests by EECs of any RD domain."
+        RdQkeyUnchecked "An RD QP takes requests with any Q_Key."
         PlacementAcked "An ATOMIC WRITE or FLUSH is answered by an ACK."
     }
 

@@ -81,8 +81,8 @@ fn line(sum: &Summary, has_failed: bool, seconds: f64) -> String {
     format!(
         "packets {} seeds {} faults {} (lost {} duplicated {} delayed {} corrupted {} \
          truncated {} full {} troubles {}) \
-         messages {} verified {} MB dead connections {}{} violations {} in {seconds:.1} s, \
-         {:.0} packets/s",
+         messages {} (RD {} XRC {}) verified {} MB dead connections {}{} violations {} \
+         in {seconds:.1} s, {:.0} packets/s",
         sum.packets,
         sum.seeds,
         faults.total(),
@@ -94,6 +94,8 @@ fn line(sum: &Summary, has_failed: bool, seconds: f64) -> String {
         faults.refused,
         faults.troubles,
         sum.messages,
+        sum.rd_messages,
+        sum.xrc_messages,
         sum.bytes / 1_000_000,
         sum.dead,
         match sum.operations {

@@ -22,6 +22,8 @@ use uroce_transport::{PostError, QpChange, QpState, SendOp, WcOpcode, WcStatus};
 pub(crate) struct Excuses {
     /// The connection was struck: its QPs may go to ERR.
     pub(crate) is_struck: bool,
+    /// Whether an RD QP has told why this EEC ended.
+    pub(crate) is_explained: bool,
     /// This send, by its `wr_id`, must fail with this status.
     pub(crate) doomed: Option<(u64, WcStatus)>,
     /// A send may fail with this status.

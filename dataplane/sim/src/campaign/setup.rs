@@ -57,6 +57,8 @@ impl Traffic {
             shared: Vec::new(),
             rng,
             messages: 0,
+            rd_messages: 0,
+            xrc_messages: 0,
             bytes: 0,
             dead: 0,
             operations: 0,

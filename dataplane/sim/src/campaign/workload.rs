@@ -179,6 +179,8 @@ pub(crate) struct Traffic {
     pub(crate) shared: Vec<SharedWord>,
     pub(crate) rng: Rng,
     pub(crate) messages: u64,
+    pub(crate) rd_messages: u64,
+    pub(crate) xrc_messages: u64,
     pub(crate) bytes: u64,
     pub(crate) dead: u64,
     /// Number of control operations that were carried out.

@@ -135,9 +135,17 @@ impl SimEnv<'_> {
     /// Place of the XRC shared receive queue with this number, if it is of the QP's XRC domain.
     fn place_of(&self, srqn: Srqn) -> Option<usize> {
         let xrcd = self.slots[usize::from(self.at.qp)].xrcd;
-        let is_it = |queue: &NamedQueue| (queue.srqn, queue.xrcd) == (srqn, xrcd);
-        self.named.iter().position(is_it)
+        let is_its = |queue: &NamedQueue| queue.xrcd == xrcd || takes_any_domain();
+        self.named.iter().position(|queue| queue.srqn == srqn && is_its(queue))
     }
+}
+
+/// Returns whether the bug is planted that the XRC domain of a queue is not checked.
+fn takes_any_domain() -> bool {
+    #[cfg(feature = "seeded-bugs")]
+    return uroce_transport::is_planted(uroce_transport::Bug::XrcForeignQueue);
+    #[cfg(not(feature = "seeded-bugs"))]
+    false
 }
 
 impl SimEnv<'_> {

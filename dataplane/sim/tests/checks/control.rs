@@ -7,6 +7,7 @@ use uroce_transport::{
 };
 use uroce_wire::{PathMtu, Pkey, Psn, Qkey, Qpn, Syndrome};
 
+use super::frames::bth;
 use super::scene::{A, B, TIMEOUT, only_success, rnr_naks, statuses};
 
 /// A change to a state, with every attribute that some service takes on the way there, each with a
@@ -201,6 +202,20 @@ fn timers_given_on_the_way_to_rtr_need_not_be_given_again() {
         let (attr, half) = (pair.qp(A).attr(), Terms::default().half[A]);
         let held = (attr.timeout, attr.retry_cnt, attr.rnr_retry);
         assert_eq!(held, (half.timeout, 1, half.rnr_retry), "{qp_type}");
+    }
+}
+
+#[test] //= check H2 test
+//= check B6 test
+fn an_rnr_nak_has_the_timer_code_that_was_given_on_the_way_to_rtr() {
+    for code in 0..32 {
+        let mut pair = Pair::with(|terms| terms.half[B].min_rnr_timer = code);
+        pair.send(A, 10);
+        pair.run_until(|pair| !rnr_naks(pair, B).is_empty());
+        let record = pair.world.record().unwrap();
+        let nak = record.sightings().find(|sighting| sighting.from == B).unwrap();
+        // AETH follows the BTH of 12 bytes: 0, then 01 for RNR NAK, then the code.
+        assert_eq!(nak.frame[bth(false) + 12], 0x20 | code, "code {code}");
     }
 }
 

@@ -7,7 +7,7 @@ use uroce_transport::{
     AsyncEvent, Counter, DropReason, PathMigState, QpChange, QpState, QpType, Side, StaticRate,
     WcStatus,
 };
-use uroce_wire::{Encap, NakCode, OpCode, Pkey, Syndrome};
+use uroce_wire::{Encap, Frame, NakCode, OpCode, Pkey, Syndrome, Vlan};
 
 use crate::{A, B, Scene};
 
@@ -310,6 +310,92 @@ fn migrating_at_any_packet_the_result_is_that_without_a_migration() {
             scene.pair.rd_write(scene.here[0], scene.there[0], 0, None);
             scene.pair.rd_write(scene.there[0], scene.here[0], 0, None);
             assert_migrated(&mut scene);
+        }
+    }
+}
+
+/// The path of an end on a rail, with an address vector that no other path has.
+fn vector(scene: &Scene, end: usize, rail: usize, vlan: Option<u16>) -> Encap {
+    let number = (2 * end + rail) as u8;
+    Encap {
+        vlan: vlan.map(|vid| Vlan { vid, pcp: number + 1 }),
+        traffic_class: 0x68 + 4 * number,
+        flow_label: 0x12345 + u32::from(number),
+        hop_limit: 17 + number,
+        src_port: 0xc123 + u16::from(number),
+        ..scene.pair.path_on(end, rail)
+    }
+}
+
+/// Asserts that both ends have sent by this rail, all frames with the headers of its vector.
+#[track_caller]
+fn assert_addressed(scene: &Scene, rail: usize, vlan: Option<u16>) {
+    let record = scene.pair.world.record().unwrap();
+    for end in [A, B] {
+        let (expected, mut count) = (vector(scene, end, rail, vlan), 0);
+        for sighting in record.sightings().filter(|sighting| sighting.from == end) {
+            let Ok(Frame::Roce(found)) = Frame::parse(&sighting.frame) else { panic!() };
+            let is_ipv6 = found.l3[0] >> 4 == 6;
+            let first = u32::from_be_bytes(*found.l3.first_chunk().unwrap());
+            let found = Encap {
+                src_mac: found.src_mac,
+                dst_mac: found.dst_mac,
+                vlan: found.vlan,
+                src: found.src,
+                dst: found.dst,
+                traffic_class: found.traffic_class,
+                flow_label: if is_ipv6 { first & 0xf_ffff } else { expected.flow_label },
+                hop_limit: found.hop_limit,
+                src_port: found.src_port,
+            };
+            assert_eq!(found, expected, "end {end}, rail {rail}");
+            count += 1;
+        }
+        assert!(count > 0, "end {end}, rail {rail}");
+    }
+}
+
+#[test] //= check H13 test
+//= check R28 test
+fn every_packet_of_an_eec_has_the_address_vector_of_the_path_in_use() {
+    for (is_ipv6, vlan) in [(false, None), (true, None), (true, Some(7))] {
+        let mut scene = Scene::of(Pair::reset(|terms| {
+            (terms.qp_type, terms.is_ipv6) = (QpType::Eec, is_ipv6);
+            terms.rails = Rails::TwoPorts;
+        }));
+        for end in [A, B] {
+            for mut change in scene.pair.changes(end) {
+                if let Some(path) = &mut change.path {
+                    path.encap = vector(&scene, end, 0, vlan);
+                }
+                scene.pair.modify(end, &change).unwrap();
+            }
+            let mut alternate = scene.pair.alternate(end, 1);
+            alternate.path.encap = vector(&scene, end, 1, vlan);
+            let rearm = QpChange {
+                alt_path: Some(alternate),
+                path_mig_state: Some(PathMigState::Rearm),
+                ..QpChange::default()
+            };
+            scene.pair.modify(end, &rearm).unwrap();
+        }
+        for rail in [0, 1] {
+            let pairs = scene.here.into_iter().zip(scene.there);
+            for (from, to) in pairs.flat_map(|(here, there)| [(here, there), (there, here)]) {
+                scene.pair.rd_recv(to, 1000);
+                scene.pair.rd_send(from, to, 700);
+                scene.pair.rd_read(from, to, 700);
+                scene.pair.rd_fetch_add(from, to, 1);
+            }
+            scene.run();
+            assert_addressed(&scene, rail, vlan);
+            if rail == 0 {
+                scene.pair.migrate(A).unwrap();
+                // The other end follows.
+                scene.pair.rd_write(scene.here[0], scene.there[0], 0, None);
+                scene.run();
+            }
+            scene.pair.world.record_mut().unwrap().clear();
         }
     }
 }

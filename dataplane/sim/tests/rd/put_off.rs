@@ -57,6 +57,28 @@ fn a_message_that_is_refused_twice_before_it_is_sent_again_is_not_executed_twice
     assert!(put_off > 0, "the second refusal has come in time at least once");
 }
 
+#[test] //= check B8 test
+fn a_refused_message_of_many_packets_on_a_slow_link_uses_up_no_retries() {
+    let mut scene = Scene::with(|terms| {
+        terms.settings.gbps = 1;
+        terms.half[B].min_rnr_timer = 1;
+        terms.half[A].retry_cnt = 2;
+    });
+    // Copies of packets that follow the refused one come while the next are refused.
+    for nth in [8, 10, 12, 14, 16] {
+        scene.pair.rule(Rule::duplicate(Duration::from_micros(4)).from(A).nth(nth));
+    }
+    let [first, ..] = scene.here;
+    let send = scene.pair.rd_send(first, scene.there[0], 5000);
+    scene.pair.run_for(Duration::from_micros(300));
+    let recv = scene.pair.rd_recv(scene.there[0], 5000);
+    scene.run();
+    scene.assert_succeeded(first, Side::Send, &[send]);
+    scene.assert_succeeded(scene.there[0], Side::Recv, &[recv]);
+    assert!(scene.resyncs(A).is_empty(), "no other RD QP is in line");
+    assert!(scene.pair.count(A, Counter::PacketSeqErr) <= 1, "{:#?}", scene.pair.trace(60));
+}
+
 /// To SQD, with an event when it has drained.
 fn drain() -> QpChange {
     QpChange { en_sqd_async_notify: Some(true), ..QpChange::to(QpState::Sqd) }

@@ -2,8 +2,10 @@
 
 use core::time::Duration;
 
-use uroce_sim::{At, Rule};
-use uroce_transport::{AsyncEvent, Counter, DropReason, QpChange, QpState, SendOp, Side, WcStatus};
+use uroce_sim::{At, Pair, Rule};
+use uroce_transport::{
+    AsyncEvent, Counter, DropReason, QpChange, QpState, QpType, SendOp, Side, WcStatus,
+};
 use uroce_wire::{NakCode, OpCode, Syndrome};
 
 use crate::{A, B, SHORTLY, Scene};
@@ -258,6 +260,31 @@ fn a_resync_out_of_place_gets_the_verdict_of_its_state_and_is_counted() {
     assert_eq!(scene.pair.drops(B, DropReason::QpNotReady), 1);
     assert_eq!(scene.pair.count(B, Counter::RdResyncs), 0);
     assert_eq!(scene.pair.seen(B), []);
+}
+
+#[test] //= check R21 test
+fn a_resync_to_an_eec_in_reset_or_init_is_dropped_as_any_packet_and_changes_nothing() {
+    for state in [QpState::Reset, QpState::Init] {
+        let mut pair = Pair::reset(|terms| terms.qp_type = QpType::Eec);
+        pair.bring_to(A, QpState::Rts);
+        pair.bring_to(B, state);
+        let mut scene = Scene::of(pair);
+        let opcodes = [OpCode::RD_SEND_ONLY, OpCode::RD_ACKNOWLEDGE, OpCode::RD_RESYNC];
+        for (before, opcode) in (0..).zip(opcodes) {
+            // The PSN is ahead: a RESYNC that counted would move the expected one.
+            let psn = scene.pair.psn(A, 3);
+            let packet = scene.pair.craft(A, opcode).psn(psn);
+            scene.pair.deliver(A, &packet);
+            let dropped = scene.pair.drops(B, DropReason::QpNotReady);
+            assert_eq!(dropped, before + 1, "{opcode:?} in {state}");
+        }
+        assert_eq!(scene.pair.count(B, Counter::RdResyncs), 0);
+        assert_eq!(scene.pair.seen(B), []);
+        assert_eq!(scene.pair.take_events(B), []);
+        assert_eq!(scene.pair.qp(B).state(), state);
+        scene.pair.bring_to(B, QpState::Rts);
+        scene.assert_eecs_live();
+    }
 }
 
 #[test] //= check R23 test

@@ -42,7 +42,7 @@ impl Datagrams {
         let source = Source { psn: seen.psn, psns, qpn: seen.src_qpn };
         self.sources.push_back(source);
         let is_newest = |newest: Source| distance(seen.psn, newest.psn) >= 0;
-        if shape.kind == Kind::Resync || self.newest.is_none_or(is_newest) {
+        if self.newest.is_none_or(is_newest) {
             self.newest = Some(source);
         }
         self.may_have_executed |= shape.kind != Kind::Resync;

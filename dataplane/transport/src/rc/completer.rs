@@ -227,7 +227,7 @@ impl Requester {
             return Err(WcStatus::RnrRetryExcErr);
         }
         //= check B6 — after a missing response too: its repeated request waits as long
-        //= check B8 — the refused message is sent again from its PSN, with all that followed it
+        //= check B8 — the refused message is sent again from its PSN, then all that followed it
         if acked == Acked::All {
             self.go_back_to_refused(psn);
         }

@@ -266,7 +266,7 @@ impl Requester {
         if asks && !self.may_ask(wqe, context) {
             return Step::Idle;
         }
-        let lacks_credit = self.lacks_credit(wqe);
+        let lacks_credit = self.lacks_credit(wqe, context.attr);
         if lacks_credit && in_flight > 0 && self.unasked == 0 {
             return Step::Idle;
         }
@@ -341,11 +341,13 @@ impl Requester {
         self.rd_atomic < max && self.in_flight() + wqe.psns <= PSN_WINDOW
     }
 
-    /// Returns whether the peer may have no receive for the message. Then it is sent packet by
-    /// packet, each requesting an acknowledgement and with it new credits.
+    /// Returns whether the peer may have no receive for the message, by its credits or its RNR NAK.
+    /// Then it is sent packet by packet, each requesting an acknowledgement.
     //= check A19 — without credit one packet probes
-    fn lacks_credit(&self, wqe: &SendWqe) -> bool {
-        self.is_limited && self.credit_limit.is_before(wqe.ssn) && wqe.op.needs_receive()
+    //= check B8 — so it does after an RNR NAK: the rest may still be under way from the first time
+    fn lacks_credit(&self, wqe: &SendWqe, attr: &Attributes) -> bool {
+        let is_limited = self.is_limited && self.credit_limit.is_before(wqe.ssn);
+        (is_limited || self.retry.is_refused(attr)) && wqe.op.needs_receive()
     }
 
     /// Returns whether the QP's rate delays packets so much that a probe could become due, or the

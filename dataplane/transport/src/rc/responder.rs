@@ -91,7 +91,7 @@ pub(crate) struct Responder {
     awaits: Awaits,
     /// PSN after the newest packet that was dropped since the NAK.
     gap_end: Psn,
-    /// Time of the newest sequence NAK.
+    /// Time of the newest NAK.
     nak_at: Stamp,
     /// Time from a sequence NAK to the packet that it asked for, in nanoseconds; 0 if not known.
     repair: u32,
@@ -320,7 +320,7 @@ impl Responder {
             Outbound { path: context.path(), bth, ext, by: context.by, payload: Gather::EMPTY };
         let Ok(len) = env.transmit(&packet) else { return Step::Blocked };
         self.answer = None;
-        if self.awaits == Awaits::Missing && !matches!(syndrome, Syndrome::Ack { .. }) {
+        if !matches!(syndrome, Syndrome::Ack { .. }) {
             self.nak_at = Stamp::of(context.now);
         }
         if self.is_refusing { Step::Refused } else { Step::Sent(len) }

@@ -59,7 +59,7 @@ enum Waits {
 }
 
 bitflags! {
-    /// NAKs, and the silence of the peer, that were acted upon since the last progress.
+    /// NAKs, and the silence of the peer, since the last progress.
     #[derive(Clone, Copy, Default, Debug)]
     struct Noted: u8 {
         /// An implied NAK; further ones wait for the timer.
@@ -72,6 +72,8 @@ bitflags! {
         const PROBED = 1 << 3;
         /// An implied NAK on the former path, by which later answers may still come.
         const FORMER = 1 << 4;
+        /// An RNR NAK.
+        const REFUSED = 1 << 5;
     }
 }
 
@@ -116,7 +118,7 @@ impl Retry {
     pub(super) fn reload(&mut self, attr: &Attributes) {
         let is_forgotten = seeded!(BudgetNotReloaded);
         self.transport_left = if is_forgotten { self.transport_left } else { attr.retry_cnt };
-        self.noted = Noted::empty();
+        self.noted &= Noted::REFUSED;
         self.stop_ack();
         self.noted.set(Noted::PROBE_DUE, self.waits_for_life());
     }
@@ -300,6 +302,7 @@ impl Retry {
         let code = if seeded!(RnrTableTypo) && code == 13 { 12 } else { code };
         self.deadline = Deadline(now + rnr_timeout(code));
         self.waits = Waits::Receiver;
+        self.noted |= Noted::REFUSED;
         // The end of the wait has no probe before it.
         self.lead = 0;
         true
@@ -314,6 +317,13 @@ impl Retry {
     /// Sets the number of RNR retries that are left.
     pub(super) fn set_rnr_left(&mut self, rnr_left: u8) {
         self.rnr_left = rnr_left;
+    }
+
+    /// Returns whether an RNR NAK has come since the last progress. Never without an ACK timer: the
+    /// loss of a lone packet would not show.
+    #[inline]
+    pub(super) fn is_refused(&self, attr: &Attributes) -> bool {
+        self.noted.contains(Noted::REFUSED) && attr.timeout != 0
     }
 
     #[inline]
@@ -386,7 +396,7 @@ impl Retry {
         let expired = !self.is_held() && self.deadline.is_due(now);
         if expired {
             self.deadline = Deadline::NEVER;
-            self.noted = Noted::empty();
+            self.noted &= Noted::REFUSED;
         }
         expired
     }

@@ -16,6 +16,7 @@ use crate::env::{AccessKind, Env, Memory, Output};
 use crate::inbound::{check_range, fits_position, flush_of, is_allowed, needs_receive};
 use crate::rc::resources::Placed;
 use crate::time::Instant;
+use crate::timer::rnr_timeout;
 use crate::wqe::MAX_MESSAGE_LEN;
 
 /// Shortest time after which a sequence NAK is given again only because the gap is still there, in
@@ -64,7 +65,7 @@ impl Responder {
         //= check A2 — no second NAK for the same gap within a round trip
         //= check A21 — and no NAK of another kind before the expected packet
         let is_waiting = self.awaits != Awaits::Nothing && !seeded!(DoubleNak);
-        if is_waiting && !self.is_lost_again(psn, context.now) {
+        if is_waiting && !self.is_lost_again(psn, context) {
             if self.gap_end.is_before(psn.next()) {
                 self.gap_end = psn.next();
             }
@@ -81,13 +82,19 @@ impl Responder {
     /// Returns whether a packet ahead of the expected one shows that the NAK, or the packet that it
     /// asked for, was lost: the peer has gone back and has passed the expected packet again, or it
     /// still sends new packets some round trips after the NAK.
-    fn is_lost_again(&mut self, psn: Psn, now: Instant) -> bool {
+    fn is_lost_again(&mut self, psn: Psn, context: &Context<'_>) -> bool {
         if self.owes_nak() {
             return false;
         }
-        let age = self.nak_at.age(now);
-        // Sooner than a repair takes, only a packet that was overtaken looks like a repetition.
-        if psn.is_before(self.gap_end) && age >= self.repair / 2 {
+        let age = self.nak_at.age(context.now);
+        // Sooner than a repair takes, or the peer may come back after an RNR NAK, only an overtaken
+        // packet looks like a repetition. Half of that time: the peer has its own clock.
+        let repair = match self.awaits {
+            Awaits::Refused => rnr_timeout(context.attr.min_rnr_timer).as_nanos() as u32,
+            _ => self.repair,
+        };
+        let soonest = repair / 2;
+        if psn.is_before(self.gap_end) && age >= soonest {
             return true;
         }
         let patience = NAK_AGAIN_NS.max(self.repair.saturating_mul(4));
