@@ -1,6 +1,7 @@
 //! An endpoint: its addresses, and the queues that can be taken from it.
 
 use crate::counters::Counters;
+use crate::peers::Peers;
 use crate::queue::{Queue, Taken};
 use crate::socket::Socket;
 use std::io;
@@ -99,6 +100,7 @@ pub struct Endpoint {
     sockets: Vec<Arc<[Socket]>>,
     taken: Arc<Taken>,
     counters: Arc<Counters>,
+    peers: Arc<Peers>,
 }
 
 impl Endpoint {
@@ -135,8 +137,8 @@ impl Endpoint {
             sockets.push(open(queue)?);
         }
         let taken = Arc::new(Mutex::new(vec![false; usize::from(config.queues)]));
-        let counters = Arc::default();
-        Ok(Endpoint { config, sockets, taken, counters })
+        let (counters, peers) = Default::default();
+        Ok(Endpoint { config, sockets, taken, counters, peers })
     }
 
     /// Takes queue `index`, counted from 0. It can be taken again once the returned queue is
@@ -154,7 +156,7 @@ impl Endpoint {
             return Err(QueueError::Taken { index });
         }
         let (sockets, taken) = (Arc::clone(sockets), Arc::clone(&self.taken));
-        Ok(Queue::new(index, sockets, &self.config, &self.counters, taken))
+        Ok(Queue::new(index, sockets, &self.config, &self.counters, &self.peers, taken))
     }
 
     /// Returns the counters of all queues together.

@@ -19,6 +19,7 @@
 //! - A datagram with a wrong CRC becomes a frame with a wrong CRC. If the CRC is right for some
 //!   identification, the frame has this identification.
 //! - No call blocks. Calls of a queue allocate only for the kernel's control messages.
+//! - Only a peer that receives by UDP sockets too is sent several datagrams as one message.
 //! - At most one endpoint in a network namespace has an address; opening a second one fails.
 //!
 //! Not here: neighbours and routes, which are the kernel's; multicast.
@@ -28,6 +29,7 @@
 mod counters;
 mod endpoint;
 mod fields;
+mod peers;
 mod queue;
 mod receive;
 mod send;

@@ -2,6 +2,7 @@
 
 use crate::counters::Counters;
 use crate::endpoint::EndpointConfig;
+use crate::peers::Peers;
 use crate::receive::{Received, Receiving};
 use crate::send::Sending;
 use crate::socket::Socket;
@@ -27,10 +28,12 @@ impl Queue {
         sockets: Arc<[Socket]>,
         config: &EndpointConfig,
         counters: &Arc<Counters>,
+        peers: &Arc<Peers>,
         taken: Arc<Taken>,
     ) -> Queue {
-        let sending = Sending::new(Arc::clone(&sockets), Arc::clone(counters));
-        let receiving = Receiving::new(Arc::clone(&sockets), config, Arc::clone(counters));
+        let sending = Sending::new(Arc::clone(&sockets), Arc::clone(counters), Arc::clone(peers));
+        let receiving =
+            Receiving::new(Arc::clone(&sockets), config, Arc::clone(counters), Arc::clone(peers));
         Queue { index, sockets, sending, receiving, taken }
     }
 

@@ -4,6 +4,7 @@ use crate::counters::Counters;
 use crate::endpoint::EndpointConfig;
 use crate::fields::Fields;
 use crate::mac_of;
+use crate::peers::Peers;
 use crate::socket::{Control, Receipt, Socket};
 use nix::errno::Errno;
 use std::sync::Arc;
@@ -32,6 +33,7 @@ pub(crate) struct Receiving {
     /// Largest Ethernet payload in bytes of a frame.
     mtu: usize,
     counters: Arc<Counters>,
+    peers: Arc<Peers>,
     buffer: Box<[u8]>,
     control: Control,
     /// Datagrams in `buffer` that were not passed on yet.
@@ -106,6 +108,7 @@ impl Receiving {
         sockets: Arc<[Socket]>,
         config: &EndpointConfig,
         counters: Arc<Counters>,
+        peers: Arc<Peers>,
     ) -> Receiving {
         Receiving {
             overflows: vec![0; sockets.len()],
@@ -113,6 +116,7 @@ impl Receiving {
             mac: config.mac,
             mtu: config.mtu.into(),
             counters,
+            peers,
             buffer: vec![0; MESSAGE].into_boxed_slice(),
             control: Control::default(),
             rest: None,
@@ -191,6 +195,7 @@ impl Receiving {
             sockets,
             mac,
             counters,
+            peers,
             buffer,
             control,
             rest,
@@ -211,6 +216,7 @@ impl Receiving {
                         overflows[at] = total;
                         counters.rx_no_room.add(more.into());
                     }
+                    peers.note(receipt.from);
                     let template = headers(&receipt, socket.ip().into(), *mac);
                     *rest = Some(Rest { receipt, template, done: 0 });
                     *is_alone = std::mem::replace(last, at) != at;

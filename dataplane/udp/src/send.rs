@@ -3,6 +3,7 @@
 
 use crate::counters::Counters;
 use crate::fields::Fields;
+use crate::peers::Peers;
 use crate::socket::{Manner, Socket};
 use nix::errno::Errno;
 use std::io::IoSlice;
@@ -25,6 +26,7 @@ pub(crate) struct Sending {
     /// For each socket, whether the kernel cuts long messages into datagrams.
     can_segment: Vec<bool>,
     counters: Arc<Counters>,
+    peers: Arc<Peers>,
     fields: KernelFields,
 }
 
@@ -57,9 +59,13 @@ struct Run<'a> {
 }
 
 impl Sending {
-    pub(crate) fn new(sockets: Arc<[Socket]>, counters: Arc<Counters>) -> Sending {
+    pub(crate) fn new(
+        sockets: Arc<[Socket]>,
+        counters: Arc<Counters>,
+        peers: Arc<Peers>,
+    ) -> Sending {
         let can_segment = vec![true; sockets.len()];
-        Sending { sockets, can_segment, counters, fields: KernelFields::default() }
+        Sending { sockets, can_segment, counters, peers, fields: KernelFields::default() }
     }
 
     /// Carries out [`Queue::send`](crate::Queue::send).
@@ -94,7 +100,8 @@ impl Sending {
             Run { path, datagrams: [(&[], [0; ICRC_LEN]); SEGMENTS_MAX], count: 1, bytes: 0 };
         run.datagrams[0] = (datagram.transport, crc);
         run.bytes = segment + ICRC_LEN;
-        let most = if self.can_segment[path.socket] { SEGMENTS_MAX } else { 1 };
+        let is_cut = self.can_segment[path.socket] && self.peers.takes_messages(path.to);
+        let most = if is_cut { SEGMENTS_MAX } else { 1 };
         for frame in others.take(most - 1) {
             let Some((other, datagram)) = self.path_of(frame) else { break };
             let len = datagram.transport.len();
@@ -202,7 +209,11 @@ mod tests {
         let own = Ipv4Addr::LOCALHOST;
         let socket = Socket::open(SocketAddr::new(own.into(), 0), false).expect("opens");
         let counters = Arc::<Counters>::default();
-        let mut sending = Sending::new([socket].into(), Arc::clone(&counters));
+        let peers = Arc::<Peers>::default();
+        for peer in [Ipv4Addr::BROADCAST, own] {
+            peers.note(SocketAddr::new(peer.into(), Udp::ROCE_PORT));
+        }
+        let mut sending = Sending::new([socket].into(), Arc::clone(&counters), peers);
         let to = |to| vec![packet(own, to); 2];
         for frames in [to(Ipv4Addr::BROADCAST), to(own)] {
             assert_eq!(sending.send(frames.iter().map(Vec::as_slice)), 2);

@@ -1,5 +1,6 @@
 //! Two endpoints at addresses of the loopback interface, which needs no privilege.
 
+use nix::sys::socket::{setsockopt, sockopt};
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 use std::time::{Duration, Instant};
 use uroce_udp::{Endpoint, EndpointConfig, OpenError, Queue, QueueError, mac_of};
@@ -70,6 +71,11 @@ fn packets_come_whole_however_they_were_gathered() {
         let [one, other] = addresses;
         let mut sender = queue(one);
         let mut receiver = if one == other { None } else { Some(queue(other)) };
+        // A peer that has sent something may be sent messages.
+        let first = packet(other, one, 8, 0);
+        let of = receiver.as_mut().unwrap_or(&mut sender);
+        assert_eq!(of.send([&first[..]].into_iter()), 1);
+        assert_eq!(receive(&mut sender, 1).len(), 1);
         let lens = [1024, 1024, 1024, 512, 512, 0, 4096, 4096, 8, 16, 16];
         let sent: Vec<_> =
             (0..100).map(|at| packet(one, other, lens[at % lens.len()], at as u32)).collect();
@@ -87,6 +93,30 @@ fn packets_come_whole_however_they_were_gathered() {
             assert_eq!((got.src, got.dst), (sent.src, sent.dst));
             assert_eq!((got.src_mac, got.dst_mac), (mac_of(one), mac_of(other)));
             assert_eq!((got.traffic_class, got.src_port), (0x6a, 4791));
+        }
+    }
+}
+
+/// A socket that reads messages shows what an interface in between, or a packet socket, would see.
+#[test]
+fn datagrams_are_one_message_only_to_a_peer_that_receives_by_sockets() {
+    let [one, other] = [address(), address()];
+    let mut sender = queue(one);
+    let peer = UdpSocket::bind((other, 4791)).expect("binds");
+    peer.set_read_timeout(Some(Duration::from_secs(10))).expect("takes it");
+    setsockopt(&peer, sockopt::UdpGroSegment, &true).expect("Linux has it");
+    let dpdk = UdpSocket::bind((other, 0)).expect("binds");
+    let frames: Vec<_> = (0..3).map(|number| packet(one, other, 1024, number)).collect();
+    let datagram = Bth::LEN + 1024 + 4;
+    for (last, lens) in [(None, [1; 3].as_slice()), (Some(&peer), &[3]), (Some(&dpdk), &[1; 3])] {
+        if let Some(from) = last {
+            from.send_to(&[7; 20], (one, 4791)).expect("sends");
+            assert_eq!(receive(&mut sender, 1).len(), 1);
+        }
+        assert_eq!(sender.send(frames.iter().map(Vec::as_slice)), 3);
+        let mut buffer = [0; 9000];
+        for len in lens {
+            assert_eq!(peer.recv(&mut buffer).expect("comes"), len * datagram, "{last:?}");
         }
     }
 }

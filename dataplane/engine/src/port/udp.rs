@@ -66,6 +66,7 @@ impl UdpPort {
             max_queue_pairs: uroce_udp::QUEUES_MAX,
             max_mtu: Some(MTU_MAX),
             rss: queue_pairs > 1,
+            rss_ports: queue_pairs > 1,
             steering: false,
             rx_checksum: true,
             tx_checksum: true,
