@@ -239,6 +239,18 @@ pub(crate) const MODELS: &[Model] = &[
         run: events::raise_and_take,
     },
     Model {
+        name: "events-port-up",
+        about: "the last event of a port that comes up again is PORT_ACTIVE",
+        preemptions: 3,
+        run: events::up_and_down_and_up,
+    },
+    Model {
+        name: "events-port-down",
+        about: "the last event of a port that goes down is PORT_ERR",
+        preemptions: 3,
+        run: events::up_and_down,
+    },
+    Model {
         name: "events-close",
         about: "no event comes after its source's end",
         preemptions: 2,

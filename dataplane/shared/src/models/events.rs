@@ -38,6 +38,31 @@ pub(crate) fn raise_and_take() {
     assert_eq!(kinds, [EventKind::CommEst, EventKind::QpFatal]);
 }
 
+/// A link comes up, goes down and comes up while a thread takes events: the last one that is taken
+/// is the link's state.
+pub(crate) fn up_and_down_and_up() {
+    take_last(&[EventKind::PortActive, EventKind::PortErr, EventKind::PortActive]);
+}
+
+/// So it is if the link stays down.
+pub(crate) fn up_and_down() {
+    take_last(&[EventKind::PortActive, EventKind::PortErr]);
+}
+
+/// Takes events while these are raised. The last one that is taken must be the last of them.
+fn take_last(kinds: &'static [EventKind]) {
+    let events = EventChannel::new(1).expect("a channel");
+    let guard = events.admit(Subject::Port(1)).expect("room for one");
+    let raiser = guard.raiser();
+    let watch = thread::spawn(move || kinds.iter().for_each(|&kind| raiser.raise(kind)));
+    let mut last = next(&events).map(|event| event.kind);
+    watch.join().expect("no panic");
+    while let Some(event) = next(&events) {
+        last = Some(event.kind);
+    }
+    assert_eq!(last.as_ref(), kinds.last());
+}
+
 /// The source closes while an event is raised and another is taken: none comes afterwards.
 pub(crate) fn close() {
     let events = EventChannel::new(1).expect("a channel");

@@ -235,8 +235,7 @@ impl<W: Copy> RingFeed<W> {
     pub fn take(&mut self, limit: u32, mut take: impl FnMut(&W, &[Sge]) -> bool) -> u32 {
         let mut taken = 0;
         while taken < limit {
-            let Ok(chunk) = self.wrs.read_chunk(1) else { break };
-            let Some(queued) = chunk.as_slices().0.first() else { break };
+            let Ok(queued) = self.wrs.peek() else { break };
             let is_accepted = match queued.num_sge as usize {
                 0 => take(&queued.wr, &[]),
                 1 => take(&queued.wr, slice::from_ref(&queued.first)),
@@ -245,7 +244,7 @@ impl<W: Copy> RingFeed<W> {
             self.refused += u32::from(!is_accepted);
             // One by one: when the core flushes, the application may poll this request while the
             // next one is handled, and must then find its slot free.
-            chunk.commit_all();
+            let _ = self.wrs.pop();
             taken += 1;
         }
         self.taken = self.taken.wrapping_add(taken);

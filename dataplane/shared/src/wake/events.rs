@@ -7,8 +7,9 @@
 //! ```
 //!
 //! A source has one bit per kind of event, so an event that comes again before it was taken is the
-//! same event: nothing is lost and nothing grows. A source with a bit set is in the ready queue
-//! once. An eventfd in semaphore mode has a token for each entry, as with completion channels.
+//! same event: nothing is lost and nothing grows. Of a port's two events the later one is given
+//! last. A source with a bit set is in the ready queue once. An eventfd in semaphore mode has a
+//! token for each entry, as with completion channels.
 //!
 //! The ready queue consists of stretches (`ready`). A stretch is allocated when the sources fill
 //! the others, so a device that may have many objects uses no memory for objects that do not exist.
@@ -58,7 +59,8 @@ macro_rules! event_kinds {
         }
 
         impl EventKind {
-            /// All kinds, in the order of their numbers.
+            /// All kinds, in the order of their numbers. Of two events of a source, neither of them
+            /// taken yet, the lower kind is given first.
             pub const ALL: &'static [EventKind] = &[$(EventKind::$kind,)*];
         }
 
@@ -81,8 +83,8 @@ event_kinds! {
     PathMigErr "The peer asked a QP to migrate to another path than its alternate one."
     CqErr "A completion queue has overrun."
     SrqLimitReached "Fewer receives wait in an SRQ than its limit says."
-    PortActive "A port's link has come up."
     PortErr "A port's link has gone down."
+    PortActive "A port's link has come up."
     GidChange "A port's addresses have changed."
     SrqErr "Receives of an SRQ are lost with the lcore that had taken them."
     PeerLost "A QP failed: its peer is gone. For the control plane; applications do not get it."
@@ -142,6 +144,19 @@ struct Source {
     /// given and not acknowledged.
     closed: AtomicBool,
     out: AtomicU32,
+}
+
+impl Source {
+    /// Takes the lowest kind that has happened. Returns it with the bits of the others. All in one
+    /// step, since a port that goes down takes its PORT_ACTIVE back meanwhile.
+    fn take_lowest(&self) -> Option<(EventKind, u32)> {
+        let without = |bits: u32| bits & bits.wrapping_sub(1);
+        let taken = self.happened.fetch_update(Ordering::AcqRel, Ordering::Acquire, |bits| {
+            (bits != 0).then(|| without(bits))
+        });
+        let bits = taken.ok()?;
+        Some((EventKind::lowest_of(bits)?, without(bits)))
+    }
 }
 
 /// The events of an engine. Its file descriptor is readable while one waits.
@@ -272,11 +287,9 @@ impl EventChannel {
             }
             // Acquires the bits of the thread that added the source, or found it in the queue.
             source.is_ready.swap(false, Ordering::AcqRel);
-            let bits = source.happened.load(Ordering::Acquire);
-            let Some(kind) = EventKind::lowest_of(bits) else { continue };
-            source.happened.fetch_and(!kind.bit(), Ordering::AcqRel);
+            let Some((kind, others)) = source.take_lowest() else { continue };
             source.out.fetch_add(1, Ordering::Relaxed);
-            if bits != kind.bit() {
+            if others != 0 {
                 self.make_ready(&source);
             }
             let subject = source.subject;
@@ -286,6 +299,11 @@ impl EventChannel {
     }
 
     fn raise(&self, source: &Arc<Source>, kind: EventKind) {
+        // A link that goes down again before the application knows that it came up stays down for
+        // it: the last event of a port is the port's state.
+        if kind == EventKind::PortErr {
+            source.happened.fetch_and(!EventKind::PortActive.bit(), Ordering::AcqRel);
+        }
         let before = source.happened.fetch_or(kind.bit(), Ordering::AcqRel);
         if before & kind.bit() == 0 {
             self.make_ready(source);

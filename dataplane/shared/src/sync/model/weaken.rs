@@ -35,7 +35,7 @@ pub(crate) enum Kind {
 /// Memory orders that no model has to notice, by file and text of the line, and the reason. An
 /// order that no model needs must be listed here, or should be removed from the source.
 const UNNOTICED: &[(&str, &str, &str)] = &[
-    ("wake/events.rs", "source.happened", "`is_ready` orders the bits"),
+    ("wake/events.rs", "happened.", "`is_ready` orders the bits"),
     ("wake/events.rs", "if source.is_ready.swap(true, Ordering::AcqRel) {", "under the lock"),
     (
         "memory/mr_table.rs",

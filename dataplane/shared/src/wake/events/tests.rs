@@ -34,6 +34,26 @@ fn each_kind_is_given_once_until_it_happens_again() {
     assert_eq!(next(&channel), Some(of_a(EventKind::QpFatal)));
 }
 
+#[test]
+fn the_last_event_of_a_port_is_its_state() {
+    use EventKind::{PortActive, PortErr};
+    let channel = channel(1);
+    let port = channel.admit(Subject::Port(1)).unwrap();
+    let cases: [(&[EventKind], &[EventKind]); 5] = [
+        (&[PortErr, PortActive], &[PortErr, PortActive]),
+        (&[PortActive, PortErr], &[PortErr]),
+        (&[PortErr, PortActive, PortErr], &[PortErr]),
+        (&[PortActive, PortErr, PortActive], &[PortErr, PortActive]),
+        (&[PortActive], &[PortActive]),
+    ];
+    for (happened, expected) in cases {
+        happened.iter().for_each(|kind| port.raise(*kind));
+        let given: Vec<_> = std::iter::from_fn(|| next(&channel)).map(|(_, kind)| kind).collect();
+        assert_eq!(given, expected, "{happened:?}");
+        assert!(!is_readable(&channel));
+    }
+}
+
 #[test] //= check G10 test
 fn a_closed_source_gives_no_event_and_makes_room() {
     let channel = channel(2);
