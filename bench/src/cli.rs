@@ -62,7 +62,8 @@ pub(crate) enum Command {
     /// Limits of machine and device without a protocol: frames, copy, ICRC, ping-pong
     #[command(name = "limits")]
     Limits(LimitsArgs),
-    /// What a NIC and its driver can do, in some minutes, with another machine or a cable loop
+    /// What a NIC and its driver can do, in at most five minutes, with another machine or a cable
+    /// loop
     #[command(name = "nic-check")]
     NicCheck(NicCheckArgs),
     /// What the driver says of a NIC's port

@@ -13,6 +13,7 @@
 //! Invariants
 //! - A server runs only the tests of its own table: a client names one of them.
 //! - Every wait is bounded, except a server's wait for its client.
+//! - The run has a budget of five minutes: no check begins after them, and they end the last one.
 //!
 //! Not here: NICs that QEMU emulates (`deploy/nics`), which run the same properties.
 
@@ -46,8 +47,9 @@ const THIS_MACHINE: &str = "127.0.0.1";
 enum Call {
     /// The versions must be the same.
     Hello { version: String },
-    /// The server's end of a check's test starts. The client's end has `lcores`.
-    Start { check: String, lcores: u16 },
+    /// The server's end of a check's test starts, and has to end within `limit_ms`. The client's
+    /// end has `lcores`.
+    Start { check: String, lcores: u16, limit_ms: u64 },
     /// The client's end has ended, so the server's end has to; `killed` ends it at once.
     End { killed: bool },
     /// There are no more checks.
@@ -63,7 +65,7 @@ struct Reply {
 
 /// Runs the command in the role that the options choose.
 pub(crate) fn run(args: &NicCheckArgs) -> Result<(), BenchError> {
-    let chosen = chosen(&args.only)?;
+    let chosen = chosen(&args.only, args.list)?;
     if args.list {
         chosen.iter().for_each(|check| println!("{:<12} {}", check.name, check.what));
         return Ok(());
@@ -97,10 +99,10 @@ pub(crate) fn run(args: &NicCheckArgs) -> Result<(), BenchError> {
     }
 }
 
-/// Returns the checks of these names; all if there are none.
-fn chosen(names: &[String]) -> Result<Vec<&'static Check>, BenchError> {
+/// Returns the checks of these names. Without names, those that need no hand, or all.
+fn chosen(names: &[String], all: bool) -> Result<Vec<&'static Check>, BenchError> {
     if names.is_empty() {
-        return Ok(CHECKS.iter().collect());
+        return Ok(CHECKS.iter().filter(|check| all || !check.kind.is_by_hand()).collect());
     }
     let find = |name: &String| {
         checks::named(name).ok_or_else(|| {
@@ -182,9 +184,14 @@ mod tests {
 
     #[test]
     fn checks_are_chosen_by_name() {
-        let of =
-            |names: &[&str]| chosen(&names.iter().map(|&name| name.into()).collect::<Vec<_>>());
-        assert_eq!(of(&[]).expect("all").len(), CHECKS.len());
+        let of = |names: &[&str]| {
+            chosen(&names.iter().map(|&name| name.into()).collect::<Vec<_>>(), false)
+        };
+        let alone = of(&[]).expect("those that need no hand");
+        assert_eq!(alone.len(), CHECKS.len() - 1, "all but that of the cable");
+        assert!(!alone.iter().any(|check| check.name == "cable"));
+        assert_eq!(chosen(&[], true).expect("all").len(), CHECKS.len());
+        assert_eq!(of(&["cable"]).expect("by hand").len(), 1);
         let some: Vec<_> = of(&["vlan", "start"]).expect("both").iter().map(|c| c.name).collect();
         assert_eq!(some, ["vlan", "start"]);
         assert!(of(&["vlans"]).expect_err("unknown").to_string().contains("mtu-9000"));

@@ -12,7 +12,7 @@ use std::cell::Cell;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use uroce::config::{self, Config, DeviceConfig, Driver, Ethdev, Lcores, LossConfig, PortConfig};
-use uroce::{Congestion, Context, LcoreGuard, Turn};
+use uroce::{Congestion, Context, Count, LcoreGuard, Turn};
 
 /// Port number of every device.
 pub(crate) const PORT: u8 = 1;
@@ -200,11 +200,19 @@ impl Node {
         Ok((self.sum(&[HANDED_OVER])?, self.sum(&[RECEIVED])?))
     }
 
-    fn sum(&self, names: &[&str]) -> Result<u64, BenchError> {
-        let counts = self.context.counters().step("reading counters")?;
-        let named = counts.iter().filter(|count| names.contains(&count.name));
-        Ok(named.map(|count| count.value).sum())
+    /// Returns the number of packets so far that came by the receive queue of each lcore.
+    pub(crate) fn received_by_queue(&self) -> Vec<u64> {
+        let of_lcores = (0..).map_while(|lcore| self.context.lcore_counters(lcore));
+        of_lcores.map(|counts| sum(&counts, &[RECEIVED])).collect()
     }
+
+    fn sum(&self, names: &[&str]) -> Result<u64, BenchError> {
+        Ok(sum(&self.context.counters().step("reading counters")?, names))
+    }
+}
+
+fn sum(counts: &[Count], names: &[&str]) -> u64 {
+    counts.iter().filter(|count| names.contains(&count.name)).map(|count| count.value).sum()
 }
 
 /// Drives an end between its own operations.

@@ -386,9 +386,8 @@ void uroce_mbuf_free(struct rte_mbuf **mbufs, uint16_t count)
 /* ---- devices and ports --------------------------------------------------------------------- */
 
 /* RoCEv2 is UDP over IPv4 or IPv6, so the hash covers the addresses and the source port. */
-#define RSS_TYPES                                                                                 \
-	(RTE_ETH_RSS_IPV4 | RTE_ETH_RSS_IPV6 | RTE_ETH_RSS_NONFRAG_IPV4_UDP |                     \
-	 RTE_ETH_RSS_NONFRAG_IPV6_UDP)
+#define RSS_PORTS (RTE_ETH_RSS_NONFRAG_IPV4_UDP | RTE_ETH_RSS_NONFRAG_IPV6_UDP)
+#define RSS_TYPES (RTE_ETH_RSS_IPV4 | RTE_ETH_RSS_IPV6 | RSS_PORTS)
 #define RX_CHECKSUMS (RTE_ETH_RX_OFFLOAD_IPV4_CKSUM | RTE_ETH_RX_OFFLOAD_UDP_CKSUM)
 
 int uroce_device_probe(const char *devargs)
@@ -477,6 +476,7 @@ int uroce_port_info(uint16_t port, struct uroce_port_info *out)
 	out->max_rx_packet = info.max_rx_pktlen;
 	out->min_rx_buffer = info.min_rx_bufsize;
 	out->rss = (info.flow_type_rss_offloads & RSS_TYPES) != 0;
+	out->rss_ports = (info.flow_type_rss_offloads & RSS_PORTS) != 0;
 	out->reta_size = info.reta_size;
 	out->scatter = (info.rx_offload_capa & RTE_ETH_RX_OFFLOAD_SCATTER) != 0;
 	out->rx_checksum = (info.rx_offload_capa & RX_CHECKSUMS) == RX_CHECKSUMS;
@@ -928,6 +928,16 @@ int uroce_interface_listen(const char *name)
 		}
 	}
 	return fd >= 0 ? fd : -errno;
+}
+
+int64_t uroce_packet_socket_dropped(int fd)
+{
+	struct tpacket_stats stats;
+	socklen_t size = sizeof(stats);
+
+	if (getsockopt(fd, SOL_PACKET, PACKET_STATISTICS, &stats, &size) != 0)
+		return -errno;
+	return stats.tp_drops;
 }
 
 /* ---- rings of mbufs ------------------------------------------------------------------------ */

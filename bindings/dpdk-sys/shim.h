@@ -81,6 +81,7 @@ struct uroce_port_info {
 	uint32_t max_rx_packet; /* largest frame, Ethernet header and CRC included */
 	uint32_t min_rx_buffer; /* least data room of the receive mempool */
 	uint8_t rss;            /* can distribute packets by IP address or UDP port */
+	uint8_t rss_ports;      /* by UDP port too */
 	uint16_t reta_size;     /* entries of the table by which it does so */
 	uint8_t scatter;        /* can receive into several segments */
 	uint8_t rx_checksum;    /* verifies IPv4 and UDP checksums */
@@ -213,6 +214,9 @@ int uroce_thread_spare_interfaces(void);
 /* Makes an interface receive all frames, whatever their destination address, while the returned
  * descriptor is open. Needs only CAP_NET_RAW. */
 int uroce_interface_listen(const char *name);
+/* Number of frames that the kernel has dropped because the ring of a packet socket was full, since
+ * the last call: the kernel counts from 0 again. */
+int64_t uroce_packet_socket_dropped(int fd);
 
 /* ---- rings of mbufs ------------------------------------------------------------------------ */
 

@@ -19,7 +19,8 @@ pub(crate) struct DeviceArgs {
     /// slower than DPDK's drivers
     #[arg(long, value_name = "IFACE", conflicts_with_all = ["vdev", "pci"])]
     pub(crate) udp: Option<String>,
-    /// Take memory from reserved hugepages, which a NIC without an IOMMU needs
+    /// Take memory from reserved hugepages; for a NIC without an IOMMU this is done without the
+    /// option, if some are free
     #[arg(long)]
     pub(crate) huge: bool,
     /// Local address and prefix length, e.g. 192.0.2.1/24; may be repeated, with GID indexes from 0

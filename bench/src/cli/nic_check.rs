@@ -10,7 +10,8 @@ pub(crate) struct NicCheckArgs {
     #[arg(short = 'p', long, default_value_t = 18520, value_name = "PORT",
         value_parser = clap::value_parser!(u16).range(1..u16::MAX as i64))]
     pub(crate) port: u16,
-    /// Run these checks only, e.g. start,mtu-9000; not at the end that waits
+    /// Run these checks only, e.g. start,mtu-9000, or that of the cable, which asks you to pull it;
+    /// not at the end that waits
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub(crate) only: Vec<String>,
     /// Print the names of the checks and what they do, and run none
@@ -47,7 +48,8 @@ pub(crate) struct NicArgs {
     /// Virtual device in the form of DPDK's --vdev, e.g. net_af_packet0,iface=eth0
     #[arg(long, value_name = "DEVARGS")]
     pub(crate) vdev: Option<String>,
-    /// Take memory from reserved hugepages, which a NIC without an IOMMU needs
+    /// Take memory from reserved hugepages; for a NIC without an IOMMU this is done without the
+    /// option, if some are free
     #[arg(long)]
     pub(crate) huge: bool,
 }

@@ -5,7 +5,8 @@ use crate::cli::DeviceArgs;
 use crate::error::{BenchError, Step};
 use crate::nic_check::{PortReport, Sending};
 use std::time::{Duration, Instant};
-use uroce_engine::eal::{Eal, EalConfig, Memory, ThreadGuard};
+use uroce::config;
+use uroce_engine::eal::{Eal, EalConfig, ThreadGuard};
 use uroce_engine::mbuf::{Mempool, PoolConfig};
 use uroce_engine::port::ring::ring_pair;
 use uroce_engine::port::{By, Feature, Port, PortConfig, QueuePair, vdev};
@@ -29,9 +30,6 @@ pub(crate) struct RawPort {
     eal: &'static Eal,
 }
 
-/// Megabytes of hugepages to take at the start, the same as without hugepages.
-const HUGE_MB: u32 = 512;
-
 impl RawPort {
     /// Opens the device that the options name.
     pub(crate) fn open(args: &DeviceArgs, setting: &Setting) -> Result<Self, BenchError> {
@@ -44,17 +42,7 @@ impl RawPort {
         setting: &Setting,
         queue_pairs: u16,
     ) -> Result<Self, BenchError> {
-        let device = match (&args.vdev, &args.pci) {
-            (Some(device), _) | (None, Some(device)) => device.clone(),
-            (None, None) => {
-                return Err(BenchError::usage("limits needs --vdev, --pci or --in-process"));
-            }
-        };
-        let mut config = EalConfig::default();
-        config.pci_allow.extend(args.pci.clone());
-        if args.huge {
-            config.memory = Memory::Huge { mb: HUGE_MB };
-        }
+        let (config, device) = dpdk(args)?;
         let eal = Eal::init(&config).step("starting DPDK")?;
         Self::open_as(eal, PortConfig { queue_pairs, ..PortConfig::new(device) }, setting)
     }
@@ -118,6 +106,7 @@ impl RawPort {
             sending: Sending::NotTried,
             max_mtu: of.max_mtu,
             rss: of.rss,
+            rss_ports: of.rss_ports,
             by_nic: named(By::Device),
             nic_could: named(By::Software { device_could: true }),
             in_software: named(By::Software { device_could: false }),
@@ -152,6 +141,25 @@ impl RawPort {
     }
 }
 
+/// Returns the parameters with which DPDK starts, those of a test on the same device, and the
+/// device's name for DPDK.
+fn dpdk(args: &DeviceArgs) -> Result<(EalConfig, String), BenchError> {
+    let port = match (&args.vdev, &args.pci) {
+        (Some(devargs), _) => config::PortConfig::vdev(devargs),
+        (None, Some(address)) => config::PortConfig::pci(address),
+        (None, None) => {
+            return Err(BenchError::usage("limits needs --vdev, --pci or --in-process"));
+        }
+    };
+    let device = config::DeviceConfig::new("raw").port(port);
+    let mut config = config::Config::new().device(device);
+    config.eal.huge = args.huge;
+    let eal = uroce_controlplane::dpdk_parameters(&config).step("preparing DPDK")?;
+    // `auto` has become an address by now.
+    let device = args.vdev.as_ref().or(eal.pci_allow.first()).cloned().unwrap_or_default();
+    Ok((eal, device))
+}
+
 /// Returns an MTU with room for the setting's frames and for the headers of a test with this MTU.
 fn port_mtu(setting: &Setting) -> u16 {
     u16::try_from(setting.mtu + 104).unwrap_or(u16::MAX).min(9000)
@@ -166,4 +174,25 @@ fn pool(
     let room = (port_mtu(setting).next_multiple_of(256) + 256).max(ROOM_MIN);
     let config = PoolConfig { name: "limits".into(), count, cache, room, apart, reserved: 0 };
     Mempool::create(eal, &config).step("making a mempool")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use uroce_engine::eal::Memory;
+
+    #[test]
+    fn dpdk_starts_as_for_a_test_on_the_same_device() {
+        let of = |vdev: Option<&str>, pci: Option<&str>, huge| {
+            let (vdev, pci) = (vdev.map(str::to_owned), pci.map(str::to_owned));
+            dpdk(&DeviceArgs { vdev, pci, huge, ..DeviceArgs::default() })
+        };
+        let (eal, device) = of(Some("net_null0"), None, false).expect("a device");
+        assert_eq!(device, "net_null0");
+        assert!(eal.pci_allow.is_empty() && matches!(eal.memory, Memory::NoHuge { .. }));
+        let (eal, device) = of(None, Some("0000:01:00.0"), true).expect("a NIC");
+        assert_eq!((eal.pci_allow, &*device), (vec![device.clone()], "0000:01:00.0"));
+        assert!(matches!(eal.memory, Memory::Huge { .. }));
+        assert!(of(None, None, false).expect_err("none").to_string().contains("--vdev"));
+    }
 }

@@ -36,8 +36,17 @@ pub(super) struct Check {
 pub(super) enum Kind {
     /// The test once, each byte verified.
     Verified,
-    /// The test on as many lcores as the NIC has queue pairs for, each byte verified.
+    /// The test on as many lcores as the NIC has queue pairs for, each byte verified, and packets
+    /// by each receive queue.
     Lcores,
+    /// The test once, each byte verified, while the client's port is disturbed.
+    Disturbed {
+        /// What is done, in turn: what the user is asked for, if anything, and a command of
+        /// `uroce`.
+        steps: &'static [(&'static str, &'static str)],
+        /// Without which the check is not run.
+        needs: Needs,
+    },
     /// The test twice: killed amid traffic, then to its end.
     Restart,
     /// The test once, for a figure of its JSON.
@@ -47,6 +56,22 @@ pub(super) enum Kind {
         /// Unit of the figure.
         unit: &'static str,
     },
+}
+
+/// What a check needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Needs {
+    /// A NIC: only NICs are reset here.
+    Nic,
+    /// Someone at the NIC; the check is named by the user then.
+    Hand,
+}
+
+impl Kind {
+    /// Returns whether someone has to be at the NIC.
+    pub(super) fn is_by_hand(self) -> bool {
+        matches!(self, Kind::Disturbed { needs: Needs::Hand, .. })
+    }
 }
 
 /// Configuration of the ports for a check.
@@ -62,6 +87,20 @@ pub(super) struct Setting {
 
 const PLAIN: Setting = Setting { mtu: 1500, tagged: false, other_mac: false };
 const START: &[&str] = &["write_bw", "-s", "65536", "-n", "100", "-m", "1024", "--verify"];
+
+/// Traffic of some eight seconds, 16 MB at 16 Mb/s. It endures a minute without a link: seven times
+/// a packet is sent again, after 8.6 s or more if the round trip is not known.
+#[rustfmt::skip]
+const EIGHT_SECONDS: &[&str] = &[
+    "write_bw", "-s", "16384", "-n", "1000", "-m", "1024", "--verify", "-u", "21",
+    "--rate_limit_type", "PP", "--rate_limit", "16000",
+];
+/// Such traffic for some 25 seconds, longer than someone takes to pull a cable.
+#[rustfmt::skip]
+const LONG: &[&str] = &[
+    "write_bw", "-s", "16384", "-n", "3000", "-m", "1024", "--verify", "-u", "21",
+    "--rate_limit_type", "PP", "--rate_limit", "16000",
+];
 
 /// All checks, in their order.
 pub(super) static CHECKS: &[Check] = &[
@@ -123,10 +162,21 @@ pub(super) static CHECKS: &[Check] = &[
     },
     Check {
         name: "lcores",
-        what: "as many lcores as the NIC has queue pairs for, each with QPs",
+        what: "as many lcores as the NIC has queue pairs for, each with QPs; each queue receives",
         remedy: "the driver reports more queues than the NIC serves: use `lcores = 1`",
         kind: Kind::Lcores,
-        words: &["write_bw", "-s", "65536", "-n", "20", "-m", "1024", "--lcore-thread", "--verify"],
+        words: &["write_bw", "-s", "16384", "-n", "20", "-m", "1024", "--lcore-thread", "--verify"],
+        setting: PLAIN,
+    },
+    Check {
+        name: "reset",
+        what: "the port is reset under a connection, which goes on",
+        remedy: "do not use `port reset`: end the process and start it again",
+        kind: Kind::Disturbed {
+            steps: &[("", "port reset 0 force"), ("", "wait link 0 up timeout 20000")],
+            needs: Needs::Nic,
+        },
+        words: EIGHT_SECONDS,
         setting: PLAIN,
     },
     Check {
@@ -135,6 +185,20 @@ pub(super) static CHECKS: &[Check] = &[
         remedy: "reset the NIC before a start: echo 1 >/sys/bus/pci/devices/ADDR/reset",
         kind: Kind::Restart,
         words: START,
+        setting: PLAIN,
+    },
+    Check {
+        name: "cable",
+        what: "only if named: pulled and put back by hand under a connection, which goes on",
+        remedy: "failover needs a link whose state is seen: report it with the driver's name",
+        kind: Kind::Disturbed {
+            steps: &[
+                ("PULL THE CABLE within 15 seconds", "wait link 0 down timeout 15000"),
+                ("PUT THE CABLE BACK within 15 seconds", "wait link 0 up timeout 15000"),
+            ],
+            needs: Needs::Hand,
+        },
+        words: LONG,
         setting: PLAIN,
     },
     Check {

@@ -33,6 +33,8 @@ pub(crate) struct PortReport {
     pub(crate) max_mtu: Option<u16>,
     /// Whether received packets are spread over the queues.
     pub(crate) rss: bool,
+    /// Whether UDP ports have a part in it, so that packets of one peer are spread.
+    pub(crate) rss_ports: bool,
     /// What the NIC does itself.
     pub(crate) by_nic: Vec<String>,
     /// What uroce does, though the NIC could.
@@ -100,8 +102,8 @@ pub(crate) fn run(nic: &NicArgs) -> Result<(), BenchError> {
     Ok(())
 }
 
-/// Asks a process for the report of a port, or for the reason why there is none.
-pub(super) fn ask(nic: &NicArgs) -> Result<PortReport, String> {
+/// Asks a process for the report of a port, or for the reason why there is none by `deadline`.
+pub(super) fn ask(nic: &NicArgs, deadline: Instant) -> Result<PortReport, String> {
     let start = || -> Result<Test, BenchError> {
         let mut command = this_program()?;
         command.arg(COMMAND);
@@ -113,7 +115,7 @@ pub(super) fn ask(nic: &NicArgs) -> Result<PortReport, String> {
         if nic.huge {
             command.arg("--huge");
         }
-        Test::spawn(command, Folder::new()?)
+        Test::spawn(command, Folder::new()?, deadline)
     };
     let ended = start().map_err(|error| error.to_string())?.finish();
     if let Some(fault) = ended.fault {

@@ -8,8 +8,9 @@ use crate::machine::Machine;
 use serde::Serialize;
 use std::fmt;
 
-/// The form of the report: 2 lists the port's features by what provides them.
-pub(super) const FORMAT: u32 = 2;
+/// The form of the report: 2 lists the port's features by what provides them, 3 has the budget and
+/// the packets by receive queue, 4 whether RSS is by UDP ports.
+pub(super) const FORMAT: u32 = 4;
 
 /// Result of all checks.
 #[derive(Clone, Debug, Serialize)]
@@ -25,8 +26,10 @@ pub(super) struct Report {
     pub(super) port_fault: Option<String>,
     /// Results of the checks, in their order.
     pub(super) checks: Vec<Finding>,
-    /// Duration of all of them.
+    /// Duration of the whole run.
     pub(super) seconds: f64,
+    /// The longest that it may take.
+    pub(super) budget_seconds: f64,
 }
 
 /// Whether a NIC has a property.
@@ -51,7 +54,10 @@ pub(super) struct Finding {
     pub(super) note: String,
     /// What to do without the property.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) remedy: Option<&'static str>,
+    pub(super) remedy: Option<String>,
+    /// Packets that came by each receive queue, where there are several.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) received_by_queue: Vec<u64>,
     /// What was measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) figure: Option<Figure>,
@@ -74,10 +80,37 @@ impl Finding {
             what: check.what,
             verdict,
             note: note.into(),
-            remedy: (verdict == Verdict::No).then_some(check.remedy),
+            remedy: (verdict == Verdict::No).then(|| check.remedy.to_owned()),
+            received_by_queue: Vec::new(),
             figure: None,
             seconds: 0.0,
         }
+    }
+}
+
+impl Finding {
+    /// Makes the result of a check of all queues: a queue by which nothing came is told with the
+    /// number of queues that work.
+    pub(super) fn of_queues(check: &Check, received: Vec<u64>, note: &str) -> Finding {
+        let counts: Vec<_> = received.iter().map(u64::to_string).collect();
+        let counts = format!("packets by receive queue: {}", counts.join(", "));
+        let notes = [&*counts, note].into_iter().filter(|text| !text.is_empty());
+        let notes = notes.collect::<Vec<_>>().join("; ");
+        let finding = match received.iter().position(|&packets| packets == 0) {
+            None if received.is_empty() => {
+                Finding::of(check, Verdict::No, "the packets of the queues were not counted")
+            }
+            None => Finding::of(check, Verdict::Yes, notes),
+            Some(silent) => Finding {
+                remedy: Some(format!("use `lcores = {}`", silent.max(1))),
+                ..Finding::of(
+                    check,
+                    Verdict::No,
+                    format!("QUEUE {silent} RECEIVES NOTHING; {notes}"),
+                )
+            },
+        };
+        Finding { received_by_queue: received, ..finding }
     }
 }
 
@@ -95,7 +128,7 @@ impl fmt::Display for Finding {
         if !self.note.is_empty() {
             write!(f, " ({})", self.note)?;
         }
-        match self.remedy {
+        match &self.remedy {
             Some(remedy) => write!(f, "\n{:<22}{remedy}", ""),
             None => Ok(()),
         }
@@ -105,7 +138,11 @@ impl fmt::Display for Finding {
 impl Report {
     /// Returns how many properties the NIC lacks.
     pub(super) fn missing(&self) -> usize {
-        self.checks.iter().filter(|finding| finding.verdict == Verdict::No).count()
+        self.count(Verdict::No)
+    }
+
+    fn count(&self, verdict: Verdict) -> usize {
+        self.checks.iter().filter(|finding| finding.verdict == verdict).count()
     }
 
     /// Returns the report as one line of JSON.
@@ -124,8 +161,10 @@ impl fmt::Display for Report {
         }
         writeln!(f)?;
         self.checks.iter().try_for_each(|finding| writeln!(f, "{finding}"))?;
-        let missing = self.missing();
-        writeln!(f, "\n{missing} of {} missing, {:.0} s", self.checks.len(), self.seconds)
+        let (missing, not_run) = (self.missing(), self.count(Verdict::NotRun));
+        let Self { checks, seconds, budget_seconds, .. } = self;
+        writeln!(f, "\n{missing} of {} missing, {not_run} not run", checks.len())?;
+        writeln!(f, "the run took {seconds:.0} s; it may take {budget_seconds:.0} s")
     }
 }
 
@@ -172,6 +211,25 @@ mod tests {
     }
 
     #[test]
+    fn a_queue_that_receives_nothing_is_told_with_the_number_that_works() {
+        let of = |received: &[u64], note| {
+            Finding::of_queues(named("lcores").expect("is there"), received.to_vec(), note)
+        };
+        let all = of(&[5, 1], "3 packets were sent again");
+        assert_eq!((all.verdict, &all.remedy), (Verdict::Yes, &None));
+        assert_eq!(all.note, "packets by receive queue: 5, 1; 3 packets were sent again");
+        assert_eq!(all.received_by_queue, [5, 1]);
+        for (received, works) in [(&[9, 0, 4, 0][..], 1), (&[9, 8, 7, 0], 3), (&[0, 6], 1)] {
+            let finding = of(received, "");
+            assert_eq!(finding.verdict, Verdict::No);
+            assert!(finding.note.contains("RECEIVES NOTHING; packets by"), "{finding}");
+            assert_eq!(finding.remedy, Some(format!("use `lcores = {works}`")));
+            assert_eq!(finding.received_by_queue, received);
+        }
+        assert_eq!(of(&[], "").verdict, Verdict::No);
+    }
+
+    #[test]
     fn a_missing_property_has_its_reason_and_its_remedy() {
         let check = named("mtu-9000").expect("is there");
         let report = Report {
@@ -184,10 +242,12 @@ mod tests {
                 Finding::of(named("lcores").expect("is there"), Verdict::NotRun, "one CPU"),
             ],
             seconds: 2.0,
+            budget_seconds: 300.0,
         };
         assert_eq!(report.missing(), 1);
         let text = report.to_string();
-        for part in ["no such device", "(at most 1500)", check.remedy, "1 of 2 missing, 2 s"] {
+        let ends = ["1 of 2 missing, 1 not run\n", "took 2 s; it may take 300 s\n"];
+        for part in ["no such device", "(at most 1500)", check.remedy, ends[0], ends[1]] {
             assert!(text.contains(part), "{part}: {text}");
         }
         let json: serde_json::Value =

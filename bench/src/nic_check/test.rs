@@ -7,7 +7,7 @@ use crate::error::BenchError;
 use crate::pin::Side;
 use std::io::Read;
 use std::os::unix::process::ExitStatusExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
@@ -33,6 +33,8 @@ pub(super) struct Test {
 pub(super) struct Ended {
     /// Reason of its failure.
     pub(super) fault: Option<String>,
+    /// Whether it was killed because its time was over.
+    pub(super) is_late: bool,
     /// What it has written.
     pub(super) said: String,
     /// Its report in JSON, if it was told to write one.
@@ -40,13 +42,14 @@ pub(super) struct Ended {
 }
 
 impl Test {
-    /// Starts a test of uroce-perf on a NIC.
+    /// Starts a test of uroce-perf on a NIC. It is killed if it has not ended by `deadline`.
     pub(super) fn start(
         nic: &NicArgs,
         side: Side,
         setting: Setting,
         lcores: u16,
         words: &[&str],
+        deadline: Instant,
     ) -> Result<Test, BenchError> {
         let folder = Folder::new()?;
         let path = folder.path().join("nic.toml");
@@ -55,11 +58,15 @@ impl Test {
         let mut command = this_program()?;
         command.args(words).arg("--config").arg(path);
         command.arg("--out_json_file").arg(report_in(&folder));
-        Self::spawn(command, folder)
+        Self::spawn(command, folder, deadline)
     }
 
-    /// Starts the program with this command line.
-    pub(super) fn spawn(mut command: Command, folder: Folder) -> Result<Test, BenchError> {
+    /// Starts the program with this command line. It is killed if it has not ended by `deadline`.
+    pub(super) fn spawn(
+        mut command: Command,
+        folder: Folder,
+        deadline: Instant,
+    ) -> Result<Test, BenchError> {
         let mut process = command
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -80,7 +87,7 @@ impl Test {
                 }
             });
         }
-        Ok(Test { process, output, said: Vec::new(), deadline: Instant::now() + LIMIT, folder })
+        Ok(Test { process, output, said: Vec::new(), deadline, folder })
     }
 
     /// Waits until the test has written `text`. False if it ends before.
@@ -102,16 +109,31 @@ impl Test {
     /// Waits for the end of the test until `deadline`, and kills it then.
     pub(super) fn finish_by(mut self, deadline: Instant) -> Ended {
         while self.listen(deadline) {}
-        let fault = match self.exit(deadline) {
-            Some(status) => reason(status, &self.text()),
-            None => Some("it does not come to an end".to_owned()),
+        let (fault, is_late) = match self.exit(deadline) {
+            Some(status) => (reason(status, &self.text()), false),
+            None => (Some("it does not come to an end".to_owned()), true),
         };
         let json = std::fs::read(report_in(&self.folder)).ok();
         Ended {
             fault,
+            is_late,
             said: self.text(),
             json: json.and_then(|bytes| serde_json::from_slice(&bytes).ok()),
         }
+    }
+
+    /// Gives a command to the test by `uroce`, the program. Returns the reason if that fails.
+    pub(super) fn command(&self, uroce: &Path, command: &str) -> Option<String> {
+        let tell = || {
+            let mut telling = Command::new(uroce);
+            telling.args(["-s", &self.process.id().to_string()]).args(command.split(' '));
+            Test::spawn(telling, Folder::new()?, self.deadline)
+        };
+        let fault = match tell() {
+            Ok(telling) => telling.finish().fault?,
+            Err(error) => error.to_string(),
+        };
+        Some(format!("`{command}`: {fault}"))
     }
 
     /// Returns what the test has written so far.
@@ -159,6 +181,12 @@ pub(super) fn this_program() -> Result<Command, BenchError> {
     path.map(Command::new).map_err(|error| BenchError::io("finding this program", error))
 }
 
+/// Returns the path of `uroce`, which stands beside this program.
+pub(super) fn commands() -> Option<PathBuf> {
+    let path = std::env::current_exe().ok()?.with_file_name("uroce");
+    path.exists().then_some(path)
+}
+
 fn report_in(folder: &Folder) -> PathBuf {
     folder.path().join("report.json")
 }
@@ -187,16 +215,30 @@ mod tests {
     fn shell(script: &str) -> Test {
         let mut command = Command::new("sh");
         command.args(["-c", script]);
-        Test::spawn(command, Folder::new().expect("a folder")).expect("starts")
+        let deadline = Instant::now() + LIMIT;
+        Test::spawn(command, Folder::new().expect("a folder"), deadline).expect("starts")
     }
 
     #[test]
     fn a_failure_has_its_reason() {
-        let fault = |script| shell(script).finish().fault;
+        let fault = |script| {
+            let ended = shell(script).finish();
+            assert!(!ended.is_late);
+            ended.fault
+        };
         assert_eq!(fault("echo fine"), None);
         assert_eq!(fault("echo 'uroce-perf: no link' >&2; exit 1"), Some("no link".to_owned()));
         assert!(fault("exit 3").expect("failed").contains('3'));
         assert!(fault("kill -SEGV $$").expect("failed").contains("signal 11"));
+    }
+
+    #[test]
+    fn a_command_that_fails_tells_why() {
+        let test = shell("exec sleep 60");
+        let fault = |uroce| test.command(Path::new(uroce), "port reset 0 force");
+        assert_eq!(fault("true"), None);
+        assert!(fault("false").expect("refused").starts_with("`port reset 0 force`: "));
+        assert!(fault("/nonexistent/uroce").expect("none").contains("No such file"));
     }
 
     #[test]
@@ -205,7 +247,8 @@ mod tests {
         assert!(test.says("ready"));
         let begin = Instant::now();
         let ended = test.finish_by(begin + Duration::from_millis(50));
-        assert!(ended.fault.is_some() && begin.elapsed() < Duration::from_secs(20), "{ended:?}");
+        assert!(ended.fault.is_some() && ended.is_late);
+        assert!(begin.elapsed() < Duration::from_secs(20), "{ended:?}");
         assert!(!shell("echo other").says("ready"));
     }
 }

@@ -14,8 +14,8 @@
 //!   not, several times, with the link up before and after. So slow counters and a link that drops
 //!   are no evidence against it.
 //!
-//! Not here: receive queues, which the check of several lcores tries with a peer. A driver that
-//! counts frames when it takes them, as that of virtio does, has no silent queue here.
+//! Not here: receive queues, by which the check of several lcores counts packets of a peer. A
+//! driver that counts frames when it takes them, as that of virtio does, has no silent queue here.
 
 use crate::limits::RawPort;
 use serde::{Deserialize, Serialize};

@@ -9,7 +9,7 @@ use super::report::{
     cpu_column, cpu_header, latencies, latency_duration_header, latency_duration_row,
     latency_header, latency_row, line, quantiles,
 };
-use super::traffic::{Connected, End, Event, Outcome};
+use super::traffic::{Connected, End, Event, Outcome, by_queue};
 use crate::cli::PerfArgs;
 use crate::error::BenchError;
 use crate::node::Node;
@@ -194,6 +194,9 @@ impl<'a> Printer<'a> {
         if let (handed_over @ 1.., all) = outcome.handed_over {
             println!(" {handed_over} of {all} packets were handed over from lcore to lcore");
         }
+        if let Some(line) = by_queue(&outcome.received_by_queue) {
+            println!("{line}");
+        }
         if outcome.lost_messages > 0 {
             println!(" {} messages did not arrive", outcome.lost_messages);
         }
@@ -215,6 +218,7 @@ impl<'a> Printer<'a> {
             lost_messages: outcome.lost_messages,
             lost: outcome.lost,
             counts: outcome.counts,
+            received_by_queue: &outcome.received_by_queue,
         }
         .write(&path)
     }

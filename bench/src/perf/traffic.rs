@@ -177,6 +177,8 @@ pub(crate) struct Outcome {
     pub(crate) lost: u64,
     /// Packets that this end has handed over between its lcores, and all that it has received.
     pub(crate) handed_over: (u64, u64),
+    /// Packets that this end has received, by receive queue.
+    pub(crate) received_by_queue: Vec<u64>,
     /// What this end has counted.
     pub(crate) counts: Counts,
 }
@@ -189,7 +191,22 @@ pub(crate) fn run(
     event: &mut dyn FnMut(Event<'_>),
 ) -> Result<Outcome, BenchError> {
     let result = run_inner(node, link, plan, event);
-    result.inspect_err(|error| link.send_failure(error))
+    result.inspect_err(|error| {
+        // Where a queue is silent, this tells why the test has failed.
+        if let Some(line) = by_queue(&node.received_by_queue()) {
+            eprintln!("{line}");
+        }
+        link.send_failure(error)
+    })
+}
+
+/// Before the packets in [`by_queue`]'s line.
+pub(crate) const BY_QUEUE: &str = " packets by receive queue: ";
+
+/// Returns the line that tells the packets by receive queue, if there are several queues.
+pub(crate) fn by_queue(received: &[u64]) -> Option<String> {
+    let counts = || received.iter().map(u64::to_string).collect::<Vec<_>>().join(", ");
+    (received.len() > 1).then(|| BY_QUEUE.to_owned() + &counts())
 }
 
 fn run_inner(
@@ -223,6 +240,7 @@ fn run_inner(
     outcome.retransmissions = ours.saturating_add(bench.close(ours)?);
     outcome.lost = node.lost()?;
     outcome.handed_over = node.handed_over()?;
+    outcome.received_by_queue = node.received_by_queue();
     Ok(outcome)
 }
 

@@ -72,11 +72,11 @@ fn failover(words: &str) -> serde_json::Value {
 
 #[test]
 fn a_link_cut_silently_is_left_and_no_message_lost_or_doubled() {
-    let report = failover("failover -u 10 --retry_count 2");
+    let report = failover("failover -u 12 --retry_count 2");
     assert_eq!((&report["path_mig_events"], &report["retry_cnt"]), (&2.into(), &2.into()));
-    assert_eq!(report["ack_timeout_us"], 4194.304);
+    assert_eq!(report["ack_timeout_us"], 16777.216);
     // The migration comes after all retries.
-    assert!(report["failover_us"].as_f64().is_some_and(|us| us > 2.0 * 4194.304), "{report}");
+    assert!(report["failover_us"].as_f64().is_some_and(|us| us > 2.0 * 16777.216), "{report}");
     let many = failover("failover -u 12 -q 40");
     assert_eq!(many["path_mig_events"], 80);
 }

@@ -238,7 +238,7 @@ fn a_flood_of_bad_frames_is_dropped_and_damages_nothing() {
 
 #[test]
 fn losses_are_repaired() {
-    let words = "write_bw -n 100 -s 20000 --loss-rx 0.02 --loss-tx 0.02 --seed 3 -u 8";
+    let words = "write_bw -n 100 -s 20000 --loss-rx 0.02 --loss-tx 0.02 --seed 3 -u 12";
     let output = verified(words, 2_000_000);
     assert!(output.contains("packets were sent again"), "{output}");
 }
@@ -255,4 +255,31 @@ fn a_wrong_command_line_says_what_is_wrong() {
     assert!(error(&["write_bw", "--in-process", "-m", "1500"]).contains("-m must be 256"));
     assert!(error(&["quickstart", "--time-ms", "10001"]).contains("--time-ms 1 to 10000"));
     assert!(error(&["limits"]).contains("--vdev, --pci or --in-process"));
+}
+
+#[test]
+fn packets_are_counted_by_receive_queue() {
+    let name = format!("uroce-queues-{}", std::process::id());
+    let file = |end: &str| std::env::temp_dir().join(format!("{name}.{end}")).display().to_string();
+    let (config, json) = (file("toml"), file("json"));
+    let device = |name: &str, address: &str| {
+        format!(
+            "[[device]]\nname = \"{name}\"\nidle = \"yield\"\nlcores = 2\n[[device.port]]\n\
+             ethdev = {{ ring = \"queues\" }}\nip = [\"{address}\"]\n"
+        )
+    };
+    let text = device("server", "198.18.0.1/24") + &device("client", "198.18.0.2/24");
+    std::fs::write(&config, text).expect("a file");
+    let words = ["write_bw", "-n", "50", "-s", "5000", "-m", "1024", "-q", "4", "--lcore-thread"];
+    let more = ["--in-process", "--config", &config, "--out_json_file", &json];
+    let output = run(&[&words[..], &more].concat()).succeeded();
+    assert!(output.stdout.contains("\n packets by receive queue: "), "{output:?}");
+    let report = std::fs::read_to_string(&json).expect("a report");
+    let report: serde_json::Value = serde_json::from_str(&report).expect("JSON");
+    let received = report["uroce"]["received_by_queue"].as_array().expect("a list").clone();
+    assert_eq!(received.len(), 2, "{report}");
+    assert!(received.iter().all(|packets| packets.as_u64() > Some(0)), "{report}");
+    for file in [config, json] {
+        std::fs::remove_file(file).expect("it is there");
+    }
 }

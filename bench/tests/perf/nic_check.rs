@@ -21,15 +21,20 @@ fn check<'a>(report: &'a Value, name: &str) -> &'a Value {
 
 #[test]
 fn a_loop_has_its_properties_and_its_figures() {
-    let report =
-        looped("nic-check", "start,vlan,promiscuous,lcores,restart,latency").succeeded().json();
+    let report = looped("nic-check", "start,vlan,promiscuous,lcores,reset,restart,latency")
+        .succeeded()
+        .json();
     for name in ["start", "vlan", "promiscuous", "restart", "latency"] {
         assert_eq!(check(&report, name)["verdict"], "yes", "{report}");
     }
     assert_eq!(check(&report, "lcores")["verdict"], "not_run", "memif spreads nothing: {report}");
+    assert_eq!(check(&report, "reset")["verdict"], "not_run", "it has no reset: {report}");
     let figure = check(&report, "latency")["figure"]["value"].as_f64().expect("a number");
     assert!((0.1..1e6).contains(&figure), "{figure} us");
     assert_eq!(report["port"]["driver"], "net_memif");
+    let seconds = |name: &str| report[name].as_f64().expect("a number");
+    assert_eq!(seconds("budget_seconds"), 300.0);
+    assert!((0.1..300.0).contains(&seconds("seconds")), "{report}");
 }
 
 #[test]

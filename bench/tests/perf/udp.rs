@@ -1,5 +1,5 @@
 //! Client and server over the kernel's UDP sockets: on one host without any privilege, and between
-//! two network namespaces that a test makes.
+//! two network namespaces that a test makes, also with a DPDK port at the other end.
 
 use super::common::{Output, Run, run};
 use std::process::{Child, Command};
@@ -70,15 +70,26 @@ impl Network {
         Self { left, right }
     }
 
-    /// Starts the server on the left and the client on the right.
+    /// Starts the server on the left and the client on the right, over UDP sockets.
     fn start(&self, args: &[&str]) -> (Run, Run) {
-        let all = [args, &["--udp", "e0"]].concat();
-        let mut server = self.left.start(&all);
+        self.start_on(args, [UDP; 2])
+    }
+
+    /// Starts the server on the left and the client on the right, with these ports.
+    fn start_on(&self, args: &[&str], ports: [Port; 2]) -> (Run, Run) {
+        let [left, right] = ports.map(|port| [args, &port].concat());
+        let mut server = self.left.start(&left);
         server.until("Waiting for client");
-        let client = self.right.start(&[&all[..], &["192.0.2.1"]].concat());
+        let client = self.right.start(&[&right[..], &["192.0.2.1"]].concat());
         (client, server)
     }
 }
+
+/// The options of a port at the interface of a namespace.
+type Port = [&'static str; 2];
+
+const UDP: Port = ["--udp", "e0"];
+const AF_PACKET: Port = ["--vdev", "net_af_packet0,iface=e0"];
 
 fn finish((client, server): (Run, Run)) -> Output {
     let output = client.finish();
@@ -86,12 +97,18 @@ fn finish((client, server): (Run, Run)) -> Output {
     output.succeeded()
 }
 
-/// Runs a test and checks that its payload came whole.
+/// Runs a test over UDP sockets and checks that its payload came whole.
 fn verified(network: &Network, args: &str) {
+    verified_on(network, args, [UDP; 2]);
+}
+
+/// Runs a test with these ports, of the server and of the client, and checks that its payload came
+/// whole.
+fn verified_on(network: &Network, args: &str, ports: [Port; 2]) {
     let mut words: Vec<&str> = args.split(' ').collect();
     words.push("--verify");
-    let output = finish(network.start(&words));
-    assert!(output.stdout.contains(" verified: "), "{args}: {output:?}");
+    let output = finish(network.start_on(&words, ports));
+    assert!(output.stdout.contains(" verified: "), "{ports:?} {args}: {output:?}");
 }
 
 #[test]
@@ -105,6 +122,28 @@ fn all_operations_are_verified_over_both_ip_versions_and_each_mtu() {
             verified(&network, &format!("read_bw -n 60 -s 65537 {path}"));
             verified(&network, &format!("send_bw -n 60 -s 9001 {path}"));
             verified(&network, &format!("atomic_bw -n 60 {path}"));
+        }
+    }
+}
+
+/// The messages are shorter than a packet, several at a time, and many packets long: the kernel of
+/// a socket may hand both to a virtual interface as one packet.
+#[test]
+#[ignore = "needs root: makes network namespaces"]
+fn a_packet_socket_of_dpdk_is_a_peer_in_both_roles() {
+    for (mtu, packet) in [(1500, 1024), (9000, 4096)] {
+        let network = Network::new(mtu);
+        for ports in [[UDP, AF_PACKET], [AF_PACKET, UDP]] {
+            for gid in [0, 1] {
+                let path = format!("-m {packet} -x {gid} --port-mtu {mtu}");
+                for test in ["write_bw", "read_bw", "send_bw"] {
+                    for size in [60, 65537] {
+                        let args = format!("{test} -n 40 -s {size} {path}");
+                        verified_on(&network, &args, ports);
+                    }
+                }
+                verified_on(&network, &format!("atomic_bw -n 40 {path}"), ports);
+            }
         }
     }
 }

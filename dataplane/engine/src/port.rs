@@ -198,7 +198,12 @@ impl Port {
     /// Returns the same; `steers` tells whether the device's RSS table is set for QPs.
     pub(crate) fn features_with(&self, steers: bool) -> Vec<Feature> {
         match &self.kind {
-            Kind::Ethdev(_) | Kind::Local(_) => feature::of_device(self.capabilities(), steers),
+            Kind::Ethdev(ethdev) => {
+                let mut all = feature::of_device(self.capabilities(), steers);
+                all.extend(ethdev.own_features());
+                all
+            }
+            Kind::Local(_) => feature::of_device(self.capabilities(), steers),
             Kind::Udp(udp) => feature::of_kernel(udp.capabilities()),
         }
     }

@@ -46,15 +46,23 @@ NICS = (
         "host_mtu=9000,mq=on,rss=on,vectors=6", "net_virtio", "virtio 1.1 network device", 2),
 )
 
-# Remedies for missing properties, by NIC, way and property.
-BEHIND_AN_IOMMU = "The driver ends the process: bind the NIC to vfio-pci, behind an IOMMU."
-CONVENTIONAL = "A conventional PCI device of QEMU's cannot be unplugged."
-REMEDIES = {
-    ("e1000", "vfio-pci", "unplugged"): CONVENTIONAL,
-    ("vmxnet3", "uio-huge", "start, MTU 1500"): BEHIND_AN_IOMMU,
+# Properties that cannot hold here, by NIC, way and property, with the failure that is expected and
+# the remedy, or why there is none.
+KNOWN = {
+    ("e1000", "vfio-pci", "unplugged"): (
+        "has no slot of its own", "A conventional PCI device of QEMU's cannot be unplugged."),
+    ("vmxnet3", "uio-huge", "start, MTU 1500"): (
+        "Segmentation fault",
+        "The driver ends the process: bind the NIC to vfio-pci, behind an IOMMU."),
 }
 
 
-def remedy(nic, way, prop):
-    """Returns the remedy for a missing property of a NIC; empty if none is known."""
-    return REMEDIES.get((nic, way, prop), "")
+def known(result):
+    """Returns the expected failure of a result's property and its remedy; empty for most."""
+    return KNOWN.get((result["nic"], result["way"], result["property"]), ("", ""))
+
+
+def remedy(result):
+    """Returns the remedy for a failure that is expected here; empty for all others."""
+    failure, advice = known(result)
+    return advice if failure in result["reason"] else ""

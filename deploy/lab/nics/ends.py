@@ -16,6 +16,8 @@ SECONDS = 90
 # Longest time, in seconds, until the server on this machine listens.
 LISTEN_SECONDS = 15
 EXCHANGE_PORT = 18515
+# The configuration file in the guest.
+CONFIG = "/tmp/nic.toml"
 # ACK timeout with which all retries last 2.1 s: an emulated guest may pause for most of a second.
 PATIENCE = ["-u", "16"]
 # Megabytes of an lcore, beside as many for EAL, and packet buffers of an lcore: few, since an
@@ -83,7 +85,7 @@ class Ends:
         begin = time.monotonic()
         with self.server([*common, self.host_config(setting)]):
             guest = self.guest.run(
-                f"uroce-perf {' '.join(common)} /tmp/nic.toml {network.CONTROL_HOST}", SECONDS)
+                f"uroce-perf {' '.join(common)} {CONFIG} {network.CONTROL_HOST}", SECONDS)
             fault = "" if guest.status == 0 else last_line(guest.text)
             if not fault and "--verify" in words and "verified:" not in guest.text:
                 fault = "the bytes were not verified"
@@ -92,13 +94,51 @@ class Ends:
         log = f"$ uroce-perf {' '.join(words)}\n{guest.text}\n"
         return Outcome(fault, "; ".join(notes), log + f"{time.monotonic() - begin:.1f} s\n")
 
+    def nic_check(self, names):
+        """Runs these checks of `uroce-perf nic-check`, as its user does. Returns an Outcome."""
+        common = ["nic-check", "-p", str(EXCHANGE_PORT)]
+        far = f"net_af_packet0,iface={self.guest.link.interfaces[0]}"
+        near = ["--pci", self.guest.pci[0], *(["--huge"] if self.huge else [])]
+        words = [*common, *near, "--json", "--only", ",".join(names), network.CONTROL_HOST]
+        # The first look at it may come before the shell has made it anew.
+        self.guest.run("rm -f /tmp/nic-check.log", 10)
+        with self.server([*common, "--vdev", far]):
+            running = self.guest.begin(
+                f"uroce-perf {' '.join(words)} 2>/tmp/nic-check.log", 3 * SECONDS)
+            self.pull_and_put_back(running)
+            said = running.wait()
+            log = self.guest.run("cat /tmp/nic-check.log", 10).text
+        log = f"$ uroce-perf {' '.join(words)}\n{said.text}\n{log}"
+        try:
+            report = json.loads(said.text)
+        except ValueError:
+            return Outcome(f"no report: {last_line(log)}", log=log)
+        missing = [f"{check['name']}: {check['verdict']}, {check.get('note')}"
+                   for check in report["checks"] if check["verdict"] != "yes"]
+        fault = report.get("port_fault") or "; ".join(missing)
+        if not fault and [check["name"] for check in report["checks"]] != list(names):
+            fault = "other checks than asked for"
+        return Outcome(fault, log=log)
+
+    def pull_and_put_back(self, running):
+        """Cuts and mends the first NIC's cable when a running `nic-check` asks for it."""
+        try:
+            for request, up in (("PULL THE CABLE", False), ("PUT THE CABLE BACK", True)):
+                while self.guest.run(f"grep -q '{request}' /tmp/nic-check.log", 10).status != 0:
+                    if running.ended():
+                        return
+                    time.sleep(0.5)
+                self.guest.set_cable(0, up)
+        finally:
+            self.guest.set_cable(0, True)
+
     def kill_amid_traffic(self, words, setting):
         """Runs a program as `run` does, and kills it in the guest once it sends messages."""
         self.write_config(setting)
         common = [*words, "--config"]
         with self.server([*common, self.host_config(setting)]):
             running = self.guest.begin(
-                f"uroce-perf {' '.join(common)} /tmp/nic.toml {network.CONTROL_HOST} "
+                f"uroce-perf {' '.join(common)} {CONFIG} {network.CONTROL_HOST} "
                 ">/tmp/perf.log 2>&1", SECONDS)
             deadline = time.monotonic() + SECONDS
             try:
@@ -119,7 +159,7 @@ class Ends:
         """Writes the guest's configuration."""
         devices = [f'{{ pci = "{pci}" }}' for pci in self.guest.pci[:setting.ports]]
         text = config(2, devices, setting, "huge = true" if self.huge else "")
-        self.guest.check(f"cat >/tmp/nic.toml <<'END'\n{text}END", 10)
+        self.guest.check(f"cat >{CONFIG} <<'END'\n{text}END", 10)
 
     def host_config(self, setting):
         """Writes the configuration of this machine's end. Returns its path."""
@@ -161,7 +201,7 @@ class Ends:
         self.write_config(setting)
         # The pipe keeps its stdin open: `uroce` runs until Enter is pressed.
         running = self.guest.begin(
-            "sleep 600 | uroce -- --config /tmp/nic.toml >/tmp/uroce.log 2>&1", 600)
+            f"sleep 600 | uroce -- --config {CONFIG} >/tmp/uroce.log 2>&1", 600)
         try:
             self.wait_for_device()
             yield self.ask

@@ -21,6 +21,7 @@ class Layered:
     """An image with an initramfs of two archives: the laboratory's, and one with the additions."""
 
     def __init__(self, base, programs, folder):
+        self.base = base
         self.kernel = base.kernel
         self.release = base.release
         self.initramfs = folder / "initramfs.cpio"

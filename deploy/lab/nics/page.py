@@ -8,15 +8,17 @@ from .properties import PROPERTIES
 HEAD = """# NICs
 
 Written by `deploy/nics --write`. QEMU emulated each NIC in a guest with Debian's kernel {release}
-and DPDK {dpdk}, uroce drove it there, and a second uroce on the machine was its peer. Whether a
-driver starts and what it can do shows here; its speed does not. A failure may be QEMU's.
+and DPDK {dpdk}, uroce drove it there, and a second uroce on the machine was its peer, or where
+Soft-RoCE is named, Linux in a second guest. Whether a driver starts and what it can do shows here;
+its speed does not. A failure may be QEMU's.
 
-A NIC that QEMU cannot emulate is in the last table.
+QEMU 7.2 also emulates rtl8139 and i82557b, for which DPDK has no driver; igb it emulates from
+release 8. NICs that QEMU does not emulate are in the last table.
 """
 
 WORD = {PASS: "yes", FAIL: "**no**", NOT_RUN: "not run"}
 
-# An entry for each family that DPDK 22.11 has a driver for and QEMU does not emulate.
+# The usual NICs that DPDK 22.11 has a driver for and QEMU 7.2 does not emulate.
 NOT_EMULATED = (
     ("mlx5", "NVIDIA ConnectX-4 Lx and newer, BlueField",
      "stays with the kernel's driver; needs libibverbs of the vendor's provider"),
@@ -26,8 +28,13 @@ NOT_EMULATED = (
     ("ena", "Amazon EC2",
      "bind to vfio-pci; without an IOMMU to igb_uio or uio_pci_generic, with hugepages"),
     ("gve", "Google Compute Engine", "bind to vfio-pci"),
-    ("netvsc, mana", "Microsoft Azure",
-     "netvsc: bind to uio_hv_generic; mana stays with the kernel"),
+    ("netvsc", "Microsoft Azure", "bind to uio_hv_generic"),
+    ("mana", "Microsoft Azure Network Adapter",
+     "stays with the kernel's driver, of Linux 6.2 or newer, as mlx5 does"),
+    ("mlx4", "NVIDIA ConnectX-3", "stays with the kernel's driver, as mlx5 does"),
+    ("bnxt", "Broadcom NetXtreme-C and -E", "bind to vfio-pci"),
+    ("others", "sfc, qede, cxgbe, enic, hns3, hinic, atlantic, axgbe, ionic, nfp, txgbe",
+     "see DPDK's guide of the driver; most bind to vfio-pci"),
 )
 
 
@@ -51,9 +58,10 @@ def text(results, release, dpdk):
     lines += missing(results)
     needs = ("What these drivers need in general; uroce was not run on them. "
              "`uroce-perf nic-check --pci ADDR` at\none machine and the same with the first one's "
-             "address at another, or `--loop-pci ADDR` for the\nother end of a cable, finds in a "
-             "minute which of the properties above a NIC has. Send its report\n"
-             "(`--out_json_file`) with an issue.")
+             "address at another, or `--loop-pci ADDR` for the\nother end of a cable, finds in at "
+             "most five minutes which of these properties a NIC has; `--only cable`\nasks for the "
+             "cable to be pulled and put back. Failover and unplugging are left to its user. Send "
+             "its\nreport (`--out-json-file`) with an issue.")
     lines += ["", "## Not run here", "", needs, ""]
     lines += row("driver", "NICs", "what it needs") + row("---", "---", "---")
     for driver, nics, needs in NOT_EMULATED:
@@ -78,5 +86,5 @@ def missing(results):
         if each["verdict"] == PASS:
             continue
         lines.append(f"- {each['nic']}, {each['way']}, {each['property']}: {each['reason']}. "
-                     f"{remedy(each['nic'], each['way'], each['property'])}".rstrip())
+                     f"{remedy(each)}".rstrip())
     return ["", "## What is missing", "", *(lines or ["Nothing."])]

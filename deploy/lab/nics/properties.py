@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from .ends import PATIENCE, Outcome, Setting
 from .connected import failover, reset, unplug
+from .soft_roce import soft_roce
 
 # Longest time, in seconds, until a change of the link is seen. The control plane looks four times a
 # second.
@@ -69,6 +70,11 @@ def two_lcores(ends):
                      "--lcore-thread", "--verify", *PATIENCE], setting)
 
 
+def nic_check(ends):
+    """Checks that `uroce-perf nic-check` finds properties that were seen without it."""
+    return ends.nic_check(["start", "multicast", "vlan", "reset", "cable"])
+
+
 PROPERTIES = (
     Property("start, MTU 1500", "starts; WRITE with path MTU 1024, verified",
              traffic("write_bw", Setting()), short=True, every_way=True),
@@ -84,9 +90,13 @@ PROPERTIES = (
     Property("VLAN", "frames with a VLAN tag, MTU 4200",
              traffic("write_bw", Setting(4200, 4096, vlan=77), 50)),
     Property("two lcores", "eight QPs of two lcores, verified", two_lcores),
+    Property("nic-check", "`uroce-perf nic-check`: start, multicast, VLAN, reset, cable",
+             nic_check),
     Property("link", "cable cut and mended, twice", link, short=True),
     Property("failover", "the cable of the first of two NICs is cut under a connection", failover),
     Property("reset", "`port reset` under a connection, three times", reset, short=True),
+    Property("Soft-RoCE", "verified ping-pong and perftest's SEND and WRITE with Linux in a second "
+             "guest, each end once the server", soft_roce),
     Property("restart", "process killed amid traffic, then started again", restart),
     # The last one: the guest has one NIC less from then on.
     Property("unplugged", "one of two NICs is removed under a connection", unplug),

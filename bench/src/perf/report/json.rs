@@ -110,6 +110,8 @@ pub(crate) struct Report<'a> {
     pub(crate) lost: u64,
     /// What this end has counted.
     pub(crate) counts: Counts,
+    /// Packets that this end has received, by receive queue.
+    pub(crate) received_by_queue: &'a [u64],
 }
 
 impl Report<'_> {
@@ -130,6 +132,7 @@ impl Report<'_> {
                 "lost": self.lost,
                 "receive_posts": self.counts.receive_posts,
                 "events": self.counts.events,
+                "received_by_queue": self.received_by_queue,
                 "ee_contexts": Some(self.title.plan.ee_contexts()).filter(|count| *count > 0),
                 "machine": Machine::this(),
             },
@@ -199,6 +202,7 @@ mod tests {
             lost_messages: 2,
             lost: 1,
             counts: Counts { receive_posts: 9, events: 5 },
+            received_by_queue: &[7, 8],
         };
         let value = report.value();
         assert_eq!(value["test_info"]["test"], "RDMA_Write_BW_Test");
@@ -219,6 +223,7 @@ mod tests {
             (&value["uroce"]["receive_posts"], &value["uroce"]["events"]),
             (&json!(9), &json!(5))
         );
+        assert_eq!(value["uroce"]["received_by_queue"], json!([7, 8]));
         assert_eq!(value["test_info"]["Max_inline_data"], 0);
     }
 

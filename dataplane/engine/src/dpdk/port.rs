@@ -22,6 +22,7 @@
 
 mod af_packet;
 mod af_xdp;
+mod arguments;
 mod away;
 mod config;
 mod error;
@@ -46,8 +47,10 @@ pub(crate) use queue::QueuePair;
 use crate::dpdk::eal::{Eal, c_string, lock, take_log};
 use crate::dpdk::mbuf::Mempool;
 use link::Watch;
+use rustix::net::AddressFamily;
+use socket::PacketSockets;
 use std::ffi::{CStr, c_char, c_int};
-use std::os::fd::{OwnedFd, RawFd};
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
 use uroce_shared::sync::wakers::Wakers;
 use uroce_shared::sync::{AtomicBool, Ordering};
@@ -105,8 +108,10 @@ struct Under {
     _listening: Option<OwnedFd>,
     /// The rings of a ring port, and which of the two ends the port is.
     rings: Option<(Arc<ring::Rings>, usize)>,
-    /// The sockets of a port of net_af_packet, one per queue.
-    sockets: Vec<RawFd>,
+    /// The sockets of a port of net_af_packet.
+    sockets: PacketSockets,
+    /// Whether the sockets of a port of net_af_xdp are in zero-copy mode; `None` if not known.
+    zero_copy: Option<bool>,
 }
 
 impl Ethdev {
@@ -123,9 +128,13 @@ impl Ethdev {
             return Err(PortError::probe(name, libc::EINVAL, String::new()));
         }
         let found = find(name);
+        if found.is_none() {
+            arguments::check_ignored(&config.device)?;
+        }
         let probed_here = found.is_none();
         let mut under = Under::default();
-        let sockets = af_packet::is_af_packet(&config.device).then(socket::packet_sockets);
+        let sockets =
+            af_packet::is_af_packet(&config.device).then(|| socket::sockets(AddressFamily::PACKET));
         let id = match found {
             Some(id) => id,
             None if memif::is_memif(&config.device) => {
@@ -146,7 +155,8 @@ impl Ethdev {
         }
         let claimed = Claimed { id, probed_here };
         if let (Some(before), true) = (sockets, probed_here) {
-            under.sockets = socket::opened_since(&before, config.queue_pairs);
+            let queues = af_packet::queues(&config.device);
+            under.sockets = PacketSockets::opened_since(&before, queues);
         }
         under._listening = af_packet::listen(&config.device);
         let port = Self::start(eal, claimed, config, pool, under)?;
@@ -162,6 +172,8 @@ impl Ethdev {
         pool: &Mempool,
         mut under: Under,
     ) -> Result<Self, PortError> {
+        let xdp_before =
+            af_xdp::is_af_xdp(&config.device).then(|| socket::sockets(AddressFamily::XDP));
         let started = config::start(claimed.id, config, pool).and_then(|started| {
             under.link.as_mut().map_or(Ok(()), |link| link.attach(claimed.id))?;
             Ok(started)
@@ -173,6 +185,9 @@ impl Ethdev {
                 return Err(error);
             }
         };
+        if let Some(before) = xdp_before {
+            under.zero_copy = socket::is_zero_copy(&before);
+        }
         let pairs = usize::from(started.queue_pairs);
         let device = Device {
             eal,
@@ -240,6 +255,12 @@ impl Ethdev {
     /// Returns the device's capabilities.
     pub fn capabilities(&self) -> &Capabilities {
         &self.device.capabilities
+    }
+
+    /// Returns the features that only the driver of this device has.
+    pub(crate) fn own_features(&self) -> Option<Feature> {
+        let Device { config, under, .. } = &*self.device;
+        under.zero_copy.map(|is_on| af_xdp::zero_copy(&config.device, is_on))
     }
 
     /// Returns the link's present state. A memif or vhost link is up while its peer is connected, a
@@ -313,6 +334,8 @@ impl Ethdev {
         // SAFETY: the port is open, and stays so while the lock is held; `stats` is writable. On
         // failure it stays zero.
         unsafe { dpdk_sys::uroce_port_stats(self.device.id, &mut stats) };
+        // net_af_packet does not read what the kernel has dropped.
+        stats.rx_missed += self.device.under.sockets.dropped();
         stats.into()
     }
 
@@ -482,7 +505,7 @@ fn probe(devargs: &str, name: &str) -> Result<u16, PortError> {
     match find(name) {
         Some(id) if code == 0 => Ok(id),
         _ => {
-            let error = PortError::probe(name, -code, take_log());
+            let error = arguments::explain(devargs, PortError::probe(name, -code, take_log()));
             if code == 0 {
                 // SAFETY: EAL runs; the string is NUL-terminated and only read. Nothing uses the
                 // device, which is none of Ethernet.

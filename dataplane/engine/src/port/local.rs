@@ -80,6 +80,7 @@ impl LocalPort {
             max_queue_pairs: uroce_local::QUEUES_MAX,
             max_mtu: Some(MTU_MAX),
             rss: false,
+            rss_ports: false,
             steering: false,
             rx_checksum: false,
             tx_checksum: false,

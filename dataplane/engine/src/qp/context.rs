@@ -395,6 +395,8 @@ fn enter_state(
 /// Puts the pending completions into their queues. An overrun takes the QP to ERR, which makes
 /// further completions.
 //= check G6 — a QP with a completion that does not fit goes to ERR
+// Every kind of input is a caller, and the messages of none of them are to pay a call.
+#[inline(always)]
 fn deliver(
     qp: &mut Qp,
     feeds: &mut QueueFeeds<'_>,
@@ -404,8 +406,20 @@ fn deliver(
 ) {
     env.completions.deliver(env.pending.drain(..), env.counters);
     if env.completions.overrun && qp.state() != QpState::Err {
-        qp.fail(env);
-        enter_state(qp, feeds, env, shared, published);
-        env.completions.deliver(env.pending.drain(..), env.counters);
+        overrun(qp, feeds, env, shared, published);
     }
+}
+
+/// Ends a QP with a completion that did not fit.
+#[cold]
+fn overrun(
+    qp: &mut Qp,
+    feeds: &mut QueueFeeds<'_>,
+    env: &mut QpEnv<'_>,
+    shared: &QpShared,
+    published: &mut QpState,
+) {
+    qp.fail(env);
+    enter_state(qp, feeds, env, shared, published);
+    env.completions.deliver(env.pending.drain(..), env.counters);
 }

@@ -18,7 +18,8 @@ use uroce_wire::{Bth, Datagram, Frame, Operation, Packet, ParseError, Qpn};
 /// Delivers the packet of `frame` if this lcore owns its QP. Otherwise the result says where the
 /// packet goes.
 //= check E10 — a number that no QP has: dropped, without an answer
-#[inline]
+// Called, it would get a copy of the packet's headers.
+#[inline(always)]
 pub(super) fn deliver_here(
     frame: &[u8],
     datagram: &Datagram<'_>,

@@ -3,7 +3,7 @@
 use crate::common;
 use crate::common::{LONG, Peer, eal, eventually, memif_port, pool, read_frame, send, socket_path};
 use std::time::{Duration, Instant};
-use uroce_engine::eal::{Eal, EalConfig, EalError, Memory};
+use uroce_engine::eal::{Eal, EalConfig, EalError, Memory, explained};
 use uroce_engine::mbuf::{BATCH, Mbuf, MbufBatch, Mempool, PoolConfig, PoolEmpty, PoolError};
 use uroce_engine::port::ring::ring_pair;
 use uroce_engine::port::vdev::MemifRole;
@@ -208,14 +208,53 @@ fn a_wrong_device_has_a_named_error() {
     let eal = eal();
     let pool = pool(eal, 255, 2048);
     let open = |device: &str| Port::open(eal, &PortConfig::new(device), &pool).err();
-    for device in ["net_nonesuch0", "net_null0,nosuch=1", "0000:01:00.0", ""] {
+    for device in ["net_nonesuch0", "0000:01:00.0", ""] {
         let error = open(device);
         assert!(matches!(error, Some(PortError::NoDevice { .. })), "{device:?}: {error:?}");
     }
+    let said = open("net_nonesuch0").expect("no driver").to_string();
+    let said = explained(&said).expect("a remedy");
+    assert!(said.lines().next().is_some_and(|line| line.contains("No driver of this DPDK")));
     let error = open("net_memif0,role=friend");
     assert!(matches!(error, Some(PortError::Memif { .. })), "{error:?}");
     let error = open("net_memif0,role=server,socket-abstract=no,socket=/nonexistent/s");
     assert!(matches!(error, Some(PortError::Memif { .. })), "{error:?}");
+}
+
+#[test]
+fn an_unknown_argument_is_named_with_those_of_the_driver() {
+    let eal = eal();
+    let pool = pool(eal, 255, 2048);
+    for (driver, known) in [
+        ("net_null", "copy, no-rx, size"),
+        ("net_memif", "bsize, id, mac"),
+        ("net_tap", "iface, mac, persist"),
+        ("net_ring", "internal, nodeaction"),
+        ("net_vhost", "client, ext-buffer"),
+        ("net_af_packet", "blocksz, fanout_mode"),
+    ] {
+        let config = PortConfig::new(format!("{driver}_unknown,nosuch=1"));
+        let error = Port::open(eal, &config, &pool).expect_err("no such argument");
+        let (is_named, said) = (matches!(error, PortError::Argument { .. }), error.to_string());
+        let cause = format!("{driver}_unknown: {driver} has no argument \"nosuch\"");
+        let remedy = format!("leave it out, or give one of {known}");
+        assert!(is_named && said.contains(&cause) && said.contains(&remedy), "{said}");
+    }
+}
+
+/// net_null has no memory for a frame of no bytes, which it asks for when its queues are made.
+#[test]
+fn a_driver_that_fails_half_way_is_closed_and_its_error_has_a_remedy() {
+    let eal = eal();
+    let pool = pool(eal, 255, 2048);
+    let config = PortConfig::new("net_null0,size=0");
+    let error = Port::open(eal, &config, &pool).expect_err("no frame is empty");
+    assert!(matches!(error, PortError::Step { .. }), "{error:?}");
+    let said = explained(&error.to_string()).expect("a remedy");
+    let first = said.lines().next().unwrap_or_default();
+    assert!(first.starts_with("setting up a receive queue failed: "), "{said}");
+    assert!(first.contains(". The driver refuses") && first.contains("fewer lcores"), "{said}");
+    Port::open(eal, &PortConfig::new("net_null0"), &pool).expect("nothing is left of it");
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 use uroce_engine::mbuf::{MbufBatch, Mempool};
 use uroce_engine::port::vdev::{self, MemifRole};
-use uroce_engine::port::{Port, PortConfig, PortError};
+use uroce_engine::port::{By, Port, PortConfig, PortError, QueuePair};
 
 fn open(device: String, mtu: u16, pool: &Mempool) -> Port {
     let config = PortConfig { mtu, ..PortConfig::new(device) };
@@ -185,6 +185,76 @@ fn af_packet_needs_no_more_than_cap_net_raw_and_leaves_the_interface_alone() {
     assert_eq!(Port::open(eal(), &config, &pool).expect("opens").queue_pairs(), 1);
 }
 
+/// Returns the number of frames that the kernel has received from an interface of this namespace.
+fn received(interface: &str) -> u64 {
+    let all = std::fs::read_to_string("/proc/net/dev").expect("a kernel with networks");
+    let of = |line: &str| line.trim().strip_prefix(interface)?.strip_prefix(':').map(str::to_owned);
+    let counts = all.lines().find_map(of).expect("the interface exists");
+    counts.split_whitespace().nth(1).and_then(|count| count.parse().ok()).expect("a number")
+}
+
+/// Takes the frames that wait in all rings of a port; returns how many.
+fn drain(queues: &mut [QueuePair]) -> u64 {
+    let mut batch = MbufBatch::new();
+    let mut frames = 0;
+    for queue in queues {
+        while queue.rx_burst(&mut batch) > 0 {
+            frames += batch.drain().count() as u64;
+        }
+    }
+    frames
+}
+
+/// Floods a port of this device, asked for `pairs`, while its frames are not taken, and checks that
+/// each frame is received or counted as missed.
+fn check_losses_are_counted(device: &str, pairs: u16, pool: &Mempool) {
+    const FRAMES: u64 = 200;
+    let config = PortConfig { queue_pairs: pairs, ..PortConfig::new(device) };
+    let port = Port::open(eal(), &config, pool).expect("the driver is installed");
+    let mut queues: Vec<_> =
+        (0..port.queue_pairs()).map(|at| port.queue_pair(at).expect("free")).collect();
+    let sender = open("net_af_packet9,iface=ub".into(), 1500, pool);
+    let mut tx = sender.queue_pair(0).expect("free");
+    assert!(eventually(|| port.link().up && sender.link().up), "no link");
+    let (before, mut polled) = (received("ua"), 0);
+    for round in 1..=2 {
+        for sent in (10..=FRAMES).step_by(10) {
+            send(&mut tx, pool, sent, 100, 10, Duration::from_secs(5));
+            let arrived = (round - 1) * FRAMES + sent;
+            assert!(eventually(|| received("ua") - before == arrived), "the veth pair lost some");
+        }
+        polled += drain(&mut queues);
+        assert!(polled < round * FRAMES, "{device}: all {polled} frames fit in its rings");
+        // Twice, since the kernel reports each loss only once.
+        for _ in 0..2 {
+            let stats = port.stats();
+            assert_eq!(stats.rx_packets, polled, "{device}");
+            assert_eq!(stats.rx_missed, round * FRAMES - polled, "{device}");
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs root: makes network interfaces in a namespace of its own"]
+fn frames_that_the_kernel_drops_at_full_rings_of_af_packet_are_counted_as_missed() {
+    const NAME: &str =
+        "frames_that_the_kernel_drops_at_full_rings_of_af_packet_are_counted_as_missed";
+    if !in_a_namespace(NAME) {
+        return;
+    }
+    ip("link add ua type veth peer name ub");
+    for interface in ["ua", "ub"] {
+        // No frames of the kernel's own.
+        ip(&format!("link set {interface} addrgenmode none"));
+        ip(&format!("link set {interface} up"));
+    }
+    let pool = pool(eal(), 4095, 9216);
+    check_losses_are_counted("net_af_packet0,iface=ua,framecnt=32", 1, &pool);
+    check_losses_are_counted("net_af_packet1,iface=ua,framecnt=32,qpairs=2", 2, &pool);
+    // A device is asked for more queues than it has: one for each lcore.
+    check_losses_are_counted("net_af_packet2,iface=ua,framecnt=32", 4, &pool);
+}
+
 #[test]
 fn af_packet_is_refused_rings_that_are_too_short_with_the_argument_to_give() {
     let pool = pool(eal(), 511, 9216);
@@ -211,6 +281,11 @@ fn frames_cross_a_veth_pair_by_af_xdp() {
     let b = open(vdev::af_packet(1, "ub", 1500, 1, 512), 1500, &other);
     cross(&a, &b, &own, 1514);
     cross(&b, &a, &other, 1514);
+    // Where veth has zero-copy, it is used.
+    let features = a.features();
+    let mode = features.iter().find(|feature| feature.name == "AF_XDP zero-copy");
+    let mode = mode.expect("a kernel since Linux 5.3 tells it");
+    assert!(mode.by == By::Device || mode.why.starts_with("copy mode, as the"), "{mode:?}");
     drop(a);
     // A chunk of the socket's memory is a page at most.
     let long = PortConfig { mtu: 4200, ..PortConfig::new(device) };

@@ -76,19 +76,44 @@ const TABLE: &[Row] = &[
     (&["not enough memory", "hugepage"], NO_HUGEPAGES),
 ];
 
+const QUEUES: &str = "The driver refuses the number or the length of its queues, or has no memory for \
+    them: compare its arguments with its page at https://doc.dpdk.org/guides/nics/, and use fewer \
+    lcores, which have a queue pair each, or more memory (memory_mb under [eal]).";
+const HALF_WAY: &str = "The driver has given up half way, and its device is closed again: \
+    log = \"debug\" under [eal] shows its own reason; one lcore, and the default MTU, ask least of \
+    it.";
+const ARGUMENTS: &str = "The driver refuses a value, lacks an argument that it needs, or finds no such \
+    interface: compare them with its page at https://doc.dpdk.org/guides/nics/.";
+const NO_DRIVER: &str = "No driver of this DPDK has the name: a virtual device is named by its driver \
+    and a number, such as net_tap0, and a NIC by its PCI address (dpdk-devbind.py --status lists \
+    NICs).";
+
+/// Rows for errors of which only the step is known, used where nothing else matches.
+const BY_STEP: &[Row] = &[
+    (&["choosing numbers of descriptors failed"], QUEUES),
+    (&["setting up a", "queue failed"], QUEUES),
+    (&["asking for its limits failed"], HALF_WAY),
+    (&["resetting it failed"], HALF_WAY),
+    (&["configuring it failed"], HALF_WAY),
+    (&["starting it failed"], HALF_WAY),
+    (&["Driver cannot attach the device (net_"], ARGUMENTS),
+    (&["failed to parse device \"net_"], NO_DRIVER),
+];
+
 /// Returns the text of an error, which includes DPDK's log, with the remedy at the end of its first
 /// line, if one is known: the first line of a container's log then has both.
 pub fn explained(text: &str) -> Option<String> {
     let own = || std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let remedy = remedy(text).or_else(|| refused(text, &own()))?;
+    let cause = remedy(text, TABLE).or_else(|| refused(text, &own()));
+    let remedy = cause.or_else(|| remedy(text, BY_STEP))?;
     let (first, rest) = text.split_at(text.find('\n').unwrap_or(text.len()));
     Some(format!("{}. {remedy}{rest}", first.trim_end_matches(['.', ':', ' '])))
 }
 
-/// Returns the remedy for an error with this text, if one is known.
-fn remedy(text: &str) -> Option<&'static str> {
+/// Returns the remedy of the first row that matches the text of an error.
+fn remedy(text: &str, table: &[Row]) -> Option<&'static str> {
     let fits = |(words, _): &&Row| words.iter().all(|word| text.contains(word));
-    TABLE.iter().find(fits).map(|(_, remedy)| *remedy)
+    table.iter().find(fits).map(|(_, remedy)| *remedy)
 }
 
 /// Returns the remedy for an error that a filter of system calls may have caused. `status` is what
@@ -102,7 +127,7 @@ fn refused(text: &str, status: &str) -> Option<&'static str> {
 
 #[cfg(test)]
 mod tests {
-    use super::{explained, refused, remedy};
+    use super::{BY_STEP, TABLE, explained, refused, remedy};
 
     #[test]
     fn what_dpdk_says_is_explained() {
@@ -147,10 +172,31 @@ mod tests {
             ("rte_pmd_af_xdp_probe(): Invalid kvargs key", "one of its arguments; use_pinned_map"),
         ];
         for (said, expected) in cases {
-            let help = remedy(said).unwrap_or_default();
+            let help = remedy(said, TABLE).unwrap_or_default();
             assert!(help.contains(expected), "{said}: {help}");
         }
-        assert_eq!(remedy("EAL: something else"), None);
+        assert_eq!(remedy("EAL: something else", TABLE), None);
+    }
+
+    #[test]
+    fn a_driver_that_fails_half_way_is_explained_by_its_step() {
+        for (said, expected) in [
+            ("setting up a receive queue failed: Cannot allocate memory", "fewer lcores"),
+            ("setting up a transmit queue failed: Invalid argument (os error 22)", "fewer lcores"),
+            ("choosing numbers of descriptors failed: Invalid argument", "fewer lcores"),
+            ("configuring it failed: Invalid argument (os error 22): ", "log = \"debug\""),
+            ("starting it failed: Input/output error (os error 5): a driver's log", "half way"),
+            ("EAL: Driver cannot attach the device (net_null0)", "doc.dpdk.org/guides/nics"),
+            ("EAL: failed to parse device \"net_nonesuch0\"", "dpdk-devbind.py --status"),
+        ] {
+            assert_eq!(remedy(said, TABLE), None);
+            let help = remedy(said, BY_STEP).unwrap_or_default();
+            assert!(help.contains(expected), "{said}: {help}");
+        }
+        let said = explained("port 1: starting it failed: Input/output error: \nmore").unwrap();
+        assert!(said.starts_with("port 1: starting it failed: Input/output error. The driver"));
+        assert!(said.ends_with("\nmore"), "{said}");
+        assert_eq!(remedy("EAL: Driver cannot attach the device (0000:01:00.0)", BY_STEP), None);
     }
 
     #[test]

@@ -42,6 +42,11 @@ pub(super) fn is_af_packet(device: &str) -> bool {
     device.starts_with(DRIVER)
 }
 
+/// Returns the number of queues, each with a socket, that the driver makes for a device string.
+pub(super) fn queues(device: &str) -> u16 {
+    value(device, "qpairs").and_then(|number| number.parse().ok()).unwrap_or(1)
+}
+
 /// Returns the device string with arguments for rings with slots for the frames of a port of this
 /// MTU. Other drivers' strings are returned unchanged, and so are values that are not numbers,
 /// which the driver refuses.

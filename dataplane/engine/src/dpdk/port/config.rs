@@ -69,6 +69,9 @@ pub struct Capabilities {
     pub max_mtu: Option<u16>,
     /// Whether the device spreads received packets over the queues by IP addresses or UDP ports.
     pub rss: bool,
+    /// Whether it does so by UDP ports too. By addresses alone, all packets of a peer arrive at one
+    /// queue.
+    pub rss_ports: bool,
     /// Whether the table by which it does so can be changed while packets arrive, so that packets
     /// of a QP arrive at its own lcore.
     pub steering: bool,
@@ -133,7 +136,8 @@ pub struct PortStats {
     pub rx_bytes: u64,
     /// Bytes sent.
     pub tx_bytes: u64,
-    /// Frames that the device dropped for want of a descriptor.
+    /// Frames that the device dropped for want of a descriptor; of net_af_packet, those that the
+    /// kernel dropped because the ring of the queue's socket was full.
     pub rx_missed: u64,
     /// Frames received in error.
     pub rx_errors: u64,
@@ -317,6 +321,7 @@ fn capabilities(info: &uroce_port_info) -> Capabilities {
         max_mtu: (!FRAME_SIZE_ELSEWHERE.contains(&driver.as_str())).then_some(max_mtu),
         driver,
         rss: info.rss != 0,
+        rss_ports: info.rss_ports != 0,
         steering,
         rx_checksum: info.rx_checksum != 0,
         tx_checksum: info.tx_checksum != 0,
@@ -435,6 +440,20 @@ fn mac_from_name(name: &str) -> Mac {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_start_that_fails_is_tried_without_interrupts_and_then_with_half_the_queues() {
+        let all = |interrupts| {
+            let first = Attempt { queue_pairs: 5, rx_interrupts: interrupts };
+            let attempts = std::iter::successors(Some(first), |last| last.next(interrupts));
+            attempts.map(|of| (of.queue_pairs, of.rx_interrupts)).collect::<Vec<_>>()
+        };
+        assert_eq!(all(false), [(5, false), (2, false), (1, false)]);
+        let both = [5, 2, 1].map(|pairs| [(pairs, true), (pairs, false)]);
+        assert_eq!(all(true), both.concat());
+        let none = Attempt { queue_pairs: 0, rx_interrupts: false };
+        assert!(none.next(true).is_none());
+    }
 
     #[test]
     fn the_link_of_a_pci_function_is_asked_for_and_those_of_virtual_devices_may_tell() {

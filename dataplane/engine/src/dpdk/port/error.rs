@@ -18,6 +18,20 @@ pub enum PortError {
         /// DPDK's log of the attempt.
         log: String,
     },
+    /// The driver has no argument of that name.
+    #[error(
+        "{device}: {driver} has no argument {argument:?}: leave it out, or give one of {known}"
+    )]
+    Argument {
+        /// The name of the device, without arguments.
+        device: String,
+        /// The driver.
+        driver: &'static str,
+        /// The unknown argument.
+        argument: String,
+        /// The arguments that the driver has.
+        known: String,
+    },
     /// This process has the port open already.
     #[error("{device:?} is already open")]
     AlreadyOpen {
@@ -146,6 +160,7 @@ impl PortError {
                 errnos_of(Some(error), log)
             }
             Self::Memif { error, .. } | Self::Switch { error, .. } => errnos_of(Some(error), ""),
+            Self::Argument { .. } => vec![libc::EINVAL],
             Self::AlreadyOpen { .. }
             | Self::InUse { .. }
             | Self::Removed { .. }

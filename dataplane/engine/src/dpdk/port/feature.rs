@@ -37,7 +37,7 @@ pub(crate) fn of_device(of: &Capabilities, steers: bool) -> Vec<Feature> {
     let never = |name, by, why| Feature { name, by, why };
     let software = By::Software { device_could: false };
     vec![
-        row("RSS", of.rss, of.rss),
+        Feature { why: rss_of(of), ..row("RSS", of.rss, of.rss) },
         // Packets for another lcore's QP are handed over.
         row("RSS steering", steers, of.steering),
         // A sent packet's checksum is that of its path with the length added, and its tag is part
@@ -64,6 +64,11 @@ pub(crate) fn of_kernel(of: &Capabilities) -> Vec<Feature> {
     [row("RSS", of.rss)].into_iter().chain(headers).collect()
 }
 
+/// Tells what of a flow chooses the queue, if it is not all of it.
+fn rss_of(of: &Capabilities) -> &'static str {
+    if of.rss && !of.rss_ports { "by addresses only" } else { "" }
+}
+
 fn by(device: bool, device_could: bool) -> By {
     if device { By::Device } else { By::Software { device_could } }
 }
@@ -78,6 +83,7 @@ mod tests {
         max_queue_pairs: 4,
         max_mtu: None,
         rss: false,
+        rss_ports: false,
         steering: false,
         rx_checksum: false,
         tx_checksum: false,
@@ -111,6 +117,9 @@ mod tests {
             assert_eq!(by_of(&lacks, name), By::Software { device_could: false }, "{name}");
         }
         assert_eq!(by_of(&of_device(&LACKS_ALL, true), "RSS steering"), By::Device);
+        let why = |of: Capabilities| of_device(&of, false)[0].why;
+        assert_eq!(why(Capabilities { rss: true, ..LACKS_ALL }), "by addresses only");
+        assert_eq!(why(Capabilities { rss: true, rss_ports: true, ..LACKS_ALL }), "");
     }
 
     #[test]

@@ -44,7 +44,7 @@ impl Signal {
         if let Some(link) = &device.under.link {
             return Signal::Memif(link.interrupts(), index);
         }
-        if let Some(&socket) = device.under.sockets.get(at) {
+        if let Some(socket) = device.under.sockets.of_queue(at) {
             return Signal::Socket(socket);
         }
         if !device.has_interrupts {
