@@ -67,10 +67,10 @@ fn smaller(most_mb: u64) -> String {
 /// The limits that apply to this process. `None` for a limit that does not exist.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Limits {
-    memory_mb: Option<u64>,
-    hugepages_mb: Option<u64>,
+    pub(crate) memory_mb: Option<u64>,
+    pub(crate) hugepages_mb: Option<u64>,
     /// Thousandths of a CPU.
-    cpu_millis: Option<u64>,
+    pub(crate) cpu_millis: Option<u64>,
 }
 
 impl Limits {

@@ -17,7 +17,7 @@ mod preview;
 mod rdma_cm;
 pub mod ring;
 
-pub use open::OpenError;
+pub use open::{OpenError, dpdk_parameters};
 pub use pool::PoolSpent;
 pub use preview::preview;
 
@@ -322,6 +322,12 @@ impl Device {
         let mut counts: Vec<Count> = counters.iter().map(count).collect();
         counts.extend(self.calls.call(|thread| Ok(thread.count()))?);
         Ok(counts)
+    }
+
+    /// Returns the counters that one lcore has counted itself. `None` if there is no such lcore.
+    pub fn lcore_counts(&self, lcore: usize) -> Option<Vec<Count>> {
+        let counters = self.engine.lcore_counters(lcore)?;
+        Some(counters.iter().map(|(name, text, value)| Count::new(name, text, value)).collect())
     }
 
     /// Closes the device while other threads still hold it. Connections are ended, and posted work

@@ -50,7 +50,7 @@ mod trace;
 pub use call::{Count, PortStatus, RequestError};
 pub use config::{Config, ConfigError};
 pub use container::ContainerError;
-pub use device::{Device, OpenError, PoolSpent, preview, random_psn};
+pub use device::{Device, OpenError, PoolSpent, dpdk_parameters, preview, random_psn};
 pub use errno::AsErrno;
 pub use path::{AddressVector, AlternateVector, PathError};
 pub use port_watch::PortAttr;

@@ -149,6 +149,12 @@ impl Context {
         self.device.counts()
     }
 
+    /// Those of the [`counters`](Self::counters) that an lcore has counted itself. What it has
+    /// received came by its own receive queue of each port. `None` if there is no such lcore.
+    pub fn lcore_counters(&self, lcore: usize) -> Option<Vec<Count>> {
+        self.device.lcore_counts(lcore)
+    }
+
     /// Has all lcores measure what the stages of their turns take, from now on for `time`. A
     /// measured turn takes some hundred cycles more.
     pub fn measure_stages(&self, time: Duration) {

@@ -35,6 +35,9 @@ const LOWEST: u16 = uroce_engine::MAX_FLOW_PRIORITY;
 /// a copy, as if its own domain had no flows: rules by priority, and default flows if it is
 /// multicast.
 ///
+/// No right is asked for: the program that opened the device has its port already. The drop-in
+/// library, with programs that did not open it, asks for CAP_NET_RAW, as the kernel does.
+///
 /// Frames leave as they are, without padding to 60 bytes. A NIC adds it, other ports do not, so
 /// that the lengths that are received differ. Raw IPv6 gets packets without padding, and frames
 /// with an IPv6 header only.

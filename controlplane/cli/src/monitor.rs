@@ -312,6 +312,7 @@ mod tests {
             object: "port 1".into(),
             event: "PortErr".into(),
             meaning: String::new(),
+            withheld: false,
         }
     }
 

@@ -273,7 +273,8 @@ pub struct PortStats {
     pub port: u32,
     /// Frames received.
     pub rx_packets: u64,
-    /// Frames that the device dropped for want of a descriptor.
+    /// Frames that the device dropped for want of a descriptor, or the kernel for want of a slot in
+    /// the ring of net_af_packet.
     pub rx_missed: u64,
     /// Bytes received.
     pub rx_bytes: u64,
@@ -603,8 +604,12 @@ pub struct Event {
     pub object: String,
     /// Name of the event.
     pub event: String,
-    /// Meaning of the event.
+    /// Meaning of the event, and the reason if it is withheld.
     pub meaning: String,
+    /// Whether the program is not told of the event: with `failover = "auto"`, of a port that goes
+    /// down while another one is up and all connections have left it.
+    #[serde(default)]
+    pub withheld: bool,
 }
 
 /// Frames that were dropped for one reason.

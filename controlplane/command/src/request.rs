@@ -39,7 +39,7 @@ pub use port::{Fixed, Port, ShowQueue, ShowRss};
 pub use route::{Ethernet, Neigh, Network, Route, RouteVia};
 pub use set::{Class, LinkOf, STATS_PERIOD_MAX, Set};
 pub use trace::{PACKETS_MAX, Trace};
-pub use traffic::{CmState, Link, Local, Poll, Post, Remote, WAIT_MAX, Wait};
+pub use traffic::{CmState, Datagram, Link, Local, Poll, Post, Remote, WAIT_MAX, Wait};
 
 /// A command that a running process answers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -246,7 +246,8 @@ pub enum Show {
         #[serde(default)]
         distribution: bool,
     },
-    /// The last events of QPs and ports, at most 256 of each device
+    /// The last events of QPs and ports, at most 256 of each device; those that are withheld
+    /// from the program say so
     Events {
         /// How many of each device
         #[cfg_attr(feature = "tree", arg(value_name = "COUNT", default_value_t = 256))]

@@ -30,7 +30,7 @@ use std::time::Duration;
 use uroce_command::request::Fwd;
 use uroce_command::{Answer, Clear, Modify, Request, Show, ShowConfig};
 use uroce_engine::{CompletionQueue, OwnedRegion, Poller, RecvQueueEnd, SendQueueEnd};
-use uroce_engine::{QpInfo, SharedReceiveQueue};
+use uroce_engine::{QpInfo, RdDomain, SharedReceiveQueue};
 use uroce_transport::Pd;
 use uroce_wire::Qpn;
 
@@ -61,6 +61,7 @@ pub(super) struct Console {
     pds: BTreeMap<u32, PdObject>,
     cqs: BTreeMap<u32, CqObject>,
     srqs: BTreeMap<u32, SrqObject>,
+    rdds: BTreeMap<u32, RddObject>,
     /// By QP number and key of the device.
     qps: HashMap<(u32, u64), QpObject>,
     /// By R_Key. No two of them have the same.
@@ -93,11 +94,19 @@ struct SrqObject {
 }
 
 #[derive(Debug)]
+struct RddObject {
+    device: u64,
+    rdd: Arc<RdDomain>,
+}
+
+/// A queue pair or EE context.
+#[derive(Debug)]
 struct QpObject {
     pd: u32,
     scq: u32,
     rcq: u32,
     srq: Option<u32>,
+    rdd: Option<u32>,
     sq: SendQueueEnd,
     rq: RecvQueueEnd,
 }
@@ -182,6 +191,7 @@ impl Console {
         self.qps.retain(|(_, device), _| is_open(*device));
         self.mrs.retain(|_, mr| is_open(mr.device));
         self.srqs.retain(|_, srq| is_open(srq.device));
+        self.rdds.retain(|_, rdd| is_open(rdd.device));
         self.cqs.retain(|_, cq| is_open(cq.device));
         self.pds.retain(|_, pd| is_open(pd.device));
         self.forwarding.forget_closed(is_open);

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use uroce_engine::eal::{Eal, EalError, Memory};
+use uroce_engine::eal::{Eal, EalError, Memory, hugepages_for};
 use uroce_engine::mbuf::{Mempool, PoolError};
 use uroce_engine::port::{self, LocalConfig, LocalError, Port, PortError};
 use uroce_engine::port::{UdpConfig, UdpError, udp_mac};
@@ -169,9 +169,7 @@ pub(super) struct Netdevs {
 
 pub(super) fn open(config: &Config, device: &DeviceConfig) -> Result<Opened, OpenError> {
     let limits = Limits::of_process();
-    let running = Eal::memory();
-    let memory = limits.memory(&with_hugepages(config, &limits, running), running)?;
-    let eal = Eal::init(&eal_config(config, memory))?;
+    let eal = Eal::init(&eal_config(config, &limits)?)?;
     // Declared first, so that it is dropped last: a lease must outlive its port.
     let mut leases = Vec::new();
     let mut opened = Vec::new();
@@ -255,35 +253,53 @@ fn nics(config: &Config) -> Vec<String> {
     ports.filter_map(address).collect()
 }
 
+/// Returns the parameters with which DPDK starts for a device of this configuration: its memory,
+/// within the container's limits and in hugepages where a NIC cannot do without them, and the NICs.
+/// For programs that use a NIC without a device.
+///
+/// # Errors
+///
+/// [`OpenError::Config`] if an address `auto` has no NIC, [`OpenError::Container`] if the memory
+/// does not fit.
+pub fn dpdk_parameters(config: &Config) -> Result<uroce_engine::eal::EalConfig, OpenError> {
+    eal_config(&config.clone().with_given_nics()?, &Limits::of_process())
+}
+
+/// Returns EAL's parameters. They depend on the whole configuration, not on one device.
+fn eal_config(config: &Config, limits: &Limits) -> Result<uroce_engine::eal::EalConfig, OpenError> {
+    let (eal, nics, running) = (&config.eal, nics(config), Eal::memory());
+    let wishes = with_hugepages(eal, limits, running, || hugepages_for(&nics));
+    Ok(uroce_engine::eal::EalConfig {
+        memory: limits.memory(&wishes, running)?,
+        vdevs: Vec::new(),
+        pci_allow: nics,
+        control_cpus: eal.control_cpus.clone(),
+        file_prefix: eal.file_prefix.clone(),
+        log: eal.log,
+        args: eal.args.clone(),
+    })
+}
+
 /// Returns the wishes for DPDK's memory: hugepages where a NIC cannot do without them, by default
-/// no more than are free.
-fn with_hugepages(config: &Config, limits: &Limits, running: Option<Memory>) -> EalConfig {
-    let eal = config.eal.clone();
+/// no more than are free. `needed_mb` returns the megabytes that are free if a NIC needs them.
+fn with_hugepages(
+    eal: &EalConfig,
+    limits: &Limits,
+    running: Option<Memory>,
+    needed_mb: impl FnOnce() -> Option<u32>,
+) -> EalConfig {
+    let eal = eal.clone();
     match (eal.huge, running) {
         (true, _) => eal,
         // Without the first device's choice, DPDK would be asked for other memory than it has.
         (false, Some(memory)) => EalConfig { huge: matches!(memory, Memory::Huge { .. }), ..eal },
-        (false, None) => match uroce_engine::eal::hugepages_for(&nics(config)) {
+        (false, None) => match needed_mb() {
             None => eal,
             Some(free_mb) => {
                 let most = limits.hugepages_up_to(free_mb.min(DEFAULT_MEMORY_MB));
                 EalConfig { huge: true, memory_mb: eal.memory_mb.or(Some(most)), ..eal }
             }
         },
-    }
-}
-
-/// Returns EAL's parameters. They depend on the whole configuration, not on one device.
-fn eal_config(config: &Config, memory: Memory) -> uroce_engine::eal::EalConfig {
-    let eal = &config.eal;
-    uroce_engine::eal::EalConfig {
-        memory,
-        vdevs: Vec::new(),
-        pci_allow: nics(config),
-        control_cpus: eal.control_cpus.clone(),
-        file_prefix: eal.file_prefix.clone(),
-        log: eal.log,
-        args: eal.args.clone(),
     }
 }
 
@@ -425,4 +441,38 @@ pub(super) fn addresses(
 fn routes(config: &PortConfig) -> Vec<StaticRoute> {
     let gateways = config.gateway.iter().copied().map(StaticRoute::default_via);
     config.routes.iter().copied().chain(gateways).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: Limits = Limits { memory_mb: None, hugepages_mb: Some(256), cpu_millis: None };
+
+    #[test]
+    fn hugepages_are_used_without_an_option_where_a_nic_needs_them() {
+        let memory = |eal: &EalConfig, running, needed_mb| {
+            let wishes = with_hugepages(eal, &LIMITS, running, || needed_mb);
+            LIMITS.memory(&wishes, running).unwrap()
+        };
+        let default = EalConfig::default();
+        let plain = Memory::NoHuge { mb: DEFAULT_MEMORY_MB };
+        assert_eq!(memory(&default, None, None), plain);
+        assert_eq!(memory(&default, None, Some(100)), Memory::Huge { mb: 100 }, "what is free");
+        assert_eq!(memory(&default, None, Some(4096)), Memory::Huge { mb: 256 }, "what may be");
+        let sized = EalConfig { memory_mb: Some(128), ..EalConfig::default() };
+        assert_eq!(memory(&sized, None, Some(4096)), Memory::Huge { mb: 128 });
+        assert_eq!(memory(&default, Some(plain), Some(4096)), plain, "DPDK's own remains");
+    }
+
+    #[test]
+    fn the_parameters_of_dpdk_have_all_nics() {
+        let device = |name| {
+            let pci = PortConfig::pci("0000:01:00.0");
+            DeviceConfig::new(name).port(pci).port(PortConfig::vdev("net_null0"))
+        };
+        let parameters = dpdk_parameters(&Config::new().device(device("a"))).unwrap();
+        assert_eq!(parameters.pci_allow, ["0000:01:00.0"]);
+        assert!(parameters.vdevs.is_empty());
+    }
 }

@@ -219,9 +219,10 @@ impl Thread {
                 self.announce(port);
                 self.leave_links_that_are_down();
                 self.renew_failover();
-                if !self.ports.watch(port).set_untold(false) {
-                    self.raise(port, EventKind::PortActive);
-                }
+                // Also if the program was not told that the port went down: it may have seen that
+                // in the port's attributes, and wait for the port.
+                self.ports.watch(port).set_untold(false);
+                self.raise(port, EventKind::PortActive);
             }
             LinkChange::Down => {
                 // Migration comes first: for a QP with another path it ends the interruption.
@@ -244,6 +245,7 @@ impl Thread {
         if self.failover.is_some() && is_any_up && !is_in_use {
             tracing::info!(port, "the port is down; no event, because another one is up");
             self.ports.watch(port).set_untold(true);
+            self.recent.add_withheld(About::Port(port), EventKind::PortErr);
             return;
         }
         for other in self.ports.numbers() {

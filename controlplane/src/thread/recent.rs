@@ -29,6 +29,8 @@ pub(crate) struct Happened {
     pub(crate) at: Instant,
     pub(crate) about: About,
     pub(crate) kind: EventKind,
+    /// Whether the program is not told of it.
+    pub(crate) is_withheld: bool,
 }
 
 /// The last [`KEPT`] events, oldest first.
@@ -40,11 +42,20 @@ pub(super) struct Recent {
 
 impl Recent {
     pub(super) fn add(&mut self, about: About, kind: EventKind) {
+        self.push(about, kind, false);
+    }
+
+    /// Adds an event of which the program is not told.
+    pub(super) fn add_withheld(&mut self, about: About, kind: EventKind) {
+        self.push(about, kind, true);
+    }
+
+    fn push(&mut self, about: About, kind: EventKind, is_withheld: bool) {
         if self.events.len() == KEPT {
             self.events.pop_front();
         }
         let (number, at) = (self.count, Instant::now());
-        self.events.push_back(Happened { number, at, about, kind });
+        self.events.push_back(Happened { number, at, about, kind, is_withheld });
         self.count += 1;
     }
 
@@ -76,5 +87,8 @@ mod tests {
         assert_eq!((all.len(), all[0].number), (KEPT, 1));
         let last: Vec<u64> = recent.last(2).iter().map(|event| event.number).collect();
         assert_eq!(last, [KEPT as u64 - 1, KEPT as u64]);
+        recent.add_withheld(About::Port(1), EventKind::PortErr);
+        let marks: Vec<bool> = recent.last(2).iter().map(|event| event.is_withheld).collect();
+        assert_eq!(marks, [false, true]);
     }
 }

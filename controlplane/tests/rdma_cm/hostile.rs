@@ -1,5 +1,7 @@
 //! Frames of an attacker to QP 1: their effects, and the effects that they must not have.
 
+mod rd;
+
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, Instant};
@@ -7,7 +9,7 @@ use std::time::{Duration, Instant};
 use uroce_controlplane::AddressVector;
 use uroce_controlplane::config::{Config, DeviceConfig, Failover, PortConfig};
 use uroce_controlplane::device::ring::{RingLease, RingSpec, claim};
-use uroce_controlplane::rdma_cm::{ConnParam, ConnQp, PortSpace};
+use uroce_controlplane::rdma_cm::{CmId, ConnParam, ConnQp, PortSpace};
 use uroce_engine::eal::Eal;
 use uroce_engine::mbuf::{MbufBatch, Mempool, PoolConfig};
 use uroce_engine::port::QueuePair;
@@ -34,6 +36,8 @@ struct Stranger {
     asked: BTreeSet<[u8; 4]>,
     /// Transactions of the failover offers that have arrived.
     offers: Vec<u64>,
+    /// CM messages that have arrived.
+    messages: Vec<Message>,
     _lease: RingLease,
 }
 
@@ -58,8 +62,8 @@ fn nodes_with(failover: Failover) -> (Node, Node, Stranger) {
     let spec = RingSpec { name: "open".into(), queue_pairs: 1, frames: 1024, mtu: 1500 };
     let (port, lease) = claim(eal, &spec, &pool).unwrap();
     let queue = port.queue_pair(0).unwrap();
-    let stranger =
-        Stranger { queue, pool, asked: BTreeSet::new(), offers: Vec::new(), _lease: lease };
+    let (asked, offers, messages) = (BTreeSet::new(), Vec::new(), Vec::new());
+    let stranger = Stranger { queue, pool, asked, offers, messages, _lease: lease };
     (left, right, stranger)
 }
 
@@ -92,6 +96,8 @@ impl Stranger {
             }
             // After the headers of Ethernet, IPv4, UDP, BTH and DETH.
             let mad = frame.get(62..).unwrap_or_default();
+            let message = mad.get(..MAD_LEN).and_then(|mad| Message::parse(mad).ok());
+            self.messages.extend(message.map(|(_, message)| message));
             if mad.get(1) == Some(&FAILOVER_CLASS) && mad.get(16..18) == Some(&OFFER.to_be_bytes())
             {
                 self.offers.extend(mad[8..].first_chunk().map(|bytes| u64::from_be_bytes(*bytes)));
@@ -303,18 +309,7 @@ fn join_stranger(left: &Node, end: &crate::lab::End, stranger: &mut Stranger, de
         min_rnr_timer: 12,
     };
     let (rtr, vector) = (QpChange::to_rtr(QpType::Rc, &rtr), AddressVector::to(peer_gid()));
-    let mac = [2, 0, 0, 0, 0, 0x66];
-    let reply = [
-        &LEFT_MAC.0[..],
-        &mac,
-        &[8, 6, 0, 1, 8, 0, 6, 4, 0, 2],
-        &mac,
-        &PEER,
-        &LEFT_MAC.0,
-        &[192, 0, 2, 1],
-        &[0; 18],
-    ]
-    .concat();
+    let reply = arp_reply(PEER);
     std::thread::scope(|scope| {
         let modify = scope.spawn(|| left.device.modify_qp(qpn, &rtr, Some(&vector), None).unwrap());
         while !modify.is_finished() {
@@ -325,6 +320,14 @@ fn join_stranger(left: &Node, end: &crate::lab::End, stranger: &mut Stranger, de
         }
         modify.join().unwrap();
     });
+}
+
+/// Answer of the stranger to an ARP request of the left node for this address.
+fn arp_reply(of: [u8; 4]) -> Vec<u8> {
+    let mac = [2, 0, 0, 0, 0, 0x66];
+    let kind = [8, 6, 0, 1, 8, 0, 6, 4, 0, 2];
+    let (to, pad) = ([192, 0, 2, 1], [0; 18]);
+    [&LEFT_MAC.0[..], &mac, &kind, &mac, &of, &LEFT_MAC.0, &to, &pad].concat()
 }
 
 fn peer_gid() -> Gid {

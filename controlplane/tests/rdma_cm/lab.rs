@@ -12,7 +12,7 @@ use uroce_controlplane::rdma_cm::{
     ConnectSpec, PortSpace,
 };
 use uroce_controlplane::{Device, RequestError};
-use uroce_engine::{CompletionQueue, QpHandle, QpSpec};
+use uroce_engine::{CompletionQueue, QpHandle, QpSpec, RdDomain};
 use uroce_transport::{
     Cqe, Pd, QpAttr, QpCaps, QpChange, QpState, QpType, RecvWr, RtrAttr, RtsAttr, SendOp, SendWr,
     WcStatus,
@@ -92,6 +92,11 @@ impl Node {
     }
 
     pub fn end_of(&self, qp_type: QpType) -> End {
+        self.end_in(None, qp_type)
+    }
+
+    /// Creates a QP; an EEC or an RD QP is of the domain that is given.
+    pub fn end_in(&self, rdd: Option<&Arc<RdDomain>>, qp_type: QpType) -> End {
         let cq = self.device.engine().create_cq(64, None).expect("a depth in range");
         let caps = QpCaps {
             max_send_wr: 16,
@@ -108,7 +113,7 @@ impl Node {
             recv_cq: Arc::clone(&cq),
             srq: None,
             xrcd: None,
-            rdd: None,
+            rdd: rdd.cloned(),
             lcore: None,
             notices: false,
             congestion: None,
@@ -166,8 +171,10 @@ impl Node {
         self.device.cm_accept(id, qp, ConnParam::default()).expect("a request that waits");
     }
 
-    /// Takes a QP in INIT to RTS, as an application does that modifies the QP of its connection.
+    /// Takes a QP or an EEC in INIT to RTS, as an application does that modifies the QP of its
+    /// connection.
     pub fn take_to_rts(&self, qpn: Qpn, agreed: &Agreed, selective_repeat: Option<bool>) {
+        let qp_type = self.device.query_qp(qpn).expect("the QP lives").qp_type;
         let rtr = RtrAttr {
             path_mtu: agreed.path_mtu,
             dest_qpn: agreed.peer_qpn,
@@ -182,9 +189,9 @@ impl Node {
             rnr_retry: agreed.rnr_retry,
             max_rd_atomic: agreed.max_rd_atomic,
         };
-        let rtr = QpChange { selective_repeat, ..QpChange::to_rtr(QpType::Rc, &rtr) };
+        let rtr = QpChange { selective_repeat, ..QpChange::to_rtr(qp_type, &rtr) };
         self.device.modify_qp(qpn, &rtr, Some(&agreed.vector), None).expect("from INIT");
-        self.device.modify_qp(qpn, &QpChange::to_rts(QpType::Rc, &rts), None, None).expect("RTR");
+        self.device.modify_qp(qpn, &QpChange::to_rts(qp_type, &rts), None, None).expect("RTR");
     }
 
     pub fn attr(&self, qpn: Qpn) -> QpAttr {

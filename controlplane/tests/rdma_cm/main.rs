@@ -4,6 +4,7 @@ mod addresses;
 mod agreement;
 mod alternate;
 mod datagrams;
+mod ee_contexts;
 mod hostile;
 mod keepalive;
 mod lab;

@@ -110,30 +110,30 @@ fn both_sides_get_the_lesser_of_what_they_bring() {
 //= check J3 test
 fn a_packet_before_the_rtu_establishes_the_connection() {
     let (left, right) = nodes();
-    let (mut one, mut other) = (left.end(), right.end());
     right.listen();
-    let init = QpChange { access: Some(AccessFlags::empty()), ..QpChange::to_init(1) };
-    left.device.modify_qp(one.qp.qpn, &init, None, None).unwrap();
-    let mut spec = ConnectSpec::new(one.qp.qpn, right.socket(crate::lab::PORT));
-    let (qpn, psn) = (one.qp.qpn, Psn::new(77));
-    let foreign =
-        ConnQp::Foreign { qpn, qp_type: QpType::Rc, psn, has_srq: false, stops_with_peer: false };
-    spec.qp = Some(foreign);
-    let active = left.connect_with(spec);
-    let (passive, _) = right.request();
-    other.post_recv_in(&right);
-    right.accept(passive, &other);
-    let ConnEvent::ConnectResponse { agreed, .. } = left.kind(active) else { panic!() };
-    assert_eq!(right.state(&other), QpState::Rtr, "no RTU yet");
-    left.take_to_rts(qpn, &agreed, None);
-    one.post_send(5);
-    assert!(matches!(right.kind(passive), ConnEvent::Established { .. }));
-    assert_eq!(right.state(&other), QpState::Rts);
-    assert_eq!(right.count("cm_comm_est"), 1);
-    left.device.cm_establish(active).unwrap();
-    assert_eq!((one.completion().wr_id, other.completion().wr_id), (2, 1));
-    exchange(&mut one, &mut other);
-    assert_eq!(right.channel.try_next(), None, "one event");
+    for (qp_type, established) in [(QpType::Rc, 1), (QpType::Uc, 2)] {
+        let (mut one, mut other) = (left.end_of(qp_type), right.end_of(qp_type));
+        one.init_in(&left);
+        let mut spec = ConnectSpec::new(one.qp.qpn, right.socket(crate::lab::PORT));
+        let (qpn, psn) = (one.qp.qpn, Psn::new(77));
+        spec.qp =
+            Some(ConnQp::Foreign { qpn, qp_type, psn, has_srq: false, stops_with_peer: false });
+        let active = left.connect_with(spec);
+        let (passive, _) = right.request();
+        other.post_recv_in(&right);
+        right.accept(passive, &other);
+        let ConnEvent::ConnectResponse { agreed, .. } = left.kind(active) else { panic!() };
+        assert_eq!(right.state(&other), QpState::Rtr, "no RTU yet");
+        left.take_to_rts(qpn, &agreed, None);
+        one.post_send(5);
+        assert!(matches!(right.kind(passive), ConnEvent::Established { .. }));
+        assert_eq!(right.state(&other), QpState::Rts);
+        assert_eq!(right.count("cm_comm_est"), established);
+        left.device.cm_establish(active).unwrap();
+        assert_eq!((one.completion().wr_id, other.completion().wr_id), (2, 1));
+        exchange(&mut one, &mut other);
+        assert_eq!(right.channel.try_next(), None, "one event");
+    }
 }
 
 #[test]

@@ -9,8 +9,9 @@ use uroce::cm::{
 };
 use uroce::config::{Failback, Failover, LossConfig};
 use uroce::{
-    AddressVector, AlternateVector, ConnectOptions, Context, EventKind, EventSource, PathLoader,
-    PathMigState, PathMtu, Pkey, Qkey, QpChange, QpInfo, QpInit, QpState, QpType, SendWr,
+    AddressVector, AlternateVector, AsyncEvent, ConnectOptions, Context, EventKind, EventSource,
+    PathLoader, PathMigState, PathMtu, Pkey, Qkey, QpChange, QpInfo, QpInit, QpState, QpType,
+    SendWr,
 };
 
 const TOTAL: LossConfig = LossConfig { rx: 1.0, tx: 1.0, seed: 0 };
@@ -64,10 +65,11 @@ fn sees_its_path(side: &Side) -> Vec<EventKind> {
     kinds.into_iter().filter(|kind| matches!(kind, PortActive | PortErr)).collect()
 }
 
-/// Checks that the program sees a QP on the path that it has set, and had no event of a path or a
-/// port.
+/// Checks that the program sees a QP on the path that it has set, and had no event of a path or of
+/// a port that went down.
 fn notices_nothing(side: &Side) {
-    assert_eq!(sees_its_path(side), []);
+    let told = sees_its_path(side);
+    assert!(!told.contains(&EventKind::PortErr), "{told:?}");
 }
 
 /// Cuts the link in use, which the QPs leave, and mends it, so that they are armed again.
@@ -160,6 +162,30 @@ fn a_program_is_told_of_its_ports_when_the_last_one_goes_down() {
     for port in [2, 1] {
         left.context.set_link(port, true).unwrap();
         assert_eq!(next(EventKind::PortActive), EventSource::Port(port));
+    }
+}
+
+#[test]
+fn a_program_that_sees_a_port_down_is_told_when_it_is_up_again() {
+    let contexts = contexts(Failover::Auto, Failback::Never);
+    let (mut left, mut right) = joined(&contexts);
+    for (port, times) in [(1, 1), (2, 2), (1, 3)] {
+        wait_armed(&left, &right, times);
+        left.context.set_link(port, false).unwrap();
+        eventually("the link", || !left.context.port_status(port).expect("a port").link.up);
+        talk(&mut left, &mut right);
+        left.context.set_link(port, true).unwrap();
+        // Both ends of the link have gone down, and both programs may wait.
+        for side in [&left, &right] {
+            let next = || side.context.next_async_event(Some(SOON)).expect("an event");
+            let of_port = |event: &AsyncEvent| matches!(event.source, EventSource::Port(_));
+            let event = std::iter::repeat_with(next).find(of_port).expect("an endless iterator");
+            let told = (event.source, event.kind);
+            assert_eq!(told, (EventSource::Port(port), EventKind::PortActive));
+        }
+    }
+    for side in [&left, &right] {
+        assert_eq!(sees_its_path(side), []);
     }
 }
 

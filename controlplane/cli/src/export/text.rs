@@ -219,7 +219,11 @@ impl Metrics {
         count("roce_port_packets_transmitted", "Frames sent.", of.tx_packets);
         count("roce_port_data_received_bytes", "Bytes received.", of.rx_bytes);
         count("roce_port_data_transmitted_bytes", "Bytes sent.", of.tx_bytes);
-        count("roce_port_receive_missed", "Frames without a descriptor.", of.rx_missed);
+        count(
+            "roce_port_receive_missed",
+            "Frames without a descriptor or ring slot.",
+            of.rx_missed,
+        );
         count("roce_port_receive_errors", "Frames received in error.", of.rx_errors);
         count("roce_port_receive_nombuf", "Frames without a buffer.", of.rx_nombuf);
         count("roce_port_transmit_errors", "Frames that could not be sent.", of.tx_errors);

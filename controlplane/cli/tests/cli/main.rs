@@ -20,6 +20,7 @@ mod own;
 mod ping;
 mod ports;
 mod prompt;
+mod reliable_datagrams;
 mod scripts;
 mod settings;
 mod statistics;

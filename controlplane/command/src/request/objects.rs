@@ -40,7 +40,16 @@ pub enum Create {
         #[cfg_attr(feature = "tree", arg(long, value_name = "N", default_value_t = 1))]
         sge: u32,
     },
-    /// Create a queue pair, in RESET
+    /// Create a reliable datagram domain: the RD queue pairs of a domain send by its EE contexts
+    Rdd {
+        /// RoCE device; without it, the first one of the process
+        #[cfg_attr(feature = "tree", arg(long, value_name = "NAME"))]
+        device: Option<String>,
+        /// Lcore of its queue pairs and EE contexts; without it, the lcores take turns
+        #[cfg_attr(feature = "tree", arg(long, value_name = "LCORE", value_parser = number::<u32>))]
+        lcore: Option<u32>,
+    },
+    /// Create a queue pair or an EE context, in RESET
     Qp(CreateQp),
 }
 
@@ -71,7 +80,11 @@ pub struct CreateQp {
     #[cfg_attr(feature = "tree", arg(long, value_name = "N", value_parser = number::<u32>,
         default_value = "1"))]
     pub sge: u32,
-    /// Lcore that is to own it; without it, the one with the fewest QPs
+    /// Reliable datagram domain, of RD and EEC
+    #[cfg_attr(feature = "tree", arg(long, value_name = "RDD", value_parser = number::<u32>))]
+    #[serde(default)]
+    pub rdd: Option<u32>,
+    /// Lcore that is to own it; without it, the one with the fewest QPs. RD and EEC: the domain's
     #[cfg_attr(feature = "tree", arg(long, value_name = "LCORE", value_parser = number::<u32>))]
     pub lcore: Option<u32>,
 }
@@ -146,6 +159,12 @@ pub enum Destroy {
         #[cfg_attr(feature = "tree", arg(value_name = "SRQ", value_parser = number::<u32>))]
         srq: u32,
     },
+    /// Destroy a reliable datagram domain that was made by a command
+    Rdd {
+        /// Its number
+        #[cfg_attr(feature = "tree", arg(value_name = "RDD", value_parser = number::<u32>))]
+        rdd: u32,
+    },
     /// Destroy a protection domain that was made by a command
     Pd {
         /// Its number
@@ -216,7 +235,7 @@ pub struct ModifyQp {
     /// P_Key
     #[cfg_attr(feature = "tree", arg(long, value_name = "N", value_parser = number::<u16>))]
     pub pkey: Option<u16>,
-    /// Q_Key (UD)
+    /// Q_Key (UD, RD)
     #[cfg_attr(feature = "tree", arg(long, value_name = "N", value_parser = number::<u32>))]
     pub qkey: Option<u32>,
     /// Rights of the peer, with commas between them
@@ -225,7 +244,7 @@ pub struct ModifyQp {
         arg(long, value_name = "RIGHTS", value_delimiter = ',', ignore_case = true)
     )]
     pub access: Option<Vec<Access>>,
-    /// Number of the peer's queue pair
+    /// Number of the peer's queue pair, or EE context
     #[cfg_attr(feature = "tree", arg(long, value_name = "QPN", value_parser = number::<u32>))]
     pub dest_qpn: Option<u32>,
     /// Path: address of the peer
@@ -328,6 +347,10 @@ words! {
     Uc = "UC",
     /// Unreliable datagram
     Ud = "UD",
+    /// Reliable datagram
+    Rd = "RD",
+    /// End-to-end context, which carries the messages of RD queue pairs
+    Eec = "EEC",
 }
 
 words! {

@@ -29,6 +29,25 @@ pub struct Local {
     pub count: u32,
 }
 
+/// Destination of the requests of an RD queue pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "tree", derive(clap::Args))]
+#[cfg_attr(feature = "tree", command(rename_all = "snake_case"))]
+pub struct Datagram {
+    /// RD: EE context that carries it, of the same domain
+    #[cfg_attr(feature = "tree", arg(long, value_name = "EECN", required = false,
+        requires = "dest_qpn", requires = "qkey", value_parser = number::<u32>))]
+    pub eecn: u32,
+    /// RD: number of the peer's RD queue pair
+    #[cfg_attr(feature = "tree", arg(long, value_name = "QPN", required = false,
+        requires = "eecn", value_parser = number::<u32>))]
+    pub dest_qpn: u32,
+    /// RD: Q_Key of the peer's RD queue pair
+    #[cfg_attr(feature = "tree", arg(long, value_name = "N", required = false,
+        requires = "eecn", value_parser = number::<u32>))]
+    pub qkey: u32,
+}
+
 /// Memory of the peer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "tree", derive(clap::Args))]
@@ -52,6 +71,10 @@ pub enum Post {
         /// Queue pair and memory
         #[cfg_attr(feature = "tree", command(flatten))]
         local: Local,
+        /// Destination, of an RD queue pair
+        #[cfg_attr(feature = "tree", command(flatten))]
+        #[serde(default)]
+        to: Option<Datagram>,
         /// Length of the message in bytes
         #[cfg_attr(feature = "tree", arg(long, value_name = "BYTES", value_parser = number::<u32>))]
         len: u32,
@@ -64,6 +87,10 @@ pub enum Post {
         /// Queue pair and memory
         #[cfg_attr(feature = "tree", command(flatten))]
         local: Local,
+        /// Destination, of an RD queue pair
+        #[cfg_attr(feature = "tree", command(flatten))]
+        #[serde(default)]
+        to: Option<Datagram>,
         /// Memory of the peer
         #[cfg_attr(feature = "tree", command(flatten))]
         remote: Remote,
@@ -79,6 +106,10 @@ pub enum Post {
         /// Queue pair and memory
         #[cfg_attr(feature = "tree", command(flatten))]
         local: Local,
+        /// Destination, of an RD queue pair
+        #[cfg_attr(feature = "tree", command(flatten))]
+        #[serde(default)]
+        to: Option<Datagram>,
         /// Memory of the peer
         #[cfg_attr(feature = "tree", command(flatten))]
         remote: Remote,
@@ -91,6 +122,10 @@ pub enum Post {
         /// Queue pair and memory, which gets the former value
         #[cfg_attr(feature = "tree", command(flatten))]
         local: Local,
+        /// Destination, of an RD queue pair
+        #[cfg_attr(feature = "tree", command(flatten))]
+        #[serde(default)]
+        to: Option<Datagram>,
         /// Memory of the peer
         #[cfg_attr(feature = "tree", command(flatten))]
         remote: Remote,
@@ -106,6 +141,10 @@ pub enum Post {
         /// Queue pair and memory, which gets the former value
         #[cfg_attr(feature = "tree", command(flatten))]
         local: Local,
+        /// Destination, of an RD queue pair
+        #[cfg_attr(feature = "tree", command(flatten))]
+        #[serde(default)]
+        to: Option<Datagram>,
         /// Memory of the peer
         #[cfg_attr(feature = "tree", command(flatten))]
         remote: Remote,

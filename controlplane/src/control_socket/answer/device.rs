@@ -272,7 +272,11 @@ pub(super) fn events(
             About::Device => "device".to_owned(),
         },
         event: format!("{:?}", happened.kind),
-        meaning: happened.kind.to_string(),
+        meaning: match happened.is_withheld {
+            false => happened.kind.to_string(),
+            true => format!("{} Withheld from the program: another port is up.", happened.kind),
+        },
+        withheld: happened.is_withheld,
     };
     let events = events.into_iter().filter(|event| event.number >= first);
     Ok(Answer::Events(events.map(event).collect()))

@@ -140,7 +140,7 @@ pub(super) fn of_ports(served: &Served, select: Select) -> Result<Part, RequestE
         [
             ("rx_packets", rx_packets, "A frame received."),
             ("rx_bytes", rx_bytes, "Bytes received."),
-            ("rx_missed", rx_missed, "A frame that the device dropped for want of a descriptor."),
+            ("rx_missed", rx_missed, "A frame dropped for want of a descriptor or of a ring slot."),
             ("rx_errors", rx_errors, "A frame received in error."),
             ("rx_nombuf", rx_no_mbuf, "A received frame for which there was no buffer."),
             ("tx_packets", tx_packets, "A frame sent."),

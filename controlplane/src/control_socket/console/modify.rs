@@ -65,6 +65,7 @@ fn change(arguments: &Arguments) -> Result<QpChange, Failure> {
             Failure::new(Errno::INVAL, cause, "choose 256, 512, 1024, 2048 or 4096")
         })
     });
+    let given = |value: Option<u32>, name| value.map(|value| number(value, name)).transpose();
     Ok(QpChange {
         state: arguments.state.map(state_of),
         cur_state: arguments.cur_state.map(state_of),
@@ -78,11 +79,11 @@ fn change(arguments: &Arguments) -> Result<QpChange, Failure> {
         }),
         rate_limit: arguments.rate_limit,
         path_mtu: path_mtu.transpose()?,
-        dest_qpn: number(arguments.dest_qpn, "dest_qpn")?.map(Qpn::new),
-        rq_psn: number(arguments.rq_psn, "rq_psn")?.map(Psn::new),
+        dest_qpn: given(arguments.dest_qpn, "dest_qpn")?.map(Qpn::new),
+        rq_psn: given(arguments.rq_psn, "rq_psn")?.map(Psn::new),
         max_dest_rd_atomic: arguments.max_dest_rd_atomic,
         min_rnr_timer: arguments.min_rnr_timer,
-        sq_psn: number(arguments.sq_psn, "sq_psn")?.map(Psn::new),
+        sq_psn: given(arguments.sq_psn, "sq_psn")?.map(Psn::new),
         timeout: arguments.timeout,
         retry_cnt: arguments.retry_cnt,
         rnr_retry: arguments.rnr_retry,
@@ -98,14 +99,12 @@ fn change(arguments: &Arguments) -> Result<QpChange, Failure> {
 }
 
 /// Checks that a number has at most 24 bits.
-fn number(number: Option<u32>, name: &str) -> Result<Option<u32>, Failure> {
-    match number {
-        Some(large) if large >> 24 != 0 => {
-            let cause = format!("{name} {large:#x} has more than 24 bits");
-            Err(Failure::new(Errno::INVAL, cause, "choose at most 0xffffff"))
-        }
-        number => Ok(number),
+pub(super) fn number(number: u32, name: &str) -> Result<u32, Failure> {
+    if number >> 24 != 0 {
+        let cause = format!("{name} {number:#x} has more than 24 bits");
+        return Err(Failure::new(Errno::INVAL, cause, "choose at most 0xffffff"));
     }
+    Ok(number)
 }
 
 /// Returns the state with this name.

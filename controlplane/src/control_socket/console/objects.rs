@@ -11,7 +11,9 @@ use uroce_command::request::{self, Access, Create, CreateQp, Dereg, Destroy, Que
 use uroce_engine::QpSpec;
 use uroce_transport::{AccessFlags, QpCaps, QpType};
 
-use super::{Console, CqObject, Failure, MrObject, PdObject, QpObject, Served, SrqObject};
+use super::{
+    Console, CqObject, Failure, MrObject, PdObject, QpObject, RddObject, Served, SrqObject,
+};
 use crate::call::RequestError;
 use crate::control_socket::answer::qp_detail;
 use crate::device::random_psn;
@@ -51,6 +53,19 @@ impl Console {
                 self.srqs.insert(number, SrqObject { device: served.key, pd: *pd, srq });
                 Ok(made(served, "SRQ", number))
             }
+            Create::Rdd { device, lcore } => {
+                let served = device_named(device.as_deref(), devices)?;
+                let rdd = match lcore {
+                    None => served.engine.open_rd_domain(),
+                    Some(lcore) => served
+                        .engine
+                        .open_rd_domain_on(*lcore as usize)
+                        .map_err(RequestError::from)?,
+                };
+                let number = next(&self.rdds);
+                self.rdds.insert(number, RddObject { device: served.key, rdd: Arc::new(rdd) });
+                Ok(made(served, "RDD", number))
+            }
             Create::Qp(create) => self.create_qp(create, devices),
         }
     }
@@ -64,18 +79,20 @@ impl Console {
         let domain = find(&self.pds, "PD", create.pd)?;
         let (scq, rcq) = (find(&self.cqs, "CQ", create.scq)?, find(&self.cqs, "CQ", create.rcq)?);
         let srq = create.srq.map(|srq| find(&self.srqs, "SRQ", srq)).transpose()?;
+        let rdd = create.rdd.map(|rdd| find(&self.rdds, "RDD", rdd)).transpose()?;
         let served = device_of(domain.device, devices)?;
-        let others = [Some(scq.device), Some(rcq.device), srq.map(|srq| srq.device)];
+        let others = [
+            Some(scq.device),
+            Some(rcq.device),
+            srq.map(|srq| srq.device),
+            rdd.map(|rdd| rdd.device),
+        ];
         if others.into_iter().flatten().any(|device| device != domain.device) {
             return Err(of_different_devices());
         }
         let psn = random_psn()
             .map_err(|error| Failure::new(Errno::IO, error.to_string(), "try again later"))?;
-        let qp_type = match create.r#type {
-            request::QpType::Rc => QpType::Rc,
-            request::QpType::Uc => QpType::Uc,
-            request::QpType::Ud => QpType::Ud,
-        };
+        let qp_type = type_of(create)?;
         let (depth, sge) = (create.depth, create.sge);
         let spec = QpSpec {
             qp_type,
@@ -91,7 +108,7 @@ impl Console {
             recv_cq: Arc::clone(&rcq.cq),
             srq: srq.map(|srq| Arc::clone(&srq.srq)),
             xrcd: None,
-            rdd: None,
+            rdd: rdd.map(|rdd| Arc::clone(&rdd.rdd)),
             lcore: create.lcore.map(|lcore| lcore as usize),
             notices: false,
             congestion: None,
@@ -99,8 +116,8 @@ impl Console {
         let handle = served.calls.begin(move |thread, reply| thread.create_qp(spec, reply))?;
         // The program does not know this QP: without `handle.events` it gets no events of it.
         let (qpn, key) = (handle.qpn.value(), served.key);
-        let &CreateQp { pd, scq, rcq, srq, .. } = create;
-        let qp = QpObject { pd, scq, rcq, srq, sq: handle.sq, rq: handle.rq };
+        let &CreateQp { pd, scq, rcq, srq, rdd, .. } = create;
+        let qp = QpObject { pd, scq, rcq, srq, rdd, sq: handle.sq, rq: handle.rq };
         self.qps.insert((qpn, key), qp);
         let Answer::Made(made) = made(served, "QP", qpn) else { return Ok(Answer::Done) };
         Ok(Answer::Made(Made { psn: Some(psn.value()), ..made }))
@@ -181,6 +198,12 @@ impl Console {
                 unused("SRQ", srq, users.next().map(|((qpn, _), _)| format!("QP {qpn:#08x}")))?;
                 self.srqs.remove(&srq);
             }
+            Destroy::Rdd { rdd } => {
+                find(&self.rdds, "RDD", rdd)?;
+                let mut users = self.qps.iter().filter(|(_, qp)| qp.rdd == Some(rdd));
+                unused("RDD", rdd, users.next().map(|((qpn, _), _)| format!("QP {qpn:#08x}")))?;
+                self.rdds.remove(&rdd);
+            }
             Destroy::Pd { pd } => {
                 find(&self.pds, "PD", pd)?;
                 let qps = self.qps.iter().filter(|(_, qp)| qp.pd == pd);
@@ -230,6 +253,32 @@ impl Console {
         };
         let found = self.find_qp(qp, devices)?;
         Ok(qp_detail(&found.served, found.qpn, &found.info))
+    }
+}
+
+/// Returns the service of a new QP, which must have an RD domain if the service needs one.
+fn type_of(create: &CreateQp) -> Result<QpType, Failure> {
+    let qp_type = match create.r#type {
+        request::QpType::Rc => QpType::Rc,
+        request::QpType::Uc => QpType::Uc,
+        request::QpType::Ud => QpType::Ud,
+        request::QpType::Rd => QpType::Rd,
+        request::QpType::Eec => QpType::Eec,
+    };
+    let is_rd = matches!(qp_type, QpType::Rd | QpType::Eec);
+    let fault = |cause: String, remedy| Err(Failure::new(Errno::INVAL, cause, remedy));
+    match (is_rd, create.rdd) {
+        (true, None) => fault(
+            format!("{qp_type} needs a reliable datagram domain"),
+            "make one by `create rdd`, and add rdd N",
+        ),
+        (false, Some(_)) => {
+            fault(format!("{qp_type} is of no reliable datagram domain"), "leave out rdd")
+        }
+        _ if qp_type == QpType::Eec && create.srq.is_some() => {
+            fault("an EE context has no receives".to_owned(), "leave out srq")
+        }
+        _ => Ok(qp_type),
     }
 }
 

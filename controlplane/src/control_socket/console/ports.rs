@@ -189,7 +189,7 @@ fn attach(devargs: &str, port: Option<u16>, devices: &[Arc<Served>]) -> Result<A
 }
 
 fn not_attached(error: &DeviceError) -> Failure {
-    use PortError::{AlreadyOpen, Mtu, NoDevice, NoNic, PoolRoom, QueuePairs};
+    use PortError::{AlreadyOpen, Argument, Mtu, NoDevice, NoNic, PoolRoom, QueuePairs};
     let text = error.to_string();
     let (errno, remedy) = match error {
         DeviceError::NoHardware(_) => {
@@ -205,6 +205,7 @@ fn not_attached(error: &DeviceError) -> Failure {
         DeviceError::Port(Mtu { .. } | PoolRoom { .. }) => {
             (Errno::INVAL, "the port keeps its MTU: name a device that carries it")
         }
+        DeviceError::Port(Argument { .. }) => (Errno::INVAL, "the port stays without a device"),
         DeviceError::Port(NoDevice { .. }) => {
             (Errno::NODEV, "name a device that DPDK has: a PCI address, or a driver's name")
         }

@@ -6,11 +6,12 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use uroce_command::Answer;
 use uroce_command::answer::Completion;
-use uroce_command::request::{Link, Local, Poll, Post, Remote, WAIT_MAX, Wait};
-use uroce_transport::{Cqe, PostError, RecvWr, SendOp, SendWr, Sge};
-use uroce_wire::{ImmDt, Lkey, Rkey, Va};
+use uroce_command::request::{Datagram, Link, Local, Poll, Post, Remote, WAIT_MAX, Wait};
+use uroce_engine::{SendData, SendQueueEnd};
+use uroce_transport::{Cqe, PostError, RdAddress, RecvWr, SendOp, SendWr, Sge};
+use uroce_wire::{ImmDt, Lkey, Qkey, Qpn, Rkey, Va};
 
-use super::modify::state_of;
+use super::modify::{number, state_of};
 use super::objects::find;
 use super::{Begun, Console, CqObject, Failure, QpObject, Served, ambiguous, find_port};
 
@@ -23,27 +24,30 @@ const POLLED_MAX: u16 = 1024;
 
 impl Console {
     pub(super) fn post(&mut self, post: &Post) -> Result<Answer, Failure> {
-        let (local, len, op) = match post {
+        let (local, to, len, op) = match post {
             Post::Recv { local, len } => return self.post_recvs(local, *len),
-            Post::Send { local, len, imm } => (local, *len, SendOp::Send { imm: imm.map(ImmDt) }),
-            Post::Write { local, remote, len, imm } => {
-                let (va, rkey) = place(remote);
-                (local, *len, SendOp::Write { va, rkey, imm: imm.map(ImmDt) })
+            Post::Send { local, to, len, imm } => {
+                (local, to, *len, SendOp::Send { imm: imm.map(ImmDt) })
             }
-            Post::Read { local, remote, len } => {
+            Post::Write { local, to, remote, len, imm } => {
                 let (va, rkey) = place(remote);
-                (local, *len, SendOp::Read { va, rkey })
+                (local, to, *len, SendOp::Write { va, rkey, imm: imm.map(ImmDt) })
             }
-            Post::CmpSwap { local, remote, compare, swap } => {
+            Post::Read { local, to, remote, len } => {
+                let (va, rkey) = place(remote);
+                (local, to, *len, SendOp::Read { va, rkey })
+            }
+            Post::CmpSwap { local, to, remote, compare, swap } => {
                 let (va, rkey) = place(remote);
                 let op = SendOp::CompareSwap { va, rkey, compare: *compare, swap: *swap };
-                (local, ATOMIC, op)
+                (local, to, ATOMIC, op)
             }
-            Post::FetchAdd { local, remote, add } => {
+            Post::FetchAdd { local, to, remote, add } => {
                 let (va, rkey) = place(remote);
-                (local, ATOMIC, SendOp::FetchAdd { va, rkey, add: *add })
+                (local, to, ATOMIC, SendOp::FetchAdd { va, rkey, add: *add })
             }
         };
+        let to = to.as_ref().map(address).transpose()?;
         let (sge, first) = (self.memory(local, len)?, self.wr_id);
         let wrs: Vec<SendWr> = (0..checked_count(local)?)
             .map(|at| SendWr {
@@ -57,7 +61,10 @@ impl Console {
             .collect();
         let qp = self.own_qp(local.qp)?;
         let list = [sge];
-        let outcome = qp.sq.post_send_list(wrs.iter().map(|wr| (wr, &list[..])));
+        let outcome = match to {
+            None => qp.sq.post_send_list(wrs.iter().map(|wr| (wr, &list[..]))),
+            Some(to) => post_datagrams(&mut qp.sq, &wrs, &to, &list),
+        };
         self.posted(local, outcome)
     }
 
@@ -97,7 +104,11 @@ impl Console {
                         "`query qp N` has its state: sends need RTS, receives INIT"
                     }
                     PostError::QueueFull => "poll its completion queue: poll cq N",
-                    _ => "`help post` has the work requests of RC and UC",
+                    PostError::WrongOperation => {
+                        "an RD queue pair needs eecn, dest_qpn and qkey, and others take none of \
+                         them; `help post` has the work requests of RC, UC and RD"
+                    }
+                    _ => "`help post` has the work requests of RC, UC and RD",
                 };
                 let cause = match posted {
                     0 => error.to_string(),
@@ -155,6 +166,28 @@ impl Console {
             }
         })))
     }
+}
+
+/// Posts requests of an RD QP. An error comes with the number that were posted.
+fn post_datagrams(
+    sq: &mut SendQueueEnd,
+    wrs: &[SendWr],
+    to: &RdAddress,
+    sges: &[Sge],
+) -> Result<(), (usize, PostError)> {
+    let mut batch = sq.batch().map_err(|error| (0, error))?;
+    wrs.iter().enumerate().try_for_each(|(at, wr)| {
+        batch.push_datagram(wr, to, SendData::Sges(sges)).map_err(|error| (at, error))
+    })
+}
+
+/// Returns the destination of a request of an RD QP.
+fn address(to: &Datagram) -> Result<RdAddress, Failure> {
+    Ok(RdAddress {
+        eecn: Qpn::new(number(to.eecn, "eecn")?),
+        dest_qpn: Qpn::new(number(to.dest_qpn, "dest_qpn")?),
+        qkey: Qkey(to.qkey),
+    })
 }
 
 /// Returns the number of work requests. Clients other than `uroce` may not check its range.

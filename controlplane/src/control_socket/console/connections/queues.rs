@@ -72,6 +72,7 @@ impl Console {
             srq: None,
             depth: queues.depth,
             sge: 1,
+            rdd: None,
             lcore: None,
         };
         match self.create_qp(&create, std::slice::from_ref(served))? {

@@ -72,6 +72,26 @@ fn a_lost_or_copied_message_of_the_set_up_changes_nothing() {
     }
 }
 
+//= check J3 test
+//= check R40 test
+#[test]
+fn data_before_the_rtu_establishes_a_channel_and_queue_pairs_can_be_exchanged_for_it() {
+    let mut pair = pair();
+    pair.script = lose(0, Attribute::Rtu, u32::MAX);
+    let ids = asked(&mut pair, &channel_terms());
+    answer(&mut pair, ids, &answer_of(ENDS[1], QPNS[1]));
+    ready(&mut pair, ids[0]);
+    pair.run_for(ms(1));
+    assert_eq!(pair.nodes[1].state(ids[1]), Some(State::RepSent));
+    pair.nodes[1].communication_established(ids[1]).unwrap();
+    assert_eq!(pair.events(1), [(ids[1], CmEvent::Established(None))]);
+    assert_eq!(states(&pair, ids), [Some(State::Established); 2]);
+    let user = asked(&mut pair, &use_terms(0x31, 1));
+    answer(&mut pair, user, &answer_of(ENDS[1], 0x41));
+    assert_eq!(states(&pair, user), [Some(State::RepRcvd), Some(State::RepSent)]);
+    assert_eq!(states(&pair, ids), [Some(State::Established); 2]);
+}
+
 //= check R40 test
 #[test]
 fn terms_that_contradict_themselves_are_refused_and_nothing_is_sent() {
