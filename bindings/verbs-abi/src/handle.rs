@@ -185,6 +185,7 @@ impl<T: Object> Registry<T> {
     ///
     /// EINVAL if it is not a pointer of this registry, or if the object was destroyed.
     pub(crate) fn get(&self, public: *const T::Public) -> Result<Arc<Entry<T>>, Errno> {
+        //= check H14 — what is no live object of the kind is refused, and nothing follows it
         let slots = self.lock();
         let live = slots.as_ref().and_then(|slots| slots.live.get(&public.addr()));
         live.cloned().ok_or(Errno::EINVAL)
@@ -350,7 +351,7 @@ mod tests {
 
     object!(Number as u64);
 
-    #[test]
+    #[test] //= check H14 test
     fn an_object_is_known_until_it_is_destroyed() {
         let registry = Number::registry();
         let pointer = registry.insert(7, Number(1)).public();
@@ -376,7 +377,7 @@ mod tests {
         assert_eq!(registry.insert(3, Only).public(), first);
     }
 
-    #[test]
+    #[test] //= check H14 test
     fn null_and_foreign_pointers_are_refused() {
         let foreign = 5u64;
         let registry = Number::registry();

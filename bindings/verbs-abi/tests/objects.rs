@@ -30,3 +30,10 @@ claims! {
     small_files_are_read_without_their_line_feed
     strangers_and_the_dead_are_refused_everywhere
 }
+
+#[test]
+fn a_refusal_of_persistence_names_its_remedy() {
+    let said = common::said("objects.c", "regions_need_rights_that_make_sense");
+    assert_eq!(said.matches("IBV_ACCESS_FLUSH_PERSISTENT is refused").count(), 1, "{said}");
+    assert!(said.contains("Register without it"), "{said}");
+}

@@ -221,6 +221,34 @@ fn a_queue_pair_without_a_connection_finds_out_by_its_retries() {
     one.ends();
 }
 
+/// Sniffers and promiscuous flows hear broadcasts, and nothing that two other processes send each
+/// other.
+#[test]
+fn a_raw_queue_pair_does_not_hear_what_other_processes_exchange() {
+    let link = Link::new();
+    let mut one = link.start(&["raw", "192.0.2.1", "192.0.2.2"]);
+    let number = one.line();
+    let mut other = link.start(&["raw", "192.0.2.2", "192.0.2.1"]);
+    let its_number = other.line();
+    let mut sniffer = link.start(&["sniff"]);
+    match sniffer.line().as_str() {
+        "sniffs" => {}
+        refused => return eprintln!("SKIP: raw queue pairs are {refused} here"),
+    }
+    one.tell(&its_number);
+    other.tell(&number);
+    for end in [&mut one, &mut other] {
+        end.says("connected");
+    }
+    one.tell("");
+    one.says("idle in state 3");
+    // The other process has received it.
+    one.says("send: success");
+    sniffer.tell("");
+    sniffer.says("0 for others, and more");
+    sniffer.ends();
+}
+
 /// If one process listens, a connection of the other one to the node itself reaches that listener.
 #[test]
 fn the_other_process_is_meant_where_this_one_does_not_listen() {

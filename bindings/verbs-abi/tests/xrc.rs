@@ -24,3 +24,11 @@ claims! {
     what_is_in_use_is_busy
     wrong_attributes_are_refused
 }
+
+#[test]
+fn what_needs_several_processes_on_one_domain_says_so() {
+    let said = common::said("xrc.c", "each_process_has_its_own_domain_of_a_file");
+    assert!(said.contains("cannot open those of other processes"), "{said}");
+    let said = common::said("xrc.c", "wrong_attributes_open_no_target");
+    assert!(said.contains("Targets of other processes cannot be opened"), "{said}");
+}

@@ -18,6 +18,7 @@ use crate::handle::{Held, Object, number};
 use crate::objects::dm;
 use crate::objects::mr::{Kind, Mr, State, public};
 use crate::objects::pd::{self, Pd};
+use crate::runtime::say;
 
 /// `IBV_ACCESS_OPTIONAL_RANGE`: flags that a device may ignore.
 const OPTIONAL: c_uint = 0x3ff0_0000;
@@ -29,6 +30,9 @@ const FLUSH_PERSISTENT: c_uint = 1 << 9;
 /// The two FLUSH flags, each with its right.
 const FLUSHES: [(c_uint, AccessFlags); 2] =
     [(FLUSH_GLOBAL, AccessFlags::FLUSH_GLOBAL), (FLUSH_PERSISTENT, AccessFlags::FLUSH_PERSISTENT)];
+
+const NOT_PERSISTENT: &str = "ibv_reg_mr: IBV_ACCESS_FLUSH_PERSISTENT is refused, as uroce makes no \
+    memory persistent. Register without it; IBV_ACCESS_FLUSH_GLOBAL makes data visible to all";
 
 /// Converts those of C's access flags that are rights.
 pub(super) fn rights_in(flags: c_uint) -> AccessFlags {
@@ -58,6 +62,9 @@ impl Access {
         let flags = flags & !OPTIONAL & !abi::IBV_ACCESS_HUGETLB;
         let is_zero_based = flags & abi::IBV_ACCESS_ZERO_BASED != 0;
         let rights = flags & !abi::IBV_ACCESS_ZERO_BASED;
+        if rights & FLUSH_PERSISTENT != 0 {
+            say(NOT_PERSISTENT);
+        }
         if rights & LACKING != 0 {
             return Err(Errno::EOPNOTSUPP);
         }

@@ -52,6 +52,7 @@ fn global(attr: &ibv_ah_attr) -> AddressVector {
     const SERVICE_LEVEL: u8 = 7;
     /// Mask of a flow label. UCX sets all 32 bits of the field.
     const FLOW_LABEL: u32 = (1 << 20) - 1;
+    //= check H15 — path bits of the source, LIDs and rates beyond the table have no part in it
     AddressVector {
         sgid_index: attr.grh.sgid_index,
         dgid: from_raw(&attr.grh.dgid),
@@ -75,7 +76,7 @@ pub(crate) fn same_version(gids: &[Gid], peer: Gid) -> Option<u8> {
 mod tests {
     use super::*;
 
-    #[test]
+    #[test] //= check H15 test
     fn fields_that_roce_does_not_use_are_ignored() {
         // SAFETY: a C structure of numbers, for which zeros are valid.
         let mut attr: ibv_ah_attr = unsafe { std::mem::zeroed() };

@@ -50,6 +50,7 @@ fn classify(error: &OpenError, has_changed_user: bool) -> (Errno, &'static str) 
         // Their texts have the remedy.
         OpenError::Port { error: PortError::SwitchTaken { .. }, .. } => (Errno::EBUSY, ""),
         OpenError::Port { error: PortError::Switch { .. }, .. } => (Errno::ENODEV, ""),
+        OpenError::Port { error: PortError::Argument { .. }, .. } => (Errno::EINVAL, ""),
         OpenError::Port { error: PortError::NoDevice { .. }, .. }
         | OpenError::Config(ConfigError::UnknownDevice(_)) => (Errno::ENODEV, DEVICE),
         OpenError::Eal(EalError::Nic { .. }) => (Errno::ENODEV, ""),

@@ -340,6 +340,55 @@ static void raw(const char *own, const char *other) {
     }
 }
 
+/// `sniff`: hears all that a raw packet queue pair may hear, by flows of each type. Tells the
+/// number of RoCE frames for other stations, and of other frames, when it is told to.
+static void sniff(void) {
+    enum { RECEIVES = 256, ROOM = 2048 };
+    struct ibv_context *context = first_device();
+    struct ibv_pd *pd = ibv_alloc_pd(context);
+    uint8_t *memory = calloc(RECEIVES, ROOM);
+    struct ibv_mr *mr = ibv_reg_mr(pd, memory, RECEIVES * ROOM, IBV_ACCESS_LOCAL_WRITE);
+    struct ibv_cq *cq = ibv_create_cq(context, 2 * RECEIVES, NULL, NULL, 0);
+    struct ibv_qp_init_attr init = {.send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_RAW_PACKET};
+    init.cap = (struct ibv_qp_cap){1, RECEIVES, 1, 1, 0};
+    CHECK(mr && cq);
+    struct ibv_qp *qp = ibv_create_qp(pd, &init);
+    if (!qp && errno == EPERM) {
+        puts("not permitted");
+        return;
+    }
+    CHECK(qp);
+    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT, .port_num = 1};
+    CHECK(!ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PORT));
+    for (attr.qp_state = IBV_QPS_RTR; attr.qp_state <= IBV_QPS_RTS; attr.qp_state++)
+        CHECK(!ibv_modify_qp(qp, &attr, IBV_QP_STATE));
+    for (uint64_t at = 0; at < RECEIVES; at++) {
+        struct ibv_sge sge = {(uintptr_t)(memory + at * ROOM), ROOM, mr->lkey};
+        struct ibv_recv_wr receive = {.wr_id = at, .sg_list = &sge, .num_sge = 1}, *bad;
+        CHECK(!ibv_post_recv(qp, &receive, &bad));
+    }
+    struct ibv_flow_attr all = {.size = sizeof all, .port = 1};
+    for (all.type = IBV_FLOW_ATTR_ALL_DEFAULT; all.type <= IBV_FLOW_ATTR_SNIFFER; all.type++)
+        CHECK(ibv_create_flow(qp, &all));
+    union ibv_gid gid;
+    CHECK(!ibv_query_gid(context, 1, 0, &gid));
+    puts("sniffs");
+    go_on();
+    int of_others = 0, rest = 0;
+    struct ibv_wc wc;
+    while (ibv_poll_cq(cq, 1, &wc) == 1) {
+        // IPv4, UDP, RoCEv2's port, and an address that is not this process's.
+        const uint8_t *frame = memory + wc.wr_id * ROOM;
+        CHECK(wc.status == IBV_WC_SUCCESS && wc.byte_len >= 42);
+        int is_roce = frame[12] == 8 && !frame[13] && frame[23] == 17 && frame[36] == 0x12 &&
+                      frame[37] == 0xb7;
+        int is_own = !memcmp(frame + 30, gid.raw + 12, 4);
+        of_others += is_roce && !is_own;
+        rest += !is_roce;
+    }
+    printf("%d for others, %s\n", of_others, rest ? "and more" : "nothing else");
+}
+
 int main(int argc, char **argv) {
     setvbuf(stdout, NULL, _IOLBF, 0);
     CHECK(argc > 1);
@@ -366,6 +415,8 @@ int main(int argc, char **argv) {
         child_of(one);
     else if (!strcmp(what, "raw"))
         raw(one, two);
+    else if (!strcmp(what, "sniff"))
+        sniff();
     else
         return 2;
     return 0;

@@ -126,6 +126,18 @@ ethdev = { ring = "one" }
 ip = ["192.0.2.1/24", "2001:db8::1/64"]
 "#;
 
+/// What a program's claim, which holds, makes the library say on stderr.
+#[allow(dead_code, reason = "some tests look at outcomes only")]
+pub(crate) fn said(source: &str, claim: &str) -> String {
+    let place = Place::new();
+    let program = place.compile(source);
+    let config = place.configure(ONE_DEVICE);
+    let output = place.command(&program, &config).arg(claim).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{}\n{said}", output.status);
+    said
+}
+
 /// Defines tests, one per claim of a C program; the claim is the program's only argument. The
 /// device is [`ONE_DEVICE`] if no other is given.
 macro_rules! claims {

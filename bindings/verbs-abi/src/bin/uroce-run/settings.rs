@@ -50,8 +50,8 @@ pub(crate) struct Settings {
     /// 2,3. One CPU is given in square brackets. Default: 1.
     #[arg(long, value_name = "N|CPUS", value_parser = lcores)]
     lcores: Option<String>,
-    /// Takes memory from hugepages, which must be reserved before. A NIC without an IOMMU needs
-    /// them.
+    /// Takes memory from hugepages, which must be reserved before. For a NIC without an IOMMU this
+    /// is done without the option, if some are free.
     #[arg(long)]
     huge: bool,
 }
