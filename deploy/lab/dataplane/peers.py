@@ -13,6 +13,8 @@ from . import programs
 
 ROCE_PORT = 4791
 LISTEN_SECONDS = 15
+# Added by a shell to the number of the signal that ended a program.
+SIGNALED = 128
 UNTIL_LINK_IS_UP = "until grep -q 1 /sys/class/net/eth0/carrier; do usleep 10000; done"
 COUNTERS = "/sys/class/infiniband/rxe0/ports/1/hw_counters"
 
@@ -36,6 +38,8 @@ class GuestPeer:
     """Stock programs in a guest."""
 
     makes_link = False
+    listen_seconds = LISTEN_SECONDS
+    """Longest time until a server listens."""
 
     def __init__(self, name, guest, loses_packets=False):
         self.name = name
@@ -96,7 +100,7 @@ class GuestPeer:
         pattern = f":{port:04X} .* 0A "
         look = f"grep -q '{pattern}' /proc/net/tcp /proc/net/tcp6"
         text = f"for i in $(seq 20); do {look} && exit 0; usleep 20000; done; exit 1"
-        deadline = time.monotonic() + LISTEN_SECONDS
+        deadline = time.monotonic() + self.listen_seconds
         while not serving.ended() and time.monotonic() < deadline:
             if self.guest.run(text, 10).status == 0:
                 return True
@@ -105,6 +109,10 @@ class GuestPeer:
     def clean_up(self, case):
         """Ends everything that a failed case may have left running."""
         self.guest.run(f"killall -9 {case.program.stock}", 10)
+
+    def last_message(self):
+        """The kernel's last message. After a fault of a program it says where that was."""
+        return self.guest.run("dmesg | tail -n 1", 10).text
 
 
 class GuestSession:
@@ -133,8 +141,11 @@ class GuestSession:
     def fault(self, output):
         """Describes the failure. Empty if the program succeeded. Status 0 only means that all
         messages completed, so the output is checked too."""
-        if output.status == 128 + signal.SIGKILL:
+        if output.status == SIGNALED + signal.SIGKILL:
             return killed(self.case, self.start)
+        if output.status > SIGNALED:
+            name = signal.strsignal(output.status - SIGNALED)
+            return f"Linux's program ended with: {name}; its kernel: {self.peer.last_message()}"
         if output.status != 0:
             return f"status {output.status}: {programs.complaint(output.text)}"
         return self.case.program.fault(self.case, output.text, self.serving)

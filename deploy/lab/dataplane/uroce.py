@@ -36,21 +36,8 @@ class UrocePeer:
 
     def command(self, case, server_host):
         """uroce-perf's command line."""
-        program = case.program
-        words = [
-            self.uroce_perf, program.name, *self.link.port_words(),
-            "--ip", self.addresses[case.family], program.gid_option, "0",
-            *program.options(case, stock=False),
-            # 2.1 s until the retries are used up, because an emulated guest on a busy machine may
-            # pause for most of a second.
-            "-u", "16",
-        ]
-        words += ["--json"] if program.verifies else ["--out_json_file", self.report]
-        if case.loss:
-            words += program.loss_options(case, serving=not server_host)
-        if server_host:
-            words += [*program.client_options(), server_host]
-        return [str(word) for word in words]
+        port = [*self.link.port_words(), "--ip", self.addresses[case.family]]
+        return [str(self.uroce_perf), *words(case, port, 0, self.report, server_host)]
 
     @property
     def report(self):
@@ -91,22 +78,56 @@ class UrocePeer:
             self.session.kill()
 
 
-class UroceSession:
-    """One end of a case that runs in uroce-perf."""
+class Session:
+    """One end of a case that runs in uroce-perf, wherever that is."""
+
+    def __init__(self, case, serving):
+        self.case = case
+        self.serving = serving
+        self.start = time.monotonic()
+
+    def ending(self, was_killed, status, complaint, report, log):
+        """The ending of a program. `report` is its report as an object."""
+        if was_killed:
+            fault = killed(self.case, self.start)
+        elif status != 0:
+            fault = f"status {status}: {complaint}"
+        else:
+            fault = self.fault(report)
+        counts = report.get("uroce", report)
+        return Ending(
+            fault, int(counts.get("retransmissions", 0)), int(counts.get("lost", 0)), log,
+        )
+
+    def fault(self, report):
+        """Describes the error in the report of a program that ended with status 0. Empty if there
+        is none."""
+        if self.case.program.verifies:
+            return "" if report.get("verified") is True else f"not verified: {json.dumps(report)}"
+        row = report.get("results") or {}
+        if "n_iterations" not in row:
+            return f"reported no messages: {json.dumps(report)}"
+        if row.get("MsgSize") != self.case.message_bytes:
+            return f"reported messages of {row.get('MsgSize')} bytes"
+        # The server of a latency test measures from its first answer to its last.
+        first = 1 if self.case.program.latency and self.serving else 0
+        return self.case.program.count_fault(self.case, row["n_iterations"] + first)
+
+
+class UroceSession(Session):
+    """One end of a case that runs in uroce-perf on this machine."""
 
     def __init__(self, command, folder, case, report, serving):
         self.command = command
         self.output = folder / "uroce.out"
         self.complaints = folder / "uroce.err"
         self.report = report
-        self.case = case
-        self.serving = serving
         with open(self.output, "w") as output, open(self.complaints, "w") as complaints:
             self.process = subprocess.Popen(
                 ["setpriv", "--pdeathsig", "KILL", *command], start_new_session=True,
                 stdin=subprocess.DEVNULL, stdout=output, stderr=complaints,
             )
-        self.start = time.monotonic()
+        super().__init__(case, serving)
 
     def ended(self):
         """Whether the program has ended, so that `wait` returns at once."""
@@ -125,48 +146,54 @@ class UroceSession:
         )
         report = self.read_report(output)
         status = self.process.returncode
-        if status == -signal.SIGKILL:
-            fault = killed(self.case, self.start)
-        elif status != 0:
-            fault = f"status {status}: {last_line(complaints or output)}"
-        else:
-            fault = self.fault(report)
         log = (f"uroce$ {' '.join(self.command)}\n{output}\n{complaints}\n{json.dumps(report)}\n"
                f"exit {status}\n")
-        counts = report.get("uroce", report)
-        return Ending(
-            fault, int(counts.get("retransmissions", 0)), int(counts.get("lost", 0)), log,
-        )
+        return self.ending(status == -signal.SIGKILL, status, last_line(complaints or output),
+                           report, log)
 
     def read_report(self, output):
-        """The JSON object of the results, which a program that verifies prints last and others
-        write to a file. Empty if there is none."""
-        with contextlib.suppress(OSError, ValueError):
-            printed = self.case.program.verifies
-            report = json.loads(last_line(output) if printed else self.report.read_text())
-            if isinstance(report, dict):
-                return report
-        return {}
-
-    def fault(self, report):
-        """Describes the error in the report of a program that ended with status 0. Empty if there
-        is none."""
+        """The report, which a program that verifies prints and others write to a file. Empty if
+        there is none."""
         if self.case.program.verifies:
-            return "" if report.get("verified") is True else f"not verified: {json.dumps(report)}"
-        row = report.get("results") or {}
-        if "n_iterations" not in row:
-            return f"reported no messages: {json.dumps(report)}"
-        if row.get("MsgSize") != self.case.message_bytes:
-            return f"reported messages of {row.get('MsgSize')} bytes"
-        # The server of a latency test measures from its first answer to its last.
-        first = 1 if self.case.program.latency and self.serving else 0
-        return self.case.program.count_fault(self.case, row["n_iterations"] + first)
+            return parsed(self.case.program, output)
+        with contextlib.suppress(OSError):
+            return parsed(self.case.program, self.report.read_text())
+        return {}
 
     def kill(self):
         """Kills the program and the processes that it has started."""
         if self.process.poll() is None:
             os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()
+
+
+def words(case, port, gid, report, server_host):
+    """uroce-perf's arguments for one end of a case. `port` has the options for its port, of whose
+    addresses `gid` is the index; `report` is the file for perftest's JSON. The server has no
+    `server_host`."""
+    program = case.program
+    found = [
+        program.name, *port, program.gid_option, gid, *program.options(case, stock=False),
+        # 2.1 s until the retries are used up, because an emulated guest on a busy machine may
+        # pause for most of a second.
+        "-u", "16",
+    ]
+    found += ["--json"] if program.verifies else ["--out_json_file", report]
+    if case.loss:
+        found += program.loss_options(case, serving=not server_host)
+    if server_host:
+        found += [*program.client_options(), server_host]
+    return [str(word) for word in found]
+
+
+def parsed(program, text):
+    """The JSON object of a report, which a program that verifies prints last. Empty if there is
+    none."""
+    with contextlib.suppress(ValueError):
+        report = json.loads(last_line(text) if program.verifies else text)
+        if isinstance(report, dict):
+            return report
+    return {}
 
 
 def last_line(text):
