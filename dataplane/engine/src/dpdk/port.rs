@@ -175,7 +175,7 @@ impl Ethdev {
         let xdp_before =
             af_xdp::is_af_xdp(&config.device).then(|| socket::sockets(AddressFamily::XDP));
         let started = config::start(claimed.id, config, pool).and_then(|started| {
-            under.link.as_mut().map_or(Ok(()), |link| link.attach(claimed.id))?;
+            under.link.as_ref().map_or(Ok(()), |link| link.attach(claimed.id))?;
             Ok(started)
         });
         let started = match started {

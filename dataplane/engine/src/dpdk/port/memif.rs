@@ -24,6 +24,8 @@
 //! Invariants
 //! - While a connection is up, the driver receives nothing from the peer but acknowledgements, so
 //!   it disconnects only when the link thread makes it, behind the gate.
+//! - The driver's connection has ended before its port is closed ([`Link::detach`]): closing and
+//!   the interrupt thread free the same memory.
 //! - The link thread does nothing while the link is up: the cost is one store and one load per
 //!   burst.
 //!
@@ -71,9 +73,9 @@ const RETRY: Duration = Duration::from_millis(50);
 #[derive(Debug)]
 pub(super) struct Link {
     shared: Arc<Shared>,
-    /// Owned by the thread after `attach`.
-    listener: Option<OwnedFd>,
-    thread: Option<JoinHandle<()>>,
+    /// Kept open until the port is closed: closing it would end a connection that waits in it.
+    listener: Arc<OwnedFd>,
+    thread: Mutex<Option<JoinHandle<()>>>,
     /// Paths of the link's sockets in the file system.
     files: Vec<PathBuf>,
     /// The directory of the driver's socket.
@@ -147,26 +149,34 @@ impl Link {
             port: Mutex::new(None),
             end,
         });
-        let listener = Some(listener);
-        Ok((Self { shared, listener, thread: None, files, _place: place }, rewritten))
+        let (listener, thread) = (Arc::new(listener), Mutex::default());
+        Ok((Self { shared, listener, thread, files, _place: place }, rewritten))
     }
 
-    /// Starts the link thread. Called once the port is started.
-    pub(super) fn attach(&mut self, port: u16) -> Result<(), PortError> {
-        let Some(listener) = self.listener.take() else { return Ok(()) };
+    /// Starts the link thread. Called once, when the port is started.
+    pub(super) fn attach(&self, port: u16) -> Result<(), PortError> {
         *lock(&self.shared.port) = Some(port);
         self.shared.find_driver();
-        let shared = Arc::clone(&self.shared);
+        let (shared, listener) = (Arc::clone(&self.shared), Arc::clone(&self.listener));
         let thread = std::thread::Builder::new()
             .name("uroce-memif".into())
             .spawn(move || shared.serve(&listener))
             .map_err(|error| PortError::Memif { reason: "no thread for its link", error })?;
-        self.thread = Some(thread);
+        *lock(&self.thread) = Some(thread);
         Ok(())
     }
 
-    /// Called before the port is closed: the link thread does not use the port any more.
+    /// Called before the port is closed: ends the link thread, which ends the driver's connection.
+    ///
+    /// The driver closes its port on the caller's thread. If EAL's interrupt thread were still in a
+    /// handshake, or at its end, both would free the same memory.
     pub(super) fn detach(&self) {
+        // If the program has closed the eventfd, nothing can end the thread: it is not joined.
+        if self.shared.end.signal()
+            && let Some(thread) = lock(&self.thread).take()
+        {
+            let _ = thread.join();
+        }
         *lock(&self.shared.port) = None;
     }
 
@@ -202,13 +212,8 @@ impl Link {
 
 impl Drop for Link {
     fn drop(&mut self) {
-        // The driver has closed its end by now, so it is safe to drop what the thread holds. If the
-        // program has closed the eventfd, nothing can end the thread, so it is not joined.
-        if self.shared.end.signal()
-            && let Some(thread) = self.thread.take()
-        {
-            let _ = thread.join();
-        }
+        // A port that could not be started has not been detached.
+        self.detach();
         for file in &self.files {
             let _ = std::fs::remove_file(file);
         }
@@ -268,12 +273,16 @@ impl Shared {
                 continue;
             };
             let pair = if self.device.server {
-                self.connect_driver().map(|inner| Pair { outer: accepted, inner })
+                // If a client cannot be served, its connection is closed, and it tries again.
+                let Some(inner) = self.connect_driver() else { continue };
+                Pair { outer: accepted, inner }
             } else {
-                self.find_server(&mut peer).map(|outer| Pair { outer, inner: accepted })
+                let Some(outer) = self.find_server(&mut peer) else {
+                    channel::hang_up(&accepted, GRACE);
+                    return;
+                };
+                Pair { outer, inner: accepted }
             };
-            // If a client cannot be served, its connection is closed, and it tries again.
-            let Some(pair) = pair else { continue };
             self.meet(&mut peer, Peer::of(&pair.outer));
             self.set_outer(pair.outer.try_clone().ok());
             // The link may have been taken down before there was a connection to close.
@@ -381,23 +390,25 @@ impl Shared {
         self.set_outer(None);
         drop(outer);
         self.interrupts.disconnect();
-        // If the peer ended right after its last frames, these are still in the rings.
+        // If the peer ended right after its last frames, these are still in the rings. A port that
+        // is being closed has no queue pair to receive them.
         if self.connected.load(Ordering::Acquire) {
-            self.gate.wait_dry(GRACE);
+            let deadline = Instant::now() + GRACE;
+            self.gate.wait_dry(|| Instant::now() > deadline || self.is_ending());
         }
         self.connected.store(false, Ordering::Release);
         self.tell();
         let port = lock(&self.port);
         let Some(id) = *port else {
-            // The port is being closed, which disconnects. Wait for the link's end with `inner`
-            // open, so that the driver's interrupt thread has nothing to do.
+            // The thread could not be ended, and the port is being closed, which disconnects. Wait
+            // with `inner` open, so that the driver's interrupt thread has nothing to do.
             drop(port);
             while !channel::ended(&self.end, Duration::from_secs(1)) {}
             return;
         };
         self.gate.close();
         self.interrupts.end();
-        if !channel::hang_up(&inner, &self.end, GRACE) {
+        if !channel::hang_up(&inner, GRACE) {
             // The driver marks the link down before it unmaps; `GRACE` is long enough for both.
             while super::link(id).up && !channel::ended(&self.end, RETRY) {}
         }
@@ -407,21 +418,25 @@ impl Shared {
         }
     }
 
+    /// Returns whether the thread is to end.
+    fn is_ending(&self) -> bool {
+        channel::ended(&self.end, Duration::ZERO)
+    }
+
     /// Restarts a client's port, so that its driver connects again. This fails while the process
     /// has no descriptor left, and is tried until it works. A stopped port has no queues, so the
     /// gate stays closed meanwhile. Returns false if the port is closed before.
     fn restart(&self) -> bool {
-        loop {
+        let mut pause = Duration::ZERO;
+        while !channel::ended(&self.end, pause) {
             match *lock(&self.port) {
                 None => return false,
                 Some(id) if super::restart(id) => return true,
                 // The lock is released between tries, for a thread that closes the port.
-                Some(_) => {}
-            }
-            if channel::ended(&self.end, RETRY) {
-                return false;
+                Some(_) => pause = RETRY,
             }
         }
+        false
     }
 }
 
@@ -445,6 +460,25 @@ mod tests {
             assert!(Instant::now() < deadline, "no link");
             std::thread::sleep(Duration::from_millis(1));
         }
+    }
+
+    #[test]
+    fn ports_are_closed_at_any_time_of_their_handshake() {
+        let eal = Eal::init(&EalConfig::default()).expect("EAL starts");
+        let pool = Mempool::create(eal, &PoolConfig::default()).expect("mempool");
+        let socket = std::env::temp_dir().join(format!("uroce-early-{}.sock", std::process::id()));
+        let begin = Instant::now();
+        // The handshake takes about a millisecond.
+        for round in 0..200 {
+            let server = port(0, MemifRole::Server, &socket, &pool);
+            let client = port(1, MemifRole::Client, &socket, &pool);
+            std::thread::sleep(Duration::from_micros(round * 10));
+            match round % 2 {
+                0 => drop((client, server)),
+                _ => drop((server, client)),
+            }
+        }
+        assert!(begin.elapsed() < 100 * GRACE, "no patience runs out where nobody can answer");
     }
 
     #[test]

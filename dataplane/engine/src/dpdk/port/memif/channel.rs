@@ -105,16 +105,16 @@ pub(super) fn ended(end: &impl AsFd, time: Duration) -> bool {
 ///
 /// Returns false after `grace`: a child process of the application may have inherited the driver's
 /// descriptor, which is not close-on-exec, and then the close is not seen.
-pub(super) fn hang_up(inner: &OwnedFd, end: &EventFd, grace: Duration) -> bool {
+pub(super) fn hang_up(inner: &OwnedFd, grace: Duration) -> bool {
     // This fails if the connection is closed already, which is the same result.
     let _ = rustix::net::shutdown(inner, Shutdown::Write);
-    loop {
-        match readable([end.as_fd(), inner.as_fd()], Some(grace)) {
-            // The driver's remaining messages are read first.
-            [false, true] if receive(inner).is_ok() => {}
-            [ended, closed] => return ended || closed,
+    // The driver's remaining messages are read first.
+    while readable([inner.as_fd()], Some(grace))[0] {
+        if receive(inner).is_err() {
+            return true;
         }
     }
+    false
 }
 
 /// Returns which descriptors can be read or are closed; none after `time`.
