@@ -99,7 +99,7 @@ def parse():
     parser.add_argument(
         "suite", nargs="?", default="all",
         choices=["dataplane", "cm", "apps", "engines", "switch", "all", "selftest", "vectors"],
-        help="all: every suite, dataplane with a quarter of its cases without loss, apps without "
+        help="all: every suite, dataplane with an eighth of its cases without loss, apps without "
              "-D, the slow cases of -a, Soft-RoCE alone and one of the two roles beside it "
              "(default); selftest: the laboratory without uroce; cm: "
              "connection management; apps: Debian's programs, unmodified, over uroce, and the "

@@ -56,7 +56,7 @@ def switch(context):
 
 
 def every(context):
-    """Runs every suite: a quarter of the data plane's cases without loss, and of the others the
+    """Runs every suite: an eighth of the data plane's cases without loss, and of the others the
     short ones."""
     return [*dataplane(context, brief=True), *cm(context, brief=True), *apps(context, brief=True),
             *engines(context), *switch(context)]
