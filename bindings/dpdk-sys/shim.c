@@ -14,6 +14,7 @@
 #include <linux/seccomp.h>
 #include <net/if.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -24,8 +25,10 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
+#include <rte_alarm.h>
 #include <rte_bus.h>
 #include <rte_cycles.h>
 #include <rte_dev.h>
@@ -410,12 +413,48 @@ int uroce_device_remove(const char *devargs)
 	return result;
 }
 
+/* Longest wait for EAL's interrupt thread, in seconds. */
+#define INTERRUPTS_S 2
+
+static void interrupts_turn(void *done)
+{
+	sem_post(done);
+}
+
+/* Waits until EAL's interrupt thread has dealt with all that was due before the call: drivers free
+ * on the caller's thread what their handlers use. It also runs alarms. The first alarm may be in
+ * one batch with earlier events, the second is after all of them. A thread that is busy for longer
+ * than INTERRUPTS_S is not waited for. */
+static void interrupts_pass(void)
+{
+	struct timespec limit;
+	int error = 0;
+
+	clock_gettime(CLOCK_MONOTONIC, &limit);
+	limit.tv_sec += INTERRUPTS_S;
+	for (int turn = 0; turn < 2 && error == 0; turn++) {
+		sem_t done;
+
+		sem_init(&done, 0, 0);
+		error = rte_eal_alarm_set(1, interrupts_turn, &done);
+		while (error == 0 && sem_clockwait(&done, CLOCK_MONOTONIC, &limit) != 0)
+			if (errno != EINTR)
+				error = -errno;
+		/* This also waits until the function has returned. */
+		rte_eal_alarm_cancel(interrupts_turn, &done);
+		sem_destroy(&done);
+	}
+}
+
 int uroce_port_close(uint16_t port)
 {
 	if (!rte_eth_dev_is_valid_port(port))
 		return -ENODEV;
+	interrupts_pass();
 	/* The stop fails if the port was never started, which does no harm. */
 	(void)rte_eth_dev_stop(port);
+	/* A handler that ran before the stop may have set an alarm for the port. */
+	interrupts_pass();
 	return rte_eth_dev_close(port);
 }
 
@@ -682,13 +721,18 @@ static int port_removed(uint16_t port, enum rte_eth_event_type event, void *gone
 
 static void device_removed(const char *name, enum rte_dev_event_type event, void *gone)
 {
-	uint16_t port;
+	uint16_t port, ports[RTE_MAX_ETHPORTS];
 	struct rte_dev_iterator iterator;
+	unsigned int count = 0;
 
 	if (event != RTE_DEV_EVENT_REMOVE)
 		return;
+	/* Whoever is told may free the device, which the iterator still uses. */
 	RTE_ETH_FOREACH_MATCHING_DEV(port, name, &iterator)
-		((void (*)(uint16_t))gone)(port);
+		if (count < RTE_MAX_ETHPORTS)
+			ports[count++] = port;
+	for (unsigned int at = 0; at < count; at++)
+		((void (*)(uint16_t))gone)(ports[at]);
 }
 
 int uroce_port_watch_removal(uint16_t port, void (*gone)(uint16_t port))
@@ -710,12 +754,16 @@ int uroce_port_watch_removal(uint16_t port, void (*gone)(uint16_t port))
 int uroce_port_unwatch_removal(uint16_t port, void (*gone)(uint16_t port))
 {
 	struct rte_eth_dev_info info;
-	int result = rte_eth_dev_info_get(port, &info);
+	int tries = 0, result = rte_eth_dev_info_get(port, &info);
 
 	if (result != 0)
 		return result;
-	return rte_dev_event_callback_unregister(name_of(info.device), device_removed,
-						 (void *)gone);
+	/* -EAGAIN: the callback is running, for microseconds. */
+	do
+		result = rte_dev_event_callback_unregister(name_of(info.device), device_removed,
+							   (void *)gone);
+	while (result == -EAGAIN && tries++ < 100 && usleep(1000) == 0);
+	return result;
 }
 
 int uroce_port_stats(uint16_t port, struct uroce_port_stats *out)

@@ -129,7 +129,8 @@ int uroce_device_probe(const char *devargs);
 int uroce_device_remove(const char *devargs);
 /* Stops and closes the port and removes its device from the bus. */
 int uroce_port_remove(uint16_t port);
-/* Stops and closes the port. Its device stays on the bus. */
+/* Stops and closes the port, once EAL's interrupt thread has nothing of it left to do. Its device
+ * stays on the bus. */
 int uroce_port_close(uint16_t port);
 /* Whether two ports are of one device of the bus. */
 int uroce_port_same_device(uint16_t one, uint16_t other);

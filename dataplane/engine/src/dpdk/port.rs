@@ -49,6 +49,7 @@ use crate::dpdk::mbuf::Mempool;
 use link::Watch;
 use rustix::net::AddressFamily;
 use socket::PacketSockets;
+use std::collections::BTreeSet;
 use std::ffi::{CStr, c_char, c_int};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
@@ -390,8 +391,7 @@ impl Device {
 
     /// Closes the device, and gives it back to the machine if `is_given_back`. No thread may have a
     /// queue pair of it.
-    fn close(&self, is_given_back: bool) {
-        let mut open_ports = lock(&self.eal.open_ports);
+    fn close(&self, open_ports: &mut BTreeSet<u16>, is_given_back: bool) {
         link::unwatch(self.id);
         if let Some((rings, end)) = &self.under.rings {
             rings.cable.leave(*end);
@@ -424,9 +424,12 @@ impl Device {
 
 impl Drop for Device {
     fn drop(&mut self) {
+        let mut open_ports = lock(&self.eal.open_ports);
         if !self.is_removed() {
-            self.close(self.probed_here);
+            self.close(&mut open_ports, self.probed_here);
         }
+        // The next port of that name gets sockets of the same names.
+        self.under.link = None;
     }
 }
 

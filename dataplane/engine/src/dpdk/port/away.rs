@@ -65,7 +65,7 @@ impl Ethdev {
         device.check_idle(&taken)?;
         // `true`: detach the device from its bus, even if EAL had probed it before this port was
         // opened. The machine's removal waits for that.
-        device.close(true);
+        device.close(&mut lock(&device.eal.open_ports), true);
         device.is_removed.store(true, Ordering::Release);
         Ok(())
     }

@@ -3,6 +3,9 @@
 //!
 //! A message has 128 bytes, on a sequenced-packet socket, and at most one file descriptor: that of
 //! the shared memory or of a ring.
+//!
+//! Invariants
+//! - No socket blocks: a peer that stops, or a full queue of a listener, is no reason to wait.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -40,15 +43,16 @@ impl Address {
     }
 }
 
+/// Connects to an address. A listener with a full queue is not waited for (EAGAIN).
 pub(super) fn connect(address: &Address) -> rustix::io::Result<OwnedFd> {
-    let socket = seqpacket::socket(SocketFlags::empty())?;
+    let socket = seqpacket::socket(SocketFlags::NONBLOCK)?;
     rustix::net::connect(&socket, &address.resolve()?)?;
     Ok(socket)
 }
 
 /// Listens at an address. A path that a dead process left is replaced.
 pub(super) fn listen(address: &Address) -> io::Result<OwnedFd> {
-    let socket = seqpacket::socket(SocketFlags::empty())?;
+    let socket = seqpacket::socket(SocketFlags::NONBLOCK)?;
     let resolved = address.resolve()?;
     let mut bound = rustix::net::bind(&socket, &resolved);
     if let (Err(Errno::ADDRINUSE), Some(path)) = (bound, address.file()) {
@@ -66,7 +70,7 @@ pub(super) fn listen(address: &Address) -> io::Result<OwnedFd> {
 }
 
 pub(super) fn accept(listener: &OwnedFd) -> rustix::io::Result<OwnedFd> {
-    rustix::net::accept_with(listener, SocketFlags::CLOEXEC)
+    rustix::net::accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)
 }
 
 /// The event for which a link thread without a connection has waited.
