@@ -155,7 +155,7 @@ UCX_TESTS = (
     ("ucp_swap", "-s 8", "latency_us", 2, False),
     ("ucp_cswap", "-s 8", "latency_us", 2, True),
 )
-UCX_PORT, FABRIC_PORT = 13337, 47592
+UCX_PORT, FABRIC_PORT = 13337, 13338
 
 
 def ucx_perftest(everything):

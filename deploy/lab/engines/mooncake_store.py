@@ -23,7 +23,8 @@ NODES = 3
 FORGOTTEN_SECONDS = 3
 SECONDS = 60
 HOST = "127.0.0.1"
-PORT = 50061
+# Ports of the master, below those that Linux gives to programs which ask for none (32768 to 60999).
+PORT, METRICS_PORT = 15061, 15062
 
 
 def joined(protocol):
@@ -94,7 +95,7 @@ def main():
     objects, protocol = int(sys.argv[1]), sys.argv[2]
     program = Path(mooncake.__file__).parent / "mooncake_master"
     words = [program, f"--rpc_port={PORT}", f"--client_ttl={FORGOTTEN_SECONDS}",
-             "--metrics_port=50062"]
+             f"--metrics_port={METRICS_PORT}"]
     master = subprocess.Popen(list(map(str, words)))
     spawn = multiprocessing.get_context("spawn")
     ready = [spawn.Event() for _ in range(NODES - 1)]
