@@ -101,7 +101,7 @@ struct Found {
     what: &'static str,
 }
 
-const FOUND: [Found; 3] = [
+const FOUND: [Found; 4] = [
     Found {
         seed: 13_190_735_811_674_747_962,
         has_control: false,
@@ -116,6 +116,11 @@ const FOUND: [Found; 3] = [
         seed: 3_736_288_060_891_773_241,
         has_control: true,
         what: "the oracle knew a receive's EEC to have ended by its own RD QP's requests only",
+    },
+    Found {
+        seed: 2_403_199_588_501_505_808,
+        has_control: true,
+        what: "an end that only reads had all its buffers in requests that are not signalled",
     },
 ];
 

@@ -52,22 +52,32 @@ impl Chunks {
 
     /// Takes a buffer of `len` bytes in `count` pieces, if there is room.
     pub(crate) fn take(&mut self, rng: &mut Rng, len: u32, count: usize) -> Option<Chunk> {
-        let span = Chunks::room_for(len);
-        if self.live == 0 {
-            (self.head, self.tail) = (0, 0);
-        }
-        let is_turned = self.live > 0 && self.tail <= self.head;
-        let start = if is_turned {
-            (self.head - self.tail >= span).then_some(self.tail)?
-        } else if self.mr.len() - self.tail >= span {
-            self.tail
-        } else {
-            (self.head >= span).then_some(0)?
-        };
+        let start = self.place(len)?;
         let (pieces, end) = Pieces::in_a_row(rng, len, count, start);
+        if self.live == 0 {
+            self.head = start;
+        }
         self.tail = end;
         self.live += 1;
         Some(Chunk { pieces, start, end })
+    }
+
+    /// Returns whether a buffer of `len` bytes can be taken.
+    pub(crate) fn has_room(&self, len: u32) -> bool {
+        self.place(len).is_some()
+    }
+
+    /// The start of the next buffer of `len` bytes, if there is room.
+    fn place(&self, len: u32) -> Option<u32> {
+        let span = Chunks::room_for(len);
+        let (head, tail) = if self.live == 0 { (0, 0) } else { (self.head, self.tail) };
+        if self.live > 0 && tail <= head {
+            (head - tail >= span).then_some(tail)
+        } else if self.mr.len() - tail >= span {
+            Some(tail)
+        } else {
+            (head >= span).then_some(0)
+        }
     }
 
     /// Checks that the buffer begins with the `len` bytes of `expected`.

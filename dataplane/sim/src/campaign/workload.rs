@@ -472,7 +472,11 @@ impl Traffic {
         let me = &mut self.ends[index];
         let wr_id = me.next_wr_id;
         me.next_wr_id += 1;
-        let is_signaled = self.rng.f64() < me.end.signaled_rate;
+        // Buffers return when a signalled request has completed. One that takes the last buffer is
+        // signalled, or an end that only reads would never post again.
+        let is_last = !me.landing.has_room(me.end.max_len);
+        let is_due = is_last && !me.sends.iter().any(|posted| posted.is_signaled);
+        let is_signaled = self.rng.f64() < me.end.signaled_rate || is_due;
         let wr = SendWr { wr_id, op, signaled: is_signaled, solicited, fence: false, srqn };
         me.sends.push_back(PostedSend { wr_id, is_signaled, opcode, work });
         let (at, sges) = (me.at, &self.sges);
