@@ -307,27 +307,7 @@ impl Traffic {
             return Err(format!("{posted:?} should complete first"));
         }
         if cqe.status != WcStatus::Success {
-            let is_carried = self.connections[index / 2].is_carried();
-            let me = &self.ends[index];
-            let may_flush = me.has_failed || me.excuses.is_struck && self.is_in_error(index);
-            return match cqe.status {
-                WcStatus::WrFlushErr if may_flush => Ok(()),
-                // The sender has left, or an EEC has ended, in the middle of the message.
-                WcStatus::RemAbortErr if is_carried && me.excuses.is_struck => Ok(()),
-                // A late copy of the beginning of a message took the receive, after the message was
-                // refused and given up for that: it is sent again, and takes another receive.
-                WcStatus::RemAbortErr if is_carried && self.may_be_late() => Ok(()),
-                WcStatus::LocEecOpErr if is_carried && me.is_dead => Ok(()),
-                // Another RD QP's request has ended the EEC, and may be told after this.
-                WcStatus::LocEecOpErr if is_carried && self.is_carrier_over(index) => {
-                    self.explain_end(index)
-                }
-                status if me.excuses.recv == Some(status) => {
-                    self.ends[index].excuses.recv = None;
-                    Ok(())
-                }
-                _ => Err("a receive fails for no reason".into()),
-            };
+            return self.judge_recv_error(index, &posted, cqe.status);
         }
         let Some(expected) = self.ends[index].expected.pop_front() else {
             return Err("a message is received that was not sent".into());
@@ -360,6 +340,46 @@ impl Traffic {
                 me.inbox_of(posted.srqn).release(&posted.chunk, memory, 0)
             }
         }
+    }
+
+    /// Checks the error of a receive.
+    fn judge_recv_error(
+        &mut self,
+        index: usize,
+        posted: &PostedRecv,
+        status: WcStatus,
+    ) -> Result<(), String> {
+        let is_carried = self.connections[index / 2].is_carried();
+        let me = &self.ends[index];
+        let may_flush = me.has_failed || me.excuses.is_struck && self.is_in_error(index);
+        match status {
+            WcStatus::WrFlushErr if may_flush => Ok(()),
+            // The sender has left, or an EEC has ended, in the middle of the message. Or a late copy
+            // of the beginning of a message took the receive, after the message was refused and
+            // given up for that: it is sent again, and takes another receive.
+            WcStatus::RemAbortErr if is_carried && (me.excuses.is_struck || self.may_be_late()) => {
+                self.give_back(index, posted)
+            }
+            WcStatus::LocEecOpErr if is_carried && me.is_dead => Ok(()),
+            // Another RD QP's request has ended the EEC, and may be told after this.
+            WcStatus::LocEecOpErr if is_carried && self.is_carrier_over(index) => {
+                self.explain_end(index)
+            }
+            status if me.excuses.recv == Some(status) => {
+                self.ends[index].excuses.recv = None;
+                Ok(())
+            }
+            _ => Err("a receive fails for no reason".into()),
+        }
+    }
+
+    /// Takes back the buffer of a receive that its message left in the middle: the QP goes on, and
+    /// later receives use these bytes.
+    fn give_back(&mut self, index: usize, posted: &PostedRecv) -> Result<(), String> {
+        let me = &mut self.ends[index];
+        let memory = &mut self.world.node_mut(me.at.node).memory;
+        let len = posted.chunk.pieces.iter().map(|(_, len)| len).sum();
+        me.inbox_of(posted.srqn).release(&posted.chunk, memory, len)
     }
 
     /// Checks that a receive of an RD QP names the RD QP and the EEC that its message came from.

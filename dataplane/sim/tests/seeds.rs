@@ -101,7 +101,7 @@ struct Found {
     what: &'static str,
 }
 
-const FOUND: [Found; 4] = [
+const FOUND: [Found; 5] = [
     Found {
         seed: 13_190_735_811_674_747_962,
         has_control: false,
@@ -121,6 +121,11 @@ const FOUND: [Found; 4] = [
         seed: 2_403_199_588_501_505_808,
         has_control: true,
         what: "an end that only reads had all its buffers in requests that are not signalled",
+    },
+    Found {
+        seed: 18_069_773_012_251_488_755,
+        has_control: false,
+        what: "the oracle did not clean the buffer of a receive that ended with RemAbortErr",
     },
 ];
 
