@@ -354,9 +354,9 @@ impl Traffic {
         let may_flush = me.has_failed || me.excuses.is_struck && self.is_in_error(index);
         match status {
             WcStatus::WrFlushErr if may_flush => Ok(()),
-            // The sender has left, or an EEC has ended, in the middle of the message. Or a late copy
-            // of the beginning of a message took the receive, after the message was refused and
-            // given up for that: it is sent again, and takes another receive.
+            // The sender has left, or an EEC has ended, in the middle of the message. Or a late
+            // copy of the beginning of a message took the receive, after the message was refused
+            // and given up for that: it is sent again, and takes another receive.
             WcStatus::RemAbortErr if is_carried && (me.excuses.is_struck || self.may_be_late()) => {
                 self.give_back(index, posted)
             }
