@@ -101,7 +101,7 @@ struct Found {
     what: &'static str,
 }
 
-const FOUND: [Found; 5] = [
+const FOUND: [Found; 6] = [
     Found {
         seed: 13_190_735_811_674_747_962,
         has_control: false,
@@ -126,6 +126,11 @@ const FOUND: [Found; 5] = [
         seed: 18_069_773_012_251_488_755,
         has_control: false,
         what: "the oracle did not clean the buffer of a receive that ended with RemAbortErr",
+    },
+    Found {
+        seed: 1_533_930_225_456_724_714,
+        has_control: true,
+        what: "a stall that another one cut short let frames in, but no timers and packets out",
     },
 ];
 

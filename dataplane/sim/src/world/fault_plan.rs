@@ -35,11 +35,12 @@ impl World {
         }
     }
 
-    /// Stalls a node's lcore for a while.
+    /// Stalls a node's lcore for a while. A stall that goes on is not cut short: what was put off
+    /// to its end would stay put off, while the lcore takes the frames that come until then.
     pub fn stall(&mut self, node: u16, span: Duration) {
         let until = self.now() + span;
         let node = self.node_mut(node);
-        node.stalled_until = until;
+        node.stalled_until = node.stalled_until.max(until);
     }
 
     /// Takes all packet buffers from a node for a while.
@@ -82,11 +83,12 @@ impl World {
         self.expect_trouble();
     }
 
-    /// Ends all troubles of nodes, and schedules no more.
+    /// Ends the troubles of nodes, and schedules no more. A stall that goes on ends by itself, with
+    /// all that was put off.
     pub(crate) fn end_troubles(&mut self) {
         self.settings.trouble_pace = None;
         for node in &mut self.nodes {
-            (node.stalled_until, node.starved_until) = (Instant::ZERO, Instant::ZERO);
+            node.starved_until = Instant::ZERO;
         }
     }
 
