@@ -101,7 +101,7 @@ struct Found {
     what: &'static str,
 }
 
-const FOUND: [Found; 6] = [
+const FOUND: [Found; 7] = [
     Found {
         seed: 13_190_735_811_674_747_962,
         has_control: false,
@@ -131,6 +131,11 @@ const FOUND: [Found; 6] = [
         seed: 1_533_930_225_456_724_714,
         has_control: true,
         what: "a stall that another one cut short let frames in, but no timers and packets out",
+    },
+    Found {
+        seed: 12_345_106_458_036_150_898,
+        has_control: false,
+        what: "with a rate, a request lost its turn and waited for the end of a stream of answers",
     },
 ];
 

@@ -34,6 +34,22 @@ fn long_reads_do_not_keep_a_qp_from_sending_requests() {
 }
 
 #[test]
+fn nor_do_they_if_its_rate_puts_off_each_packet() {
+    let mut pair = Pair::rts();
+    let rate_limit = Some(100_000);
+    pair.modify(B, &QpChange { rate_limit, ..QpChange::default() }).expect("a QP in RTS");
+    pair.read(A, 200 * 256);
+    pair.run_until(|pair| !pair.seen(B).is_empty());
+    pair.write(B, 5 * 256);
+    pair.run();
+    only_success(&mut pair, A, Side::Send);
+    only_success(&mut pair, B, Side::Send);
+    let kinds = requests_and_answers(&pair);
+    let first = kinds.iter().position(|is_request| *is_request).expect("requests");
+    assert!(first <= 17, "{kinds:?}");
+}
+
+#[test]
 fn a_qp_that_sends_without_end_answers_at_once() {
     let mut pair = Pair::rts();
     pair.write(B, 250 * 256);

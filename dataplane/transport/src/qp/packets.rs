@@ -451,7 +451,10 @@ impl Qp {
             }
         }
         if answers && self.pace.answers == ANSWERS_IN_A_ROW {
-            self.pace.answers = 0;
+            // A request that the rate holds back keeps its turn.
+            if !is_held {
+                self.pace.answers = 0;
+            }
             return self.service.transmit_answer(&context, is_held, env);
         }
         //= check A16 — nothing is left to send: the next ACK goes before the answer to its message
