@@ -15,16 +15,24 @@ fn requests_and_answers(pair: &Pair) -> Vec<bool> {
     pair.seen(B).iter().map(|seen| kind(seen.bth.opcode)).collect()
 }
 
-#[test]
-fn long_reads_do_not_keep_a_qp_from_sending_requests() {
+/// Makes end B answer a long READ and then write, with the rate limit in kb/s (0: none). Returns
+/// the kinds of the packets that it sent.
+fn write_amid_answers(rate_limit: u32) -> Vec<bool> {
     let mut pair = Pair::rts();
+    let rate_limit = Some(rate_limit);
+    pair.modify(B, &QpChange { rate_limit, ..QpChange::default() }).expect("a QP in RTS");
     pair.read(A, 200 * 256);
     pair.run_until(|pair| !pair.seen(B).is_empty());
     pair.write(B, 5 * 256);
     pair.run();
     only_success(&mut pair, A, Side::Send);
     only_success(&mut pair, B, Side::Send);
-    let kinds = requests_and_answers(&pair);
+    requests_and_answers(&pair)
+}
+
+#[test]
+fn long_reads_do_not_keep_a_qp_from_sending_requests() {
+    let kinds = write_amid_answers(0);
     let first = kinds.iter().position(|is_request| *is_request).expect("requests");
     let last = kinds.iter().rposition(|is_request| *is_request).expect("requests");
     assert!(last < kinds.len() - 1, "the READ goes on behind the WRITE");
@@ -35,16 +43,7 @@ fn long_reads_do_not_keep_a_qp_from_sending_requests() {
 
 #[test]
 fn nor_do_they_if_its_rate_puts_off_each_packet() {
-    let mut pair = Pair::rts();
-    let rate_limit = Some(100_000);
-    pair.modify(B, &QpChange { rate_limit, ..QpChange::default() }).expect("a QP in RTS");
-    pair.read(A, 200 * 256);
-    pair.run_until(|pair| !pair.seen(B).is_empty());
-    pair.write(B, 5 * 256);
-    pair.run();
-    only_success(&mut pair, A, Side::Send);
-    only_success(&mut pair, B, Side::Send);
-    let kinds = requests_and_answers(&pair);
+    let kinds = write_amid_answers(100_000);
     let first = kinds.iter().position(|is_request| *is_request).expect("requests");
     assert!(first <= 17, "{kinds:?}");
 }

@@ -467,6 +467,14 @@ mod tests {
         Ethdev::open(eal, &config, pool).expect("memif needs no privilege")
     }
 
+    /// Starts EAL and makes a mempool and the path of a socket.
+    fn lab(name: &str) -> (Mempool, PathBuf) {
+        let eal = Eal::init(&EalConfig::default()).expect("EAL starts");
+        let pool = Mempool::create(eal, &PoolConfig::default()).expect("mempool");
+        let file = format!("uroce-{name}-{}.sock", std::process::id());
+        (pool, std::env::temp_dir().join(file))
+    }
+
     fn wait_up(port: &Ethdev) {
         let deadline = Instant::now() + Duration::from_secs(10);
         while !port.link().up {
@@ -477,9 +485,7 @@ mod tests {
 
     #[test]
     fn ports_are_closed_at_any_time_of_their_handshake() {
-        let eal = Eal::init(&EalConfig::default()).expect("EAL starts");
-        let pool = Mempool::create(eal, &PoolConfig::default()).expect("mempool");
-        let socket = std::env::temp_dir().join(format!("uroce-early-{}.sock", std::process::id()));
+        let (pool, socket) = lab("early");
         // The handshake takes about a millisecond.
         let slow = (0..200).filter(|round| {
             let begin = Instant::now();
@@ -497,9 +503,7 @@ mod tests {
 
     #[test]
     fn clients_of_a_server_that_accepts_nobody_are_closed() {
-        let eal = Eal::init(&EalConfig::default()).expect("EAL starts");
-        let pool = Mempool::create(eal, &PoolConfig::default()).expect("mempool");
-        let socket = std::env::temp_dir().join(format!("uroce-full-{}.sock", std::process::id()));
+        let (pool, socket) = lab("full");
         let server = port(0, MemifRole::Server, &socket, &pool);
         server.set_link(false);
         // Each leaves a connection in the server's queue, which is full after 17.
@@ -515,9 +519,7 @@ mod tests {
 
     #[test]
     fn a_memif_client_is_restarted_until_its_driver_starts_again() {
-        let eal = Eal::init(&EalConfig::default()).expect("EAL starts");
-        let pool = Mempool::create(eal, &PoolConfig::default()).expect("mempool");
-        let socket = std::env::temp_dir().join(format!("uroce-again-{}.sock", std::process::id()));
+        let (pool, socket) = lab("again");
         let server = port(0, MemifRole::Server, &socket, &pool);
         let client = port(1, MemifRole::Client, &socket, &pool);
         wait_up(&client);
