@@ -8,8 +8,9 @@ use std::collections::VecDeque;
 use uroce_transport::{
     AccessFlags, AccessKind, Accessor, AsyncEvent, AtomicOp, BindMw, Counter, Cqe, DropReason, Env,
     Flush, Found, FrameError, Framing, Inbound, Instant, Memory, MemoryFault, Outbound,
-    OutboundFrame, Output, PacketSink, Pd, Piece, Qp, QpCaps, QpChange, QpInit, QpState, QpType,
-    RecvWr, Region, RtrAttr, RtsAttr, Sge, SharedReceives, Side, TransmitError,
+    OutboundFrame, Output, PacketSink, Pd, Piece, PostError, Qp, QpCaps, QpChange, QpInit, QpState,
+    QpType, RecvWr, Region, RtrAttr, RtsAttr, SendOp, SendWr, Sge, SharedReceives, Side,
+    TransmitError,
 };
 use uroce_wire::{Bth, Encap, ExtHeaders, OpCode, Packet, PathMtu, Pkey, Psn, Qkey, Qpn, Rkey, Va};
 
@@ -221,6 +222,13 @@ impl Bare {
             bare.qp.modify(Instant::ZERO, &change, &mut bare.env).unwrap();
         }
         bare
+    }
+
+    /// Posts a signaled send WQE with this operation.
+    pub(crate) fn post(&mut self, op: SendOp, sges: &[Sge]) -> Result<(), PostError> {
+        let srqn = Default::default();
+        let wr = SendWr { wr_id: 1, op, signaled: true, solicited: false, fence: false, srqn };
+        self.qp.post_send(&wr, sges, &mut self.env)
     }
 
     /// Handles a packet, then sends everything that is due.

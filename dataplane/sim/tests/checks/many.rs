@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use uroce_transport::{Cqe, DropReason, PostError, SendOp, SendWr, Sge, Side, WcStatus};
+use uroce_transport::{Cqe, DropReason, PostError, SendOp, Sge, Side, WcStatus};
 use uroce_wire::{Lkey, OpCode, PathMtu, Psn, Rkey, Va};
 
 use crate::bare::{Bare, PSN, Sent, request};
@@ -24,17 +24,7 @@ fn the_message_number_wraps_at_2_to_the_24() {
 /// Posts `op` of `len` bytes to one QP and passes packets between both until it has completed.
 fn carry_out(op: SendOp, len: u32) -> (Cqe, [Bare; 2], u32) {
     let mut ends = [Bare::rts(PathMtu::B4096, 1), Bare::rts(PathMtu::B4096, 1)];
-    let wr = SendWr {
-        wr_id: 1,
-        op,
-        signaled: true,
-        solicited: false,
-        fence: false,
-        srqn: Default::default(),
-    };
-    let sge = Sge { va: Va(0), len, lkey: Lkey(1) };
-    let Bare { qp, env } = &mut ends[0];
-    qp.post_send(&wr, &[sge], env).unwrap();
+    ends[0].post(op, &[Sge { va: Va(0), len, lkey: Lkey(1) }]).unwrap();
     let mut packets = 0;
     while ends[0].env.completed.is_empty() {
         ends.iter_mut().for_each(Bare::send);
@@ -71,19 +61,10 @@ fn a_write_of_2_to_the_31_bytes_is_carried_out() {
 #[test] //= check C17 test
 fn a_read_of_one_byte_more_is_not_taken() {
     let mut bare = Bare::rts(PathMtu::B4096, 1);
-    let op = SendOp::Read { va: Va(0), rkey: Rkey(1) };
-    let wr = SendWr {
-        wr_id: 1,
-        op,
-        signaled: true,
-        solicited: false,
-        fence: false,
-        srqn: Default::default(),
-    };
     let sge = |len| Sge { va: Va(0), len, lkey: Lkey(1) };
     let lists = [vec![sge(1 << 31), sge(1)], vec![sge((1 << 31) + 1)], vec![sge(u32::MAX); 2]];
     for list in lists {
-        let posted = bare.qp.post_send(&wr, &list, &mut bare.env);
+        let posted = bare.post(SendOp::Read { va: Va(0), rkey: Rkey(1) }, &list);
         assert_eq!(posted, Err(PostError::TooLong));
     }
     bare.send();

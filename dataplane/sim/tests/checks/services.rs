@@ -2,11 +2,12 @@
 
 use uroce_sim::{Pair, Rule, WindowType};
 use uroce_transport::{
-    AccessFlags, BindMw, Counter, Pd, PostError, QpChange, QpState, QpType, RecvWr, SendOp, SendWr,
-    Side, WcOpcode, WcStatus,
+    AccessFlags, BindMw, Counter, Instant, Pd, PostError, QpChange, QpState, QpType, RecvWr,
+    SendOp, SendWr, Side, WcOpcode, WcStatus,
 };
-use uroce_wire::{OpCode, Placement, Rkey};
+use uroce_wire::{OpCode, PathMtu, Placement, Rkey, Va};
 
+use crate::bare::{Bare, PSN, request};
 use crate::scene::*;
 
 /// Kind of each packet that end B sent, in order: true for a request.
@@ -46,6 +47,25 @@ fn nor_do_they_if_its_rate_puts_off_each_packet() {
     let kinds = write_amid_answers(100_000);
     let first = kinds.iter().position(|is_request| *is_request).expect("requests");
     assert!(first <= 17, "{kinds:?}");
+}
+
+#[test]
+fn a_request_that_finds_no_room_is_next_when_there_is_some() {
+    let mut bare = Bare::rts(PathMtu::B256, 1);
+    let mut read = request(OpCode::RC_RDMA_READ_REQUEST, PSN);
+    read.ext.reth.dma_len = 64 * 256;
+    bare.receive(&read).expect("a READ");
+    let write = SendOp::Write { va: Va(0), rkey: Rkey(1), imm: None };
+    bare.post(write, &[]).expect("room in the queue");
+    let answers = 16;
+    bare.qp.poll_transmit(Instant::ZERO, answers, &mut bare.env);
+    bare.env.is_full = true;
+    bare.send();
+    bare.env.is_full = false;
+    bare.send();
+    let opcodes: Vec<OpCode> = bare.env.sent.iter().map(|sent| sent.bth.opcode).collect();
+    let first = opcodes.iter().position(|opcode| *opcode == OpCode::RC_RDMA_WRITE_ONLY);
+    assert_eq!(first, Some(answers as usize), "{opcodes:?}");
 }
 
 #[test]

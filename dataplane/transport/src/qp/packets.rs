@@ -443,7 +443,10 @@ impl Qp {
         if self.attr.state.sends() && !is_held {
             let step = self.service.transmit_request(&context, env);
             if step != Step::Idle {
-                self.pace.answers = 0;
+                // A request that finds no room keeps its turn.
+                if step != Step::Blocked {
+                    self.pace.answers = 0;
+                }
                 if self.owes_drained {
                     self.tell_drained(env);
                 }
