@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use uroce_controlplane::RequestError;
-use uroce_controlplane::rdma_cm::{ConnError, ConnEvent, ConnParam, ConnQp, ConnectSpec};
+use uroce_controlplane::rdma_cm::{CmId, ConnError, ConnEvent, ConnParam, ConnQp, ConnectSpec};
 use uroce_transport::{AccessFlags, QpChange, QpState, QpType};
 use uroce_wire::{PathMtu, Psn};
 
@@ -105,6 +105,14 @@ fn both_sides_get_the_lesser_of_what_they_bring() {
     assert_eq!([ours, theirs].map(|attr| attr.path.encap.traffic_class), [0x20; 2]);
 }
 
+/// Begins a connection of which the application drives this QP, and sends the RTU.
+fn connect_foreign(node: &Node, end: &End, qp_type: QpType, to: &Node) -> CmId {
+    let (qpn, psn) = (end.qp.qpn, Psn::new(77));
+    let qp = ConnQp::Foreign { qpn, qp_type, psn, has_srq: false, stops_with_peer: false };
+    let spec = ConnectSpec::new(qpn, to.socket(crate::lab::PORT));
+    node.connect_with(ConnectSpec { qp: Some(qp), ..spec })
+}
+
 #[test]
 //= check H11 test
 //= check J3 test
@@ -114,17 +122,13 @@ fn a_packet_before_the_rtu_establishes_the_connection() {
     for (qp_type, established) in [(QpType::Rc, 1), (QpType::Uc, 2)] {
         let (mut one, mut other) = (left.end_of(qp_type), right.end_of(qp_type));
         one.init_in(&left);
-        let mut spec = ConnectSpec::new(one.qp.qpn, right.socket(crate::lab::PORT));
-        let (qpn, psn) = (one.qp.qpn, Psn::new(77));
-        spec.qp =
-            Some(ConnQp::Foreign { qpn, qp_type, psn, has_srq: false, stops_with_peer: false });
-        let active = left.connect_with(spec);
+        let active = connect_foreign(&left, &one, qp_type, &right);
         let (passive, _) = right.request();
         other.post_recv_in(&right);
         right.accept(passive, &other);
         let ConnEvent::ConnectResponse { agreed, .. } = left.kind(active) else { panic!() };
         assert_eq!(right.state(&other), QpState::Rtr, "no RTU yet");
-        left.take_to_rts(qpn, &agreed, None);
+        left.take_to_rts(one.qp.qpn, &agreed, None);
         one.post_send(5);
         assert!(matches!(right.kind(passive), ConnEvent::Established { .. }));
         assert_eq!(right.state(&other), QpState::Rts);
@@ -154,11 +158,7 @@ fn each_end_is_in_rts_only_after_the_message_it_waits_for() {
 
         // An initiator of which the application sends the RTU.
         let (one, other) = (left.end_of(qp_type), right.end_of(qp_type));
-        let mut spec = ConnectSpec::new(one.qp.qpn, right.socket(crate::lab::PORT));
-        let (qpn, psn) = (one.qp.qpn, Psn::new(77));
-        spec.qp =
-            Some(ConnQp::Foreign { qpn, qp_type, psn, has_srq: false, stops_with_peer: false });
-        let active = left.connect_with(spec);
+        let active = connect_foreign(&left, &one, qp_type, &right);
         let (passive, _) = right.request();
         right.accept(passive, &other);
         assert!(matches!(left.kind(active), ConnEvent::ConnectResponse { .. }));
