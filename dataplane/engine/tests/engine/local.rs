@@ -69,7 +69,8 @@ impl Lab {
         numbers
     }
 
-    /// Makes the links from member 1 to the others.
+    /// Makes the links from member 1 to the others. They are made by a thread, while this one's
+    /// clock goes slower than the machine's: a frame waits for its link by this clock.
     fn link(&mut self) {
         for to in [2, 3] {
             let mut batch = MbufBatch::new();
@@ -78,6 +79,7 @@ impl Lab {
             let mut numbers = Vec::new();
             while numbers.is_empty() {
                 assert!(begin.elapsed() < Duration::from_secs(20), "no link to {to}");
+                std::thread::sleep(Duration::from_micros(200));
                 self.send(&mut batch);
                 numbers = self.receive(to.into());
             }
