@@ -4,6 +4,10 @@ use super::common::{Memif, run};
 use serde_json::Value;
 use std::path::PathBuf;
 
+/// A goal that a machine meets which is so busy that no trial is without a late message: for tests
+/// that need some rate, whichever.
+const SOME_RATE: [&str; 2] = ["--loss", "50"];
+
 /// A configuration of two devices joined by rings; the client's port has a bottleneck, in Mb/s.
 struct Limited {
     file: PathBuf,
@@ -86,21 +90,16 @@ fn frames_have_the_length_that_the_output_says_and_all_loads_their_latency() {
     let file = log.to_str().expect("a path in UTF-8");
     let words = ["ndr", "--in-process", "--json", "--frames", "64,imix,9000", "-s", "65536"];
     let quick = ["--searches", "1", "--time-ms", "10", "--trials", "1", "--load-time-ms", "20"];
-    let output = run(&[&words[..], &quick, &["--hdr-log", file]].concat()).succeeded();
+    let output = run(&[&words[..], &quick, &SOME_RATE, &["--hdr-log", file]].concat()).succeeded();
     let report = output.json();
     let points = report["points"].as_array().expect("points");
     assert_eq!(points.len(), 12, "{report}");
     let last = &points[10]["impossible"];
     assert!(last.as_str().is_some_and(|text| text.contains("longer than the path MTU")), "{last}");
-    let mut measured = 0;
     for point in points.iter().filter(|point| point["impossible"].is_null()) {
         assert!(point["bare_port"]["messages_per_s"].as_f64() > Some(0.0), "{point}");
         let loads = point["latency_over_load"].as_array().expect("loads");
-        // One search of short trials may find no rate on a busy machine, and there is no load then.
-        let found = point["goals"][0]["messages_per_s"]["median"].as_f64() > Some(0.0);
-        let is_measured = point["service"] == "RC" && found;
-        assert_eq!(loads.len(), if is_measured { 3 } else { 0 }, "{point}");
-        measured += loads.len();
+        assert_eq!(loads.len(), if point["service"] == "RC" { 3 } else { 0 }, "{point}");
         for load in loads {
             let at = |key: &str| load[key].as_f64().expect("a time");
             assert!(at("min_us") > 0.0 && at("p50_us") <= at("p99_us"), "{load}");
@@ -109,7 +108,7 @@ fn frames_have_the_length_that_the_output_says_and_all_loads_their_latency() {
     }
     let text = std::fs::read_to_string(&log).expect("the log");
     let tagged = text.lines().filter(|line| line.starts_with("Tag=RC-")).count();
-    assert!(measured > 0 && tagged == measured, "{report}\n{text}");
+    assert_eq!(tagged, 12, "{text}");
     std::fs::remove_file(log).expect("the log was written");
 }
 
@@ -134,7 +133,7 @@ fn a_server_that_goes_away_in_the_middle_is_said_in_one_line() {
     let words = ["ndr", "--frames", frames, "-c", "RC", "--searches", "1"];
     let mut server = local.start_default("server", &words);
     let more = ["--load", "50", "--load-time-ms", "100", "--hdr-log", file];
-    let mut client = local.start_default("client", &[&words[..], &more].concat());
+    let mut client = local.start_default("client", &[&words[..], &SOME_RATE, &more].concat());
     // The first point has been measured, and nine are left.
     client.until("latency at  50 %");
     server.kill();
