@@ -213,6 +213,7 @@ impl<D: Drive> Seat<D> {
     /// Runs turns while the state is `RUN`. Returns false if there is no lcore.
     fn run_turns(&self, mut idle: Idle) -> bool {
         let Ok(mut held) = self.held.lock() else { return false };
+        held.get_up();
         while self.wanted.load(Ordering::Relaxed) == RUN {
             let Some(lcore) = held.lcore.as_mut() else { return false };
             if !idle.is_due(lcore.turn().is_done()) {
@@ -224,6 +225,10 @@ impl<D: Drive> Seat<D> {
                 Rest::Sleep(time) => {
                     drop(held);
                     self.sleep(time, &mut idle);
+                    if self.wanted.load(Ordering::Relaxed) != RUN {
+                        // The lock is the adopter's, even for a short look.
+                        return true;
+                    }
                     let Ok(again) = self.held.lock() else { return false };
                     held = again;
                     held.get_up();

@@ -285,6 +285,21 @@ fn an_lcore_has_one_adopter() {
 }
 
 #[test]
+fn the_thread_of_an_lcore_that_was_asleep_takes_no_turn_from_its_adopter() {
+    let lab = Lab::new(&LabConfig { idle: IdlePolicy::Sleep, ..LabConfig::default() });
+    let turns = || lab.a.engine.heartbeat(0).expect("an lcore");
+    for _ in 0..50 {
+        std::thread::sleep(Duration::from_millis(5));
+        let mut guard = lab.a.engine.adopt(0).expect("free");
+        let before = turns();
+        // The first turn wakes the thread.
+        (0..20_000).for_each(|_| _ = guard.turn());
+        assert_eq!(turns() - before, 2 * 20_000, "two for each turn");
+    }
+    lab.finish();
+}
+
+#[test]
 fn an_adopter_survives_the_shutdown() {
     let lab = Lab::new(&LabConfig::default());
     let engine = lab.a.engine.clone();

@@ -140,13 +140,14 @@ fn jammed_turn(eecs: usize) -> Duration {
     let engine = jam.lab.a.engine.clone();
     let full_turns = || engine.counters().engine(EngineCounter::TxFull);
     let before = full_turns();
-    let rounds = (0..10).map(|_| {
+    // A busy machine leaves some of the rounds alone.
+    let rounds = (0..1000).map(|_| {
         let begin = Instant::now();
         (0..10).for_each(|_| assert_eq!(jam.turning.turn(), Turn::Blocked));
         begin.elapsed() / 10
     });
-    let shortest = rounds.min().expect("ten rounds");
-    assert_eq!(full_turns() - before, 100, "each turn counts once");
+    let shortest = rounds.min().expect("a round");
+    assert_eq!(full_turns() - before, 10_000, "each turn counts once");
     assert_eq!(senders[0].1.cq.poll(), Ok(None), "nothing has left");
     drop(senders);
     jam.finish();

@@ -2,6 +2,7 @@ use super::*;
 use crate::layout::{Layout, RING_MAX};
 use fastrand::Rng;
 use std::sync::atomic::{AtomicBool, Ordering as StdOrdering};
+use uroce_shared::sync::Meetings;
 
 /// The two ends of a ring, of a link between members with `queues` queues each.
 fn ring(queues: u16) -> (Producer, Consumer, Arc<Memory>, Place) {
@@ -166,14 +167,18 @@ fn any_contents_cost_the_link_and_nothing_else() {
     let mut rng = Rng::with_seed(seed);
     for _ in 0..60 {
         let (mut producer, mut consumer, memory, place) = ring(16);
-        let is_done = AtomicBool::new(false);
+        let (is_done, written) = (AtomicBool::new(false), Meetings::default());
         let mutation = rng.u64(..);
         std::thread::scope(|scope| {
-            scope.spawn(|| scribble(&memory, place, mutation, &is_done));
+            scope.spawn(|| scribble(&memory, place, mutation, &is_done, &written));
             for number in 0..3000 {
                 let len = rng.usize(FRAME_MIN..=2000);
                 let pushed = producer.push(&frame(number, len));
                 producer.publish();
+                // On a busy machine the other thread may run only while this one waits.
+                if number % 100 == 0 {
+                    written.wait();
+                }
                 let taken = consumer.next(2000);
                 if let Ok(Some(slot)) = taken {
                     assert!(slot.at >= place.ring_at && slot.len <= 2000);
@@ -193,7 +198,8 @@ fn any_contents_cost_the_link_and_nothing_else() {
     assert!(malformed > 0, "seed {seed}: no mutation was noticed");
 }
 
-fn scribble(memory: &Memory, place: Place, seed: u64, is_done: &AtomicBool) {
+/// Notes in `written` each word that it has written.
+fn scribble(memory: &Memory, place: Place, seed: u64, is_done: &AtomicBool, written: &Meetings) {
     let mut rng = Rng::with_seed(seed);
     while !is_done.load(StdOrdering::Acquire) {
         let value = match rng.u8(..6) {
@@ -210,5 +216,6 @@ fn scribble(memory: &Memory, place: Place, seed: u64, is_done: &AtomicBool) {
             _ => place.ring_at + rng.usize(..place.ring_len / 64) * 64,
         };
         memory.word(at).store(value, Ordering::Relaxed);
+        written.note();
     }
 }
