@@ -280,9 +280,7 @@ fn put_off() -> (Option<String>, u64) {
             pair.rd_recv(there[0], 1000);
         });
         let before = pair.seen(0).len();
-        while pair.seen(0).len() == before {
-            pair.world.step();
-        }
+        pair.run_until(|pair| pair.seen(0).len() > before);
         pair.rd_recv(there[1], 1000);
         pair.rd_send(here[1], there[1], 300);
         pair.run();
@@ -304,9 +302,7 @@ fn denied() -> Option<String> {
     let [here, there] = [0, 1].map(|end| pair.add_rd(end));
     pair.rule(Rule::drop().from(1).nth(1));
     pair.rd_read(here, there, 1000);
-    while pair.seen(1).len() < 4 {
-        pair.world.step();
-    }
+    pair.run_until(|pair| pair.seen(1).len() >= 4);
     let access = Some(AccessFlags::all() - AccessFlags::REMOTE_READ);
     let change = QpChange { access, ..QpChange::default() };
     pair.world.modify(there, &change).expect("an RD QP in RTS");

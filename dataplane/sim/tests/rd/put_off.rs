@@ -18,15 +18,11 @@ fn assert_executed_once(code: u8, rule: Rule, refusals: u64) -> usize {
     scene.pair.rule(rule);
     let send = scene.pair.rd_send(first, scene.there[0], 200);
     let behind = scene.pair.rd_send(first, scene.there[0], 100);
-    while scene.pair.count(B, Counter::RnrNakSent) < refusals {
-        scene.pair.world.step();
-    }
+    scene.pair.run_until(|pair| pair.count(B, Counter::RnrNakSent) >= refusals);
     let recvs = [0; 3].map(|_| scene.pair.rd_recv(scene.there[0], 1000));
     scene.pair.rd_recv(scene.there[1], 1000);
     let before = scene.pair.seen(A).len();
-    while scene.pair.seen(A).len() == before {
-        scene.pair.world.step();
-    }
+    scene.pair.run_until(|pair| pair.seen(A).len() > before);
     let other = scene.pair.rd_send(second, scene.there[1], 300);
     scene.run();
     scene.assert_succeeded(second, Side::Send, &[other]);

@@ -59,9 +59,7 @@ fn a_read_that_cannot_be_answered_again_fails_its_rd_qp_only() {
             let (from, to) = (scene.here[0], scene.there[0]);
             scene.pair.rule(Rule::drop().from(B).nth(lost));
             let read = scene.pair.rd_read(from, to, 1000);
-            while scene.pair.seen(B).len() < 4 {
-                scene.pair.world.step();
-            }
+            scene.pair.run_until(|pair| pair.seen(B).len() >= 4);
             let status = lose(&mut scene, loss);
             scene.run();
             scene.assert_ended(from, Side::Send, &[(read, status)]);
@@ -105,9 +103,7 @@ fn a_refusal_in_the_middle_of_a_read_is_heard_though_an_earlier_response_was_los
             let (from, to) = (scene.here[0], scene.there[0]);
             scene.pair.rule(Rule::drop().from(B).nth(lost));
             let read = scene.pair.rd_read(from, to, 20_000);
-            while scene.pair.seen(B).len() < 5 {
-                scene.pair.world.step();
-            }
+            scene.pair.run_until(|pair| pair.seen(B).len() >= 5);
             let status = lose(&mut scene, loss);
             scene.run();
             scene.assert_ended(from, Side::Send, &[(read, status)]);

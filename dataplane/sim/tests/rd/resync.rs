@@ -160,9 +160,9 @@ fn outstanding(is_put_off: bool) -> (Scene, [u64; 2]) {
         scene.pair.run_for(Duration::from_nanos(1200));
         scene.pair.world.fail(first);
     }
-    while scene.resyncs(A).is_empty() {
-        scene.pair.world.step();
-    }
+    scene
+        .pair
+        .run_until(|pair| pair.seen(A).iter().any(|seen| seen.bth.opcode == OpCode::RD_RESYNC));
     scene.pair.cut(0);
     (scene, [send, waiting])
 }
